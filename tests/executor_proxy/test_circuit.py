@@ -11,6 +11,7 @@ import pytest
 from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import MAX_CIRCUITS, Worker, this_worker
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
 LOST = ServiceUnreachableError("nobody there")
@@ -25,11 +26,11 @@ class Waits:
 
     def __call__(self, seconds: float) -> None:
         self.begun.put(seconds)
-        self._goes_on.get(timeout=20)
+        self._goes_on.get(timeout=PATIENCE_S)
 
     def end(self) -> float:
         """End the wait that has begun, or begins next; return its length."""
-        seconds = self.begun.get(timeout=20)
+        seconds = self.begun.get(timeout=PATIENCE_S)
         self._goes_on.put(None)
         return seconds
 
@@ -69,7 +70,7 @@ def closed(circuit: ProbedCircuit) -> bool:
     """Wait until no thread of this test probes any more; return whether the circuit is closed."""
     for thread in set(threading.enumerate()) - circuit.earlier:
         if thread.name == "strandline-probe":
-            thread.join(20)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
     return not circuit.is_open
 
@@ -182,5 +183,5 @@ def test_a_forked_process_finds_out_for_itself():
     results = context.Queue()
     child = context.Process(target=_in_child, args=(results,))
     child.start()
-    assert results.get(timeout=20) is False
+    assert results.get(timeout=PATIENCE_S) is False
     child.join()

@@ -17,6 +17,7 @@ import pytest
 from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -88,7 +89,7 @@ def test_a_forked_process_opens_its_own_connection_and_leaves_the_parents_alone(
         results = context.Queue()
         child = context.Process(target=_in_child, args=(session, results))
         child.start()
-        assert results.get(timeout=20) == b"[]"
+        assert results.get(timeout=PATIENCE_S) == b"[]"
         child.join()
         session.get(PATH, {})
     assert [request.connection for request in server.requests] == [0, 1, 0]

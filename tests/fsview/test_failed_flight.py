@@ -15,11 +15,11 @@ import pytest
 
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
 from fsview.table_view import TableView
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
-PATIENCE_S = 10.0
 CALLERS = 4
 LARGE = 4 << 20
 

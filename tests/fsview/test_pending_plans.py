@@ -13,10 +13,9 @@ from tests.kit.model import services, writes
 from tests.kit.model.asking import Pin
 from tests.kit.model.cases import GROUP, a_table
 from tests.kit.model.table import ModelTable
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import State
-
-PATIENCE_S = 10.0
 
 KINDS = pytest.mark.parametrize("kind", ["clustering", "log compaction"])
 

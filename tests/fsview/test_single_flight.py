@@ -13,8 +13,7 @@ import pytest
 
 from fsview import single_flight
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
-
-PATIENCE_S = 10.0
+from tests.kit.patience import PATIENCE_S
 
 
 class Work:

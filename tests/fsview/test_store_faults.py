@@ -25,6 +25,7 @@ from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model import upgrading, writes
 from tests.kit.model.table import ModelTable
+from tests.kit.patience import PATIENCE_S
 from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.small_model import Group, Write
 from tests.kit.small_table import SmallTable
@@ -255,16 +256,16 @@ def test_held_view_meets_a_lost_blob_without_waiting_for_a_commit(table: SmallTa
     def wait_in_commit(name: str) -> None:
         if name == "commit":
             committing.set()
-            assert go.wait(60)
+            assert go.wait(PATIENCE_S)
 
     kept.fail = wait_in_commit
     with ThreadPoolExecutor(2) as pool:
         syncing = pool.submit(view.sync)
         try:
-            assert committing.wait(20)
+            assert committing.wait(PATIENCE_S)
             kept.blobs.clear()
             with pytest.raises(NotHeldError):
-                pool.submit(held.all_file_slices, "a").result(20)
+                pool.submit(held.all_file_slices, "a").result(PATIENCE_S)
         finally:
             go.set()
         syncing.result()
@@ -354,7 +355,7 @@ def killing(tmp_path: Path, times: int) -> None:
                 if table.move() is not None and order.random() < 0.5:
                     assert said.readline()
             child.kill()
-            child.wait(timeout=30)
+            child.wait(timeout=PATIENCE_S)
         check_resumed(directory, table.storage, len(PARTITIONS))
     assert set_aside(directory) == []
 

@@ -15,6 +15,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
+from tests.kit.patience import PATIENCE_S
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
     ROLLED_BACK,
@@ -30,7 +31,6 @@ from tests.kit.troubled_storage import (
 from timeline.errors import StorageUnavailableError, ViewBehindError
 
 READERS = 6
-PATIENCE_S = 60.0
 # Of big_cow_v6 there are many partitions of one kind.
 FAULTS = Product(
     {"threads": [name for name in ALL if name != "big_cow_v6" and name not in ROLLED_BACK]},

@@ -15,9 +15,9 @@ from fsview.table_view import TableView
 from fsview.timed_barrier import TimedBarrier
 from tests.fsview.wide_table import WIDE, wide_table
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 
-PATIENCE_S = 30.0
 PARTITIONS = "abcd"
 
 

@@ -17,6 +17,7 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager, open_view, resolved
 from tests.kit import golden
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, stores_of
 from tests.kit.troubled_storage import TroubledStorage
@@ -271,16 +272,18 @@ def test_requests_for_a_new_instant_share_a_sync() -> None:
     def hold(kind: str, path: str) -> None:
         if kind == "list" and not listing.is_set():
             listing.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
 
     table.storage.fail.append(hold)
     with ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(view.at, last, timeline.hash) for _ in range(16)]
-        assert listing.wait(10)
+        assert listing.wait(PATIENCE_S)
         # Nobody who holds a snapshot waits for the sync under way.
         assert view.newest().timeline.last != timeline.last
         go_on.set()
-        assert {future.result(10).snapshot.timeline.hash for future in asked} == {timeline.hash}
+        assert {future.result(PATIENCE_S).snapshot.timeline.hash for future in asked} == {
+            timeline.hash
+        }
     assert view.storage.calls.snapshot()["list", "sync"] <= 2
 
 
@@ -312,7 +315,7 @@ def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
     model.write(("a", "f1-0"))
     for _ in range(200):
         opened: list[str] = []
-        begin = threading.Barrier(8, timeout=10)
+        begin = threading.Barrier(8, timeout=PATIENCE_S)
 
         def opener(path: str, _options: object, opened: list[str] = opened) -> Storage:
             opened.append(path)
@@ -325,7 +328,7 @@ def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
             return manager.view("/memory/t")
 
         with ThreadPoolExecutor(8) as pool:
-            found = {future.result(10) for future in [pool.submit(ask) for _ in range(8)]}
+            found = {future.result(PATIENCE_S) for future in [pool.submit(ask) for _ in range(8)]}
         assert len(found) == len(opened) == 1
 
 

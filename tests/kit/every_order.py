@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.kit.outcomes import outcome_of
+from tests.kit.patience import PATIENCE_S
 
 Actor = Callable[[], object]
 
@@ -31,7 +32,7 @@ class _Run:
     def act(self, number: int, work: Actor, results: list[object]) -> None:
         self._actor.number = number
         with self._changed:
-            assert self._changed.wait_for(lambda: self._turn == number, timeout=60)
+            assert self._changed.wait_for(lambda: self._turn == number, timeout=PATIENCE_S)
         try:
             results[number] = outcome_of(work)
         finally:
@@ -46,7 +47,7 @@ class _Run:
             return
         with self._changed:
             self.choose(me)
-            assert self._changed.wait_for(lambda: self._turn == me, timeout=60)
+            assert self._changed.wait_for(lambda: self._turn == me, timeout=PATIENCE_S)
 
     def choose(self, current: int) -> None:
         if not self._left:

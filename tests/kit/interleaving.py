@@ -17,6 +17,7 @@ from typing import ClassVar
 from strandline.commit.lock.base import LockProvider
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.outcomes import outcome_of
+from tests.kit.patience import PATIENCE_S
 
 _END = 10**9
 
@@ -91,7 +92,9 @@ class Interleaving:
             self._wait_for(me)
 
     def _wait_for(self, me: int) -> None:
-        assert self._changed.wait_for(lambda: self._turn == me or self._ended[1 - me], timeout=60)
+        assert self._changed.wait_for(
+            lambda: self._turn == me or self._ended[1 - me], timeout=PATIENCE_S
+        )
 
     def _pass_on(self, me: int) -> None:
         self._turn = 1 - me

@@ -21,6 +21,7 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.service.table_threads import TableThreads
 from tests.kit import golden
+from tests.kit.patience import PATIENCE_S
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
@@ -70,7 +71,7 @@ class HttpClient:
         base_path: str = "",
         host: str = "127.0.0.1",
     ) -> None:
-        self.connection = http.client.HTTPConnection(host, port, timeout=30)
+        self.connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
         self.token = token
         self.base_path = base_path
 

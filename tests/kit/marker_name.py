@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from strandline.service.marker.registry import MarkerService
+from tests.kit.patience import PATIENCE_S
 
 
 def marker_name(
@@ -21,5 +22,5 @@ def create(
     """Create a marker in a directory that may not be known yet."""
     created: Future[bool] = Future()
     while not service.submit(directory, {name: created}, refusable=refusable):
-        service.find(directory).result(20)
+        service.find(directory).result(PATIENCE_S)
     return created

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 
+from tests.kit.patience import PATIENCE_S
+
 
 def is_alive(pid: int) -> bool:
     """Return whether a process exists; one that has ended exists until it is reaped."""
@@ -24,4 +26,4 @@ def wait_for_end(pid: int) -> None:
     with os.fdopen(descriptor) as handle:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        assert poll.poll(20_000), f"process {pid} lives on"
+        assert poll.poll(PATIENCE_S * 1000), f"process {pid} lives on"

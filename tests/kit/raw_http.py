@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import socket
 from dataclasses import dataclass
-from typing import Final
 
-WAIT_S: Final = 60
-"""Timeout after which a missing answer fails the test."""
+from tests.kit.patience import PATIENCE_S
 
 
 class HalfAnswerError(AssertionError):
@@ -28,7 +26,7 @@ class RawConnection:
     """A TCP connection to a local server."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self._left = b""
 
     def __enter__(self) -> RawConnection:

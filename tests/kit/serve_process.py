@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
+from tests.kit.patience import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -80,7 +82,7 @@ class ServeProcess:
         """Wait for the end of the process and its output; return its exit code."""
         assert self._process is not None
         assert self._logging is not None
-        code = self._process.wait(20)
+        code = self._process.wait(PATIENCE_S)
         self._logging.join()
         self._process = None
         return code
@@ -93,7 +95,7 @@ class ServeProcess:
 
     def status(self) -> dict[str, Any]:
         """Return the service's status document."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request("GET", "/v1/strandline/status")
             told: dict[str, Any] = json.loads(connection.getresponse().read())

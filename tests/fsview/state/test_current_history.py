@@ -20,10 +20,10 @@ from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from timeline.errors import ViewBehindError
 
-PATIENCE_S = 30.0
 MOST_LINES = 2000
 FILES = {
     fsview.state.current_history.__file__,

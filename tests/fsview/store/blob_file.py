@@ -6,6 +6,7 @@ import errno
 import threading
 
 from fsview.store.spill.blob_file import SpillFile
+from tests.kit.patience import PATIENCE_S
 
 
 class FaultyFile(SpillFile):
@@ -68,7 +69,7 @@ class FaultyFile(SpillFile):
     def _pass(self, gate: threading.Event) -> None:
         if not gate.is_set():
             self.waiting.set()
-            assert gate.wait(60), "held up for too long"
+            assert gate.wait(PATIENCE_S), "held up for too long"
             self.waiting.clear()
 
 

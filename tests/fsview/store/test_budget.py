@@ -13,6 +13,7 @@ import pytest
 
 import fsview.store.budget
 from fsview.store.budget import Account, Budget
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import ConfigError
 
 
@@ -117,7 +118,7 @@ def test_one_makes_room_and_others_go_on_or_wait() -> None:
 
     def evict(wanted: int) -> int:
         evicting.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
         slow.add(-wanted)
         return wanted
 
@@ -125,7 +126,7 @@ def test_one_makes_room_and_others_go_on_or_wait() -> None:
     slow.add(150)
     first = threading.Thread(target=budget.make_room)
     first.start()
-    assert evicting.wait(60)
+    assert evicting.wait(PATIENCE_S)
     slow.add(70)
     budget.make_room()  # returns though nothing is done yet
     assert budget.used == 220

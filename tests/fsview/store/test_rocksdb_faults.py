@@ -19,6 +19,7 @@ from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.store import RocksStores
 from fsview.store.rocksdb.store_directory import KEPT_ASIDE, StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
@@ -63,7 +64,7 @@ def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signa
     said = child.stdout.read().split()
     child.stdout.close()
     child.stdin.close()
-    assert child.wait(timeout=30) == -how
+    assert child.wait(timeout=PATIENCE_S) == -how
     return max((int(word) for word in said if word.isdecimal()), default=0)
 
 
@@ -311,7 +312,7 @@ def test_a_second_process_gets_the_owners_id(tmp_path: Path) -> None:
 
 def test_process_that_ends_without_closing(tmp_path: Path) -> None:
     first = start("hold", tmp_path)
-    first.communicate("", timeout=30)
+    first.communicate("", timeout=PATIENCE_S)
     assert first.returncode == 0
     state = Numbered(open_at(tmp_path))
     assert state.number == 1

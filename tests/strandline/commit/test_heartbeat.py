@@ -27,6 +27,7 @@ from strandline.commit.beat import (
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.owner import owner_is_gone, this_process
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from timeline.clock import SystemClock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
@@ -93,14 +94,14 @@ def test_it_goes_on_beating_and_repeats_a_beat_that_failed(storage, error):
     heartbeat = Heartbeat(storage, FAST, SystemClock())
     heartbeat.start(T)
     for _ in range(3):
-        assert storage.beats.acquire(timeout=20)
+        assert storage.beats.acquire(timeout=PATIENCE_S)
     storage.failing.set()
-    assert storage.attempts.acquire(timeout=20)
-    assert storage.attempts.acquire(timeout=20)
+    assert storage.attempts.acquire(timeout=PATIENCE_S)
+    assert storage.attempts.acquire(timeout=PATIENCE_S)
     storage.failing.clear()
     while storage.beats.acquire(blocking=False):
         pass
-    assert storage.beats.acquire(timeout=20)
+    assert storage.beats.acquire(timeout=PATIENCE_S)
     heartbeat.stop()
     assert read_beat(storage, T) is None
 
@@ -127,10 +128,10 @@ def test_the_thread_of_a_stalled_writer_does_not_beat_again(storage):
     clock = ManualClock(1_000_000_000_000)
     heartbeat = Heartbeat(storage, HeartbeatSettings(interval_ms=200, tolerable_misses=2), clock)
     heartbeat.start(T)
-    assert storage.beats.acquire(timeout=20)
+    assert storage.beats.acquire(timeout=PATIENCE_S)
     clock.advance(401)
     delete_heartbeat(storage, T)
-    heartbeat._thread.join(20)
+    heartbeat._thread.join(PATIENCE_S)
     assert not heartbeat._thread.is_alive()
     assert read_beat(storage, T) is None
 
@@ -200,7 +201,7 @@ def test_no_later_beat_replaces_the_announcement(storage):
     while storage.beats.acquire(blocking=False):
         pass
     for _ in range(3):
-        assert storage.beats.acquire(timeout=20)
+        assert storage.beats.acquire(timeout=PATIENCE_S)
     heartbeat.leave()
     assert read_beat(storage, T).completing
     storage.replace(heartbeat_path(T), before)

@@ -17,6 +17,7 @@ from strandline.service.http.limits import BODIES_BYTES, Limits
 from strandline.service.http.server import ServiceServer
 from strandline.service.lookup.batched_answers import bounded
 from tests.kit.live_service import TOKEN, known, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.small_table import SmallTable
 from timeline.errors import InputError
@@ -127,7 +128,7 @@ def test_one_question_and_a_batch_share_the_cached_answer(
 def test_after_a_failure_the_local_view_looks_up(server: ServiceServer, table: SmallTable) -> None:
     view = connect(server.url, table.storage.base_path, token=TOKEN)
     server.stop()
-    assert server.wait(60)
+    assert server.wait(PATIENCE_S)
     (files,) = view.look_up(FILES)
     assert list(map(len, files)) == [30, 30, 0]
 

@@ -23,6 +23,7 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
@@ -65,7 +66,7 @@ class Ticks(threading.Event):
         if timeout == PAUSE_S or self.ended.is_set():
             return self.ended.is_set()
         self._idle.put(True)
-        return self._ticks.get(timeout=20)
+        return self._ticks.get(timeout=PATIENCE_S)
 
     def set(self) -> None:
         self.ended.set()
@@ -83,7 +84,7 @@ class Ticks(threading.Event):
         self._ticks.put(False)
 
     def until_idle(self) -> None:
-        self._idle.get(timeout=20)
+        self._idle.get(timeout=PATIENCE_S)
 
 
 class Lake:
@@ -247,7 +248,7 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.server.stop()
-        self.thread.join(20)
+        self.thread.join(PATIENCE_S)
 
 
 def ask(client: HttpClient, partition: str) -> list[int]:
@@ -300,7 +301,7 @@ def test_the_end_breaks_off_a_check_and_does_not_wait_for_storage() -> None:
         def list(self, path: str) -> Any:
             if self._cause == "check":
                 began.set()
-                assert go.wait(20)
+                assert go.wait(PATIENCE_S)
             return super().list(path)
 
         def for_cause(self, cause: str) -> Held:
@@ -317,11 +318,11 @@ def test_the_end_breaks_off_a_check_and_does_not_wait_for_storage() -> None:
         ask(client, "a")
         service.ticks.begin()
         (thread,) = checking()
-        assert began.wait(20)
+        assert began.wait(PATIENCE_S)
     assert service.server.wait(0)
     assert thread.is_alive()
     go.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 

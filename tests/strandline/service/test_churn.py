@@ -35,6 +35,7 @@ from tests.kit.model.asking import NotedStorage, Pin, questions
 from tests.kit.model.moving import MOVES, MovingMachine
 from tests.kit.model.table import SLOTS, ModelTable
 from tests.kit.model.truth import Truth
+from tests.kit.patience import PATIENCE_S
 from tests.kit.rebuilt import differences_from_rebuilt
 from timeline.errors import RemoteFailureError, ServiceUnreachableError, ViewBehindError
 from timeline.instant import State
@@ -42,8 +43,6 @@ from timeline.storage.base import FileInfo
 
 pytestmark = pytest.mark.property
 
-WAIT_S: Final = 60
-"""Until a thread that waits for another fails the test."""
 TABLES: Final = {
     "cow9": (9, "COPY_ON_WRITE"),
     "mor9": (9, "MERGE_ON_READ"),
@@ -195,7 +194,7 @@ class Job:
         try:
             self.pin(followed=True)
             for number in range(steps):
-                assert self.asked.acquire(timeout=WAIT_S)
+                assert self.asked.acquire(timeout=PATIENCE_S)
                 with self.step:
                     self._move(rng.choice(OFTEN), rng.randrange(4))
                 self.pin(followed=number % 3 == 0)
@@ -329,7 +328,7 @@ class Service:
 
     def stop(self) -> None:
         self.server.stop()
-        assert self.server.wait(WAIT_S)
+        assert self.server.wait(PATIENCE_S)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, Flag
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from tests.kit import golden
+from tests.kit.patience import PATIENCE_S
 from tests.kit.serve_process import environment
 
 
@@ -181,7 +182,7 @@ class Serving:
         """Tell it to stop; return the rest of its output."""
         self.process.send_signal(number)
         rest = self.stderr.read()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(PATIENCE_S) == 0
         return rest
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import TOKEN, HttpClient, known, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import RawConnection, request
 from tests.kit.small_table import SmallTable
 from timeline.storage.base import FileInfo, Storage
@@ -29,11 +30,11 @@ class Hanging(LocalStorage):
         self._go = go
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
-        assert self._go.wait(60)
+        assert self._go.wait(PATIENCE_S)
         return super().list(path)
 
     def read(self, path: str, *about: object) -> bytes:
-        assert self._go.wait(60)
+        assert self._go.wait(PATIENCE_S)
         return super().read(path, *about)
 
 

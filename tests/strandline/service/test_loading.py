@@ -17,6 +17,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.service.http.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import RawConnection, request
 from timeline.errors import InputError
 from timeline.storage.base import FileInfo, Storage
@@ -42,7 +43,7 @@ class Stopping(golden.GoldenStorage):
             self.listed.append(path)
             if len(self.listed) == 10:
                 self.began.set()
-                assert self.go.wait(20)
+                assert self.go.wait(PATIENCE_S)
         return super().list(path)
 
 
@@ -72,7 +73,7 @@ def test_a_load_ends_when_its_client_leaves() -> None:
     with stopping() as (server, storage):
         with RawConnection(server.port) as raw:
             raw.socket.sendall(loading(NAMES))
-            assert storage.began.wait(20)
+            assert storage.began.wait(PATIENCE_S)
         while server.parts.connections()["open"]:
             pass
         storage.go.set()
@@ -89,7 +90,7 @@ def test_a_second_caller_gets_its_partitions_after_the_first_disconnects() -> No
     with stopping() as (server, storage), ThreadPoolExecutor(1) as pool:
         with RawConnection(server.port) as raw:
             raw.socket.sendall(loading(NAMES))
-            assert storage.began.wait(20)
+            assert storage.began.wait(PATIENCE_S)
             with HttpClient(server.port) as client:
                 asked = {"basepath": BASE, "partitions": json.dumps([*NAMES[:20], "2024-01-01"])}
                 other = pool.submit(client.ask, "POST", LOAD, asked)

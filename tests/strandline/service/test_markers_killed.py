@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.kit.live_service import HttpClient
+from tests.kit.patience import PATIENCE_S
 from tests.kit.serve_process import ServeProcess
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
@@ -45,7 +46,7 @@ class Tasks:
             thread.start()
 
     def _create(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
         try:
             while True:
                 self._create_one(connection)
@@ -68,7 +69,7 @@ class Tasks:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
 
 
 @pytest.mark.property  # it starts the service four times
@@ -83,7 +84,7 @@ def test_no_acknowledged_marker_is_lost_by_a_kill(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "lake", tmp_path / "log") as server:
         for turn in range(3):
             tasks = Tasks(server.port, str(folder), turn * 100_000)
-            assert tasks.enough.wait(60)
+            assert tasks.enough.wait(PATIENCE_S)
             server.kill()
             tasks.join()
             acknowledged |= tasks.acknowledged

@@ -19,6 +19,7 @@ from strandline.service.lookup.ready_answer import HotPath
 from tests.kit import golden
 from tests.kit.live_service import HttpClient, known, parts_of, serving
 from tests.kit.marker_name import marker_name
+from tests.kit.patience import PATIENCE_S
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 
@@ -45,7 +46,7 @@ def gated() -> type:
         def list(self, path):
             if path == PARTITION:
                 self.began.set()
-                assert self.go_on.wait(20)
+                assert self.go_on.wait(PATIENCE_S)
             return super().list(path)
 
     return Gated
@@ -103,10 +104,10 @@ def test_a_request_under_way_is_refused_like_one_of_a_foreign_root(lake: Path, p
                 return batch(http, lake / "gone")
 
         asked = pool.submit(ask)
-        assert gate.began.wait(20)
+        assert gate.began.wait(PATIENCE_S)
         server.parts.remove_root(f"{lake}/gone")
         gate.go_on.set()
-        status, body = asked.result(20)
+        status, body = asked.result(PATIENCE_S)
         assert status == 403, body
         assert b"root" in body
         assert server.parts.views.stores.budget.used == 0
@@ -150,7 +151,7 @@ def test_a_search_for_markers_under_way_ends_with_the_root(lake: Path) -> None:
     def opener(base_path: str, _: object) -> Storage:
         if base_path.endswith("gone"):
             began.set()
-            assert go_on.wait(20)
+            assert go_on.wait(PATIENCE_S)
         return LocalStorage(base_path)
 
     roots = (f"{lake}/gone", f"{lake}/kept")
@@ -161,10 +162,10 @@ def test_a_search_for_markers_under_way_ends_with_the_root(lake: Path) -> None:
                 return create(http, lake / "gone", file_id)
 
         asked = pool.submit(ask, "a")
-        assert began.wait(20)
+        assert began.wait(PATIENCE_S)
         server.parts.remove_root(f"{lake}/gone")
         go_on.set()
-        assert [asked.result(20)[0], ask("b")[0]] == [403, 403]
+        assert [asked.result(PATIENCE_S)[0], ask("b")[0]] == [403, 403]
         assert server.parts.markers.status()["directories"] == 0
     assert not marker_folder(lake / "gone").exists()
 

@@ -30,6 +30,7 @@ from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient, known, running, serving
 from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import marker_name
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
@@ -228,7 +229,7 @@ class Asker:
         with RawConnection(self.port) as connection:
             for number in range(1_000_000):
                 if number == ASKED_BEFORE:
-                    self.warm.wait(60)
+                    self.warm.wait(PATIENCE_S)
                 said = self.sent[number % len(self.sent)]
                 connection.send_what_is_taken(said * self.at_once)
                 for _ in range(self.at_once):
@@ -272,7 +273,7 @@ def test_a_signal_under_load_truncates_no_answer(tmp_path: Path, number: signal.
         markers_made = [Asker(service.port, said, warm) for said in markers]
         with ThreadPoolExecutor(8) as pool, half_asked(service.port, asked):
             done = [pool.submit(asker.run) for asker in (*askers, *markers_made)]
-            warm.wait(60)
+            warm.wait(PATIENCE_S)
             os.kill(service.pid, number)
             for one in done:
                 one.result()

@@ -19,6 +19,7 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, Answered, HttpClient, known, running
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
@@ -76,7 +77,7 @@ def test_store_that_another_process_has_open(
             assert client.request("GET", LATEST, known(other.storage, partition="a")).status == 200
             assert client.request("GET", HEALTH).status == 200
         child.kill()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE_S)
         assert client.request("GET", LATEST, known(table.storage, partition="a")).status == 200
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from strandline.service.table_threads import FIRST, LEFT_FREE, NO_TABLE, TableThreads
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 
 THREADS = 8
-PATIENCE_S = 20.0
 
 
 class Calls:
@@ -36,7 +36,7 @@ class Calls:
         go = self._go.setdefault(table, threading.Semaphore(0))
 
         def hang() -> str:
-            assert go.acquire(timeout=60)
+            assert go.acquire(timeout=PATIENCE_S)
             return table
 
         of_table = self.tasks.setdefault(table, [])
@@ -261,7 +261,7 @@ def test_an_error_of_a_cancelled_call_is_not_reported_as_unretrieved() -> None:
         go = threading.Event()
 
         def fail() -> None:
-            assert go.wait(60)
+            assert go.wait(PATIENCE_S)
             raise ValueError("the storage is away")
 
         left = asyncio.ensure_future(calls.pool.run("a", fail))

@@ -11,6 +11,7 @@ import pytest
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.test_doubt import Request
 from timeline.clock import SystemClock
@@ -24,7 +25,6 @@ KEYS_IN_FOOTERS = {
 IN_PROCESS = {
     "write__lock__provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 }
-WAIT_S = 10
 
 
 class AheadClock(SystemClock):
@@ -119,17 +119,17 @@ class Meeting:
     def before(self, kind, path):
         if self.armed and kind == "delete" and path.endswith("commit.requested"):
             self.about.set()
-            self.seen.wait(WAIT_S)
+            assert self.seen.wait(PATIENCE_S)
 
     def after(self, kind, path):
         if self.armed and kind == "delete" and path.endswith("commit.requested"):
             self.armed = False
             self.gone.set()
-            self.done.wait(WAIT_S)
+            assert self.done.wait(PATIENCE_S)
 
     def see(self):
         self.seen.set()
-        self.gone.wait(WAIT_S)
+        assert self.gone.wait(PATIENCE_S)
 
 
 class PlanReader(LocalStorage):
@@ -150,49 +150,54 @@ def test_a_plan_that_is_gone_is_nobodys(base):
         target=meeting.running.insert_overwrite, args=(table(row("a", ts=3)),)
     )
     thread.start()
-    assert meeting.about.wait(WAIT_S)
+    assert meeting.about.wait(PATIENCE_S)
     storage = PlanReader(str(base))
     storage.meeting = meeting
     with client(base, storage, **IN_PROCESS) as second:
         second.upsert(table(row("b", "us", ts=3)))
-    meeting.seen.set()
+    assert meeting.gone.is_set()
     thread.join()
     meeting.running.close()
     assert {"a@3", "b@3"} <= names(base)
 
 
 class LateReader(LocalStorage):
-    """Lists the other's request after its own, and then waits until that one is gone."""
+    """Lists the other's request after its own, and then waits until that one is gone.
 
-    meeting: Meeting
-    thread: threading.Thread
-    has_requested = False
+    The clients' copies of a storage (``for_cause``) share its attributes' values.
+    """
+
+    def __init__(self, base, meeting, thread):
+        super().__init__(str(base))
+        self.meeting = meeting
+        self.thread = thread
+        self.has_requested = threading.Event()
 
     def list(self, path):
         listed = super().list(path)
         if path.endswith("timeline") and not self.thread.ident:
             self.thread.start()
-            assert self.meeting.about.wait(WAIT_S)
+            assert self.meeting.about.wait(PATIENCE_S)
         return listed
 
     def create(self, path, data=b""):
         super().create(path, data)
-        self.has_requested = self.has_requested or path.endswith(".commit.requested")
+        if path.endswith(".commit.requested"):
+            self.has_requested.set()
 
     def read(self, path, *args):
-        if self.has_requested and ".heartbeat/" in path:
+        if self.has_requested.is_set() and ".heartbeat/" in path:
             self.meeting.see()
         return super().read(path, *args)
 
 
 def test_a_request_that_is_being_rolled_back_conflicts_with_nothing(base):
     meeting = Meeting(base, {})
-    storage = LateReader(str(base))
-    storage.meeting = meeting
-    storage.thread = threading.Thread(target=meeting.running.upsert, args=(table(row("a", ts=3)),))
-    with client(base, storage) as second:
+    thread = threading.Thread(target=meeting.running.upsert, args=(table(row("a", ts=3)),))
+    with client(base, LateReader(base, meeting, thread)) as second:
         second.upsert(table(row("b", "us", ts=3)))
+    assert meeting.gone.is_set()
     meeting.done.set()
-    storage.thread.join()
+    thread.join()
     meeting.running.close()
     assert {"a@3", "b@3"} <= names(base)

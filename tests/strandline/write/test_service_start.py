@@ -15,11 +15,10 @@ from strandline.write.engine.local import LocalEngine, LocalRows
 from strandline.write.service_start import ServiceStart
 from strandline.write.tasks.key_task import KeyTask
 from tests.kit.interrupts import interrupted
+from tests.kit.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError, InputError
 
-LONG_S = 60.0
-"""For what happens at once unless the test fails."""
 ON = {"embed__timeline__server": True}
 
 
@@ -79,12 +78,12 @@ def test_a_service_that_is_still_starting_is_released_when_it_has_started() -> N
 
     def acquire() -> Services:
         begun.set()
-        assert proceed.wait(LONG_S)
+        assert proceed.wait(PATIENCE_S)
         return services.acquire()
 
     start = ServiceStart(acquire)
     start.begin()
-    assert begun.wait(LONG_S)
+    assert begun.wait(PATIENCE_S)
     proceed.set()
     start.abandon(Services.release)
     assert services.uses == 0
@@ -127,7 +126,7 @@ def test_an_interrupt_at_any_step_leaves_a_start_that_can_be_abandoned(step: str
         was_interrupted = interrupted(work, at, (service_start,))
         later = threading.Thread(target=start.abandon, args=(Services.release,), daemon=True)
         later.start()
-        later.join(LONG_S)
+        later.join(PATIENCE_S)
         assert not later.is_alive(), f"waits for ever after an interrupt at opcode {at}"
         assert services.uses == 0, f"in use after an interrupt at opcode {at}"
         if not was_interrupted:

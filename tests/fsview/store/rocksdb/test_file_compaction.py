@@ -14,8 +14,8 @@ from fsview.store.rocksdb.error import RocksError
 from fsview.store.rocksdb.store import RocksStore
 from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE
+from tests.kit.patience import PATIENCE_S
 
-PATIENCE_S = 30.0
 MANY_BYTES = 40 << 20
 
 

@@ -22,6 +22,7 @@ from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_suite import OpenStore, StoreMachine, StoreSuite, blobs, content
 from tests.fsview.store.blob_file import FaultyFile
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import StoreError, StoreFullError
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ def in_thread(work: Callable[[], T]) -> Callable[[], T]:
     thread.start()
 
     def outcome() -> T:
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "it waits for a lock"
         if errors:
             raise errors[0]
@@ -380,7 +381,7 @@ def test_readers_do_not_wait_for_a_write() -> None:
     made.file.writing.clear()
     made.answers.add(resident_cost(SIZE))
     writer = in_thread(made.budget.make_room)
-    assert made.file.waiting.wait(60)
+    assert made.file.waiting.wait(PATIENCE_S)
     resident = in_thread(chunks[29].read)
     spilled = in_thread(chunks[0].read)
     leaving = in_thread(lambda: made.store.get(oldest))
@@ -401,7 +402,7 @@ def test_a_blob_forgotten_while_it_is_written_leaves_no_trace() -> None:
     made.file.writing.clear()
     made.answers.add(SIZE)
     writer = in_thread(made.budget.make_room)
-    assert made.file.waiting.wait(60)
+    assert made.file.waiting.wait(PATIENCE_S)
     chunks.clear()
     in_thread(made.store.collect)
     made.file.writing.set()
@@ -419,7 +420,7 @@ def test_a_blob_that_cant_be_written_while_others_use_or_forget_it(forgotten: bo
     made.file.write_error = OSError(errno.ENOSPC, "No space left on device")
     made.answers.add(SIZE)
     writer = in_thread(made.budget.make_room)
-    assert made.file.waiting.wait(60)
+    assert made.file.waiting.wait(PATIENCE_S)
     if forgotten:
         chunks.pop(0)
         in_thread(lambda: made.area.index.forget(made.area.forgotten))()
@@ -437,7 +438,7 @@ def test_reading_what_is_forgotten_meanwhile_is_never_another_blob() -> None:
     handle = chunks[0].handle
     made.file.reading.clear()
     reader = in_thread(lambda: made.store.get(handle))
-    assert made.file.waiting.wait(60)
+    assert made.file.waiting.wait(PATIENCE_S)
     chunks.clear()
     new = made.commit(100, 20)
     made.file.reading.set()

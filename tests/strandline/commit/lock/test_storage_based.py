@@ -17,6 +17,7 @@ from strandline.commit.lock.storage_based import LOCK_PATH, LockData, StorageBas
 from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.s3_server import S3Server, s3_server
 from timeline.clock import Clock, SystemClock
 from timeline.errors import AlreadyExistsError, ConfigError, LockError, StorageUnavailableError
@@ -194,7 +195,7 @@ def test_thread_renews_until_the_release(subject: Subject, troubles: tuple[str, 
     assert provider.try_lock(0)
     for _ in range(3):
         file.written.clear()
-        assert file.written.wait(60)
+        assert file.written.wait(PATIENCE_S)
     provider.unlock()
     assert stored(subject).expired
     assert renewing() <= before

@@ -21,6 +21,7 @@ from strandline.service.api.instant_states import (
 from strandline.service.http.table_of_request import INSTANT_STATES
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, parts_of
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import InputError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
@@ -134,7 +135,7 @@ class SlowOnce(LocalStorage):
         found = super().list(path)
         if not self.began.is_set():
             self.began.set()
-            assert self.go.wait(60)
+            assert self.go.wait(PATIENCE_S)
         return found
 
 
@@ -148,7 +149,7 @@ def test_a_listing_that_began_before_a_refresh_does_not_replace_it(
     with ThreadPoolExecutor(1) as pool:
         polling = pool.submit(states.all, f"{tmp_path}/{MESSAGES}")
         try:
-            assert storage.began.wait(20)
+            assert storage.began.wait(PATIENCE_S)
             put(tmp_path / MESSAGES, "1.COMPLETED")
             states.refresh(f"{tmp_path}/{MESSAGES}")
             if evicted:

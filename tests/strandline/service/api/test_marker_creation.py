@@ -17,6 +17,7 @@ from strandline.service.http.request import Request
 from strandline.service.marker.loop_future import LoopFuture, LoopFutures
 from strandline.service.marker.registry import MarkerService
 from tests.kit.marker_name import marker_name
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
@@ -72,7 +73,7 @@ def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path)
 
     def table_of(base_path: str) -> tuple[TableId, Storage]:
         if base_path.endswith("hangs"):
-            assert go.wait(20)
+            assert go.wait(PATIENCE_S)
         return TableId.of(base_path), LocalStorage(base_path)
 
     for table in ("hangs", "goes"):

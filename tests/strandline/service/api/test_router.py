@@ -27,6 +27,7 @@ from tests.kit.live_service import (
     serving,
 )
 from tests.kit.marker_name import create, marker_name
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo
 
@@ -138,7 +139,7 @@ def test_markers_are_indented_and_compressed_likewise(tmp_path: Path, path: str)
     base = golden.build("cow_basic_v9", 0, tmp_path / "t")
     folder = f"{base}/.hoodie/.temp/20261121090000000"
     for number in range(50):
-        create(parts.markers, folder, marker_name("20261121090000000", number)).result(20)
+        create(parts.markers, folder, marker_name("20261121090000000", number)).result(PATIENCE_S)
     for more in ({}, {"pretty": ""}):
         asked = {"markerdirpath": folder, **more}
         plain, zipped = (

@@ -16,6 +16,7 @@ from executor_proxy import connect
 from fsview.wire.param import TIMELINE_HASH
 from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import TOKEN, HttpClient, known, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
@@ -54,7 +55,7 @@ class SlowStorage(LocalStorage):
     def list(self, path: str) -> tuple[FileInfo, ...]:
         if path and not path.startswith(".hoodie"):
             self._control.listed.append(path)
-            assert self._control.go.wait(60)
+            assert self._control.go.wait(PATIENCE_S)
             if self._control.fails:
                 raise StorageUnavailableError("the disk is away")
         return super().list(path)
@@ -187,7 +188,7 @@ def test_a_refresh_joins_no_work_from_before_it_was_asked(
 
     class SlowTimeline(LocalStorage):
         def list(self, path: str) -> tuple[FileInfo, ...]:
-            assert sync.wait(60)
+            assert sync.wait(PATIENCE_S)
             return super().list(path)
 
     with serving(str(tmp_path), opener=lambda path, _: SlowTimeline(path), grace_s=0.05) as server:
@@ -261,7 +262,7 @@ def test_unfinished_work_ends_with_the_service(
         with HttpClient(server.port) as client:
             assert client.request("POST", LOAD, params, BRIEFLY).status == 503
         server.stop()
-        assert server.wait(60)
+        assert server.wait(PATIENCE_S)
         control.go.set()
         for thread in set(threading.enumerate()) - before:
             if thread.name.startswith("requests"):

@@ -14,6 +14,7 @@ from strandline.service.http.reply import Reply
 from strandline.service.http.request import Application, Request
 from strandline.service.http.response_writer import ResponseWriter
 from strandline.service.table_threads import TableThreads
+from tests.kit.patience import PATIENCE_S
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 
@@ -118,7 +119,7 @@ def test_a_streamed_reply_ends_when_its_client_disconnects() -> None:
     def parts() -> Iterator[bytes]:
         yield b"first"
         began.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE_S)
         yield b"second"
 
     async def app(_: Request) -> Reply:
@@ -152,7 +153,7 @@ def test_a_handler_learns_that_its_client_disconnected() -> None:
     def handle(request: Request) -> Reply:
         told.append(request.has_left())
         began.set()
-        assert gone.wait(20)
+        assert gone.wait(PATIENCE_S)
         told.append(request.has_left())
         ended.set()
         return Reply(200, b"")

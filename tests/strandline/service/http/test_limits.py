@@ -43,6 +43,7 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.stopped_loop import StoppedLoop
 from timeline.errors import StorageUnavailableError
@@ -268,7 +269,7 @@ def full(root: Path) -> Iterator[ServiceServer]:
         inside = [stack.enter_context(RawConnection(server.port)) for _ in range(2)]
         for raw in inside:
             raw.socket.sendall(slow)
-        assert began.wait(20)
+        assert began.wait(PATIENCE_S)
         while server.parts.threads()["taken"] < 2:
             pass
         try:
@@ -644,7 +645,7 @@ class Blocked(golden.GoldenStorage):
     def list(self, path: str) -> tuple[FileInfo, ...]:
         if path == "2024-01-01":
             self._began.set()
-            assert self._go.wait(20)
+            assert self._go.wait(PATIENCE_S)
         return super().list(path)
 
 
@@ -667,7 +668,7 @@ def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
         gone, waiting = RawConnection(server.port), RawConnection(server.port)
         with gone, waiting:
             gone.socket.sendall(request(SLOW, token=TOKEN) + request(INSTANTS, token=TOKEN) * 20)
-            assert began.wait(20)
+            assert began.wait(PATIENCE_S)
             # The only thread is taken: this waits for it.
             waiting.socket.sendall(request(INSTANTS, token=TOKEN))
             accepted = lambda: server.parts.connections().get("accepted", 0)  # noqa: E731

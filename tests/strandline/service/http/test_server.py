@@ -17,6 +17,7 @@ from strandline.service.http.server_options import ServerOptions
 from tests.kit import golden
 from tests.kit.live_service import GoldenTables, HttpClient, parts_of, serving
 from tests.kit.marker_name import marker_name
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import ConfigError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
@@ -35,7 +36,7 @@ class Slow(golden.GoldenStorage):
     def list(self, path: str) -> tuple[FileInfo, ...]:
         if path == "2024-01-01":
             self.began.set()
-            assert self.go.wait(20)
+            assert self.go.wait(PATIENCE_S)
         return super().list(path)
 
 
@@ -45,7 +46,7 @@ class HeldMarkers(LocalStorage):
     go = threading.Event()
 
     def create(self, path: str, data: bytes = b"") -> None:
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE_S)
         super().create(path, data)
 
 
@@ -145,12 +146,12 @@ def test_an_answer_in_flight_is_finished_when_the_service_stops() -> None:
     port = server.port
     with HttpClient(server.port) as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.ask, "GET", path, asked)
-        assert Slow.began.wait(20)
+        assert Slow.began.wait(PATIENCE_S)
         server.stop()
         Slow.go.set()
         status, body = answer.result()
         assert (status, body.count(b'"baseFile"')) == (200, 2)
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert server.wait(0)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -165,9 +166,9 @@ def test_an_answer_that_never_comes_does_not_hold_the_end_up() -> None:
     asked = {"basepath": "/golden/t", "partition": "2024-01-01", "refreshoff": "true"}
     with HttpClient(server.port) as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.ask, "GET", "/v1/hoodie/view/slices/all", asked)
-        assert Slow.began.wait(20)
+        assert Slow.began.wait(PATIENCE_S)
         server.stop()
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert server.wait(0)
         Slow.go.set()
         assert answer.result() == (503, b"the service is stopping")

@@ -26,6 +26,7 @@ from strandline.settings.service import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICAT
 from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
+from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import RawConnection, request
 from timeline.errors import ConfigError, ServiceUnreachableError
 
@@ -123,7 +124,7 @@ def test_old_tls_is_refused(server: ServiceServer, papers: Papers) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as plain,
         pytest.raises(ssl.SSLError),
     ):
         context.wrap_socket(plain, server_hostname="127.0.0.1")

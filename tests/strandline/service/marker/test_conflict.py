@@ -30,6 +30,7 @@ from tests.kit.live_service import HttpClient, running
 from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import create
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from timeline.clock import SystemClock
 from timeline.errors import StorageUnavailableError
@@ -91,7 +92,7 @@ class Site:
     ) -> bool:
         directory = f"/memory/{table}/{directory_path(instant)}"
         name = marker(group, instant, number)
-        return create(self.markers, directory, name, refusable=refusable).result(20)
+        return create(self.markers, directory, name, refusable=refusable).result(PATIENCE_S)
 
     def look(self) -> None:
         self.detector.run_due()
@@ -202,7 +203,7 @@ def test_a_log_and_a_base_file_of_one_group_meet() -> None:
     second = site.table.tick()
     log = f"{GROUP[0]}/.{GROUP[1]}_{first}.log.1_0-1-1.marker.APPEND"
     directory = f"/memory/t/{directory_path(second)}"
-    assert create(site.markers, directory, log, refusable=True).result(20)
+    assert create(site.markers, directory, log, refusable=True).result(PATIENCE_S)
     site.look()
     assert not site.announce(second, OTHER)
 
@@ -501,7 +502,7 @@ class Look:
 
     def begin(self) -> None:
         self.began.release()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE_S)
 
     def run(self) -> str | None:
         return "found"
@@ -516,13 +517,13 @@ def test_a_table_that_hangs_holds_up_the_looks_at_no_other() -> None:
     for number in range(100):
         detector.watch(TableId.of("/hangs"), f"hanging {number}", hanging)
     detector.run_due()
-    assert hanging.began.acquire(timeout=20)
+    assert hanging.began.acquire(timeout=PATIENCE_S)
     detector.watch(TableId.of("/good"), "good", good)
     detector.run_due()
-    assert good.began.acquire(timeout=20)
+    assert good.began.acquire(timeout=PATIENCE_S)
     hanging.go.set()
     for _ in range(99):
-        assert hanging.began.acquire(timeout=20)
+        assert hanging.began.acquire(timeout=PATIENCE_S)
     pool.close(finish_s=20)
 
 

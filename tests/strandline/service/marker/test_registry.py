@@ -25,6 +25,7 @@ from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.live_service import HttpClient, serving
 from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import create
+from tests.kit.patience import PATIENCE_S
 from timeline.errors import (
     InputError,
     RootNotAllowedError,
@@ -59,7 +60,7 @@ class Held(LocalStorage):
 
     def create(self, path: str, data: bytes = b"") -> None:
         self.began.set()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE_S)
         super().create(path, data)
 
 
@@ -126,16 +127,16 @@ def files(base: Path) -> dict[str, str]:
 
 
 def test_a_marker_is_in_a_file_when_it_is_answered(base: Path, service: MarkerService) -> None:
-    assert create(service, directory(base), name(1)).result(20) is True
+    assert create(service, directory(base), name(1)).result(PATIENCE_S) is True
     assert files(base) == {"MARKERS.type": "TIMELINE_SERVER_BASED", "MARKERS0": f"{name(1)}\n"}
-    assert create(service, directory(base), name(2)).result(20) is True
+    assert create(service, directory(base), name(2)).result(PATIENCE_S) is True
     assert files(base)["MARKERS0"] == f"{name(1)}\n{name(2)}\n"
 
 
 def test_a_name_is_new_once(base: Path, service: MarkerService) -> None:
     answers = [create(service, directory(base), name(7)) for _ in range(20)]
-    assert sorted(answer.result(20) for answer in answers) == [False] * 19 + [True]
-    assert create(service, f"file:{directory(base)}", name(7)).result(20) is False
+    assert sorted(answer.result(PATIENCE_S) for answer in answers) == [False] * 19 + [True]
+    assert create(service, f"file:{directory(base)}", name(7)).result(PATIENCE_S) is False
 
 
 def test_what_comes_during_a_flush_goes_together_in_the_next(
@@ -143,12 +144,12 @@ def test_what_comes_during_a_flush_goes_together_in_the_next(
 ) -> None:
     held = tables.storages[str(base)] = Held(str(base))
     first = create(service, directory(base), name(0))
-    assert held.began.wait(20)
+    assert held.began.wait(PATIENCE_S)
     rest = [create(service, directory(base), name(n)) for n in range(1, 100)]
     assert not first.done()
     assert create(service, directory(base), name(0)).done() is False
     held.go.set()
-    assert all(answer.result(20) for answer in [first, *rest])
+    assert all(answer.result(PATIENCE_S) for answer in [first, *rest])
     # The type, the first file, and that file once more with all the others.
     counts = held.calls.snapshot()
     assert (counts["create", "marker"], counts["replace", "marker"]) == (2, 1)
@@ -165,17 +166,17 @@ def test_tasks_that_come_back_go_together(
     service = MarkerService(tables, clock=clock)
     held = tables.storages[str(base)] = Lasting(str(base), clock)
     first = create(service, directory(base), name(0))
-    assert held.began.wait(20)
+    assert held.began.wait(PATIENCE_S)
     asked = [create(service, directory(base), name(number)) for number in range(1, 10)]
     held.go.set()
-    assert first.result(20)
+    assert first.result(PATIENCE_S)
     asked.append(create(service, directory(base), name(10)))
     for turn in (1, 2):
-        assert all(answer.result(20) for answer in asked)
+        assert all(answer.result(PATIENCE_S) for answer in asked)
         if turn == 2:
             held.at_once.set()  # the end: nobody is waited for
         asked = [create(service, directory(base), name(turn * 100 + n)) for n in range(10)]
-    assert all(answer.result(20) for answer in asked)
+    assert all(answer.result(PATIENCE_S) for answer in asked)
     assert held.calls.snapshot()["replace", "marker"] == 3
     service.close()
 
@@ -185,7 +186,7 @@ def test_a_full_file_is_left_alone(
 ) -> None:
     monkeypatch.setattr(marker_file, "FILE_BYTES", 100)
     for number in range(5):
-        assert create(service, directory(base), name(number)).result(20)
+        assert create(service, directory(base), name(number)).result(PATIENCE_S)
     written = files(base)
     assert sorted(written) == ["MARKERS.type", "MARKERS0", "MARKERS1", "MARKERS2"]
     assert written["MARKERS1"] == f"{name(2)}\n{name(3)}\n"
@@ -195,12 +196,12 @@ def test_a_full_file_is_left_alone(
 def test_markers_are_known_after_a_restart(base: Path, tables: Tables) -> None:
     before = MarkerService(tables)
     for number in range(3):
-        create(before, directory(base), name(number)).result(20)
+        create(before, directory(base), name(number)).result(PATIENCE_S)
     before.close()
     (Path(directory(base)) / ".MARKERS0.left-by-a-crash").write_text("2024-01-01/torn")
     after = MarkerService(tables)
-    assert create(after, directory(base), name(1)).result(20) is False
-    assert create(after, directory(base), name(9)).result(20) is True
+    assert create(after, directory(base), name(1)).result(PATIENCE_S) is False
+    assert create(after, directory(base), name(9)).result(PATIENCE_S) is True
     assert after.names(directory(base)) == (*map(name, range(3)), name(9))
     written = files(base)
     assert written["MARKERS0"] == "".join(f"{name(n)}\n" for n in range(3))
@@ -211,7 +212,7 @@ def test_markers_are_known_after_a_restart(base: Path, tables: Tables) -> None:
 def test_two_services_do_not_share_a_file(base: Path, tables: Tables) -> None:
     one, other = MarkerService(tables), MarkerService(tables)
     for number in range(4):
-        create(one if number % 2 else other, directory(base), name(number)).result(20)
+        create(one if number % 2 else other, directory(base), name(number)).result(PATIENCE_S)
     written = "".join(text for file, text in files(base).items() if file != "MARKERS.type")
     assert sorted(written.splitlines()) == list(map(name, range(4)))
     one.close()
@@ -232,12 +233,12 @@ def test_a_marker_that_failed_can_be_asked_for_again(
     failed = 0
     for number in (1, 2, 1, 2, 3):
         try:
-            create(service, directory(base), name(number)).result(20)
+            create(service, directory(base), name(number)).result(PATIENCE_S)
         except StorageUnavailableError:
             failed += 1
     assert failed == 1
     for number in (1, 2, 3):
-        create(service, directory(base), name(number)).result(20)
+        create(service, directory(base), name(number)).result(PATIENCE_S)
     assert (Path(directory(base)) / "MARKERS.type").read_text() == "TIMELINE_SERVER_BASED"
     assert set(service.names(directory(base))) == set(map(name, (1, 2, 3)))
     restarted = MarkerService(Tables(base.parent))
@@ -286,7 +287,7 @@ def test_a_late_write_of_a_file_takes_no_durable_marker_away(
     durable = []
     for number in range(6):
         with contextlib.suppress(StorageUnavailableError):
-            if create(service, directory(base), name(number)).result(20):
+            if create(service, directory(base), name(number)).result(PATIENCE_S):
                 durable.append(name(number))
     assert len(durable) == 5
     late.land()
@@ -345,11 +346,11 @@ def test_a_table_that_hangs_holds_up_the_markers_of_no_other(
         create(service, directory(base, str(number)), name(1, instant=number))
         for number in range(200)
     ]
-    assert held.began.wait(20)
-    assert create(service, directory(good), name(1)).result(20)
+    assert held.began.wait(PATIENCE_S)
+    assert create(service, directory(good), name(1)).result(PATIENCE_S)
     assert not any(answer.done() for answer in hanging)
     held.go.set()
-    assert all(answer.result(20) for answer in hanging)
+    assert all(answer.result(PATIENCE_S) for answer in hanging)
 
 
 def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables: Tables) -> None:
@@ -357,7 +358,7 @@ def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables
     go = threading.Event()
 
     def table_of(base_path: str) -> tuple[TableId, Storage]:
-        assert "stuck" not in base_path or go.wait(20)
+        assert "stuck" not in base_path or go.wait(PATIENCE_S)
         return tables(base_path)
 
     service = MarkerService(table_of)
@@ -366,31 +367,31 @@ def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables
     hanging = [
         service.find(f"{spelled[number % 3]}/.hoodie/.temp/{number}") for number in range(200)
     ]
-    service.find(directory(base)).result(20)
+    service.find(directory(base)).result(PATIENCE_S)
     assert service.submit(directory(base), {name(1): (created := Future[bool]())})
-    assert created.result(20)
+    assert created.result(PATIENCE_S)
     assert not any(found.done() for found in hanging)
     go.set()
     for found in hanging:
-        found.result(20)
+        found.result(PATIENCE_S)
     service.close()
 
 
 def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) -> None:
     assert service.delete(directory(base)) is False
-    create(service, directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(PATIENCE_S)
     assert service.exists(directory(base))
     assert service.delete(directory(base)) is True
     assert service.delete(f"file:{directory(base)}/") is False
     assert not service.exists(directory(base))
     assert service.names(directory(base)) == ()
-    assert create(service, directory(base), name(1)).result(20) is True
+    assert create(service, directory(base), name(1)).result(PATIENCE_S) is True
     assert files(base)["MARKERS0"] == f"{name(1)}\n"
 
 
 def test_looking_leaves_nothing_behind(base: Path, tables: Tables, service: MarkerService) -> None:
     other = MarkerService(tables)
-    create(other, directory(base), name(1)).result(20)
+    create(other, directory(base), name(1)).result(PATIENCE_S)
     for number in range(50):
         assert service.names(directory(base, str(number))) == ()
         assert not service.exists(directory(base, str(number)))
@@ -405,16 +406,16 @@ def test_directories_in_which_nothing_happens_are_given_up(base: Path, tables: T
     clock = ManualClock(0)
     service = MarkerService(tables, clock=clock)
     for number in range(3):
-        create(service, directory(base, str(number)), name(1, instant=number)).result(20)
-        create(service, directory(base, f"{number}/"), name(2, instant=number)).result(20)
+        create(service, directory(base, str(number)), name(1, instant=number)).result(PATIENCE_S)
+        create(service, directory(base, f"{number}/"), name(2, instant=number)).result(PATIENCE_S)
     clock.advance(1000 * 1800)
-    create(service, directory(base, "2"), name(3, instant=2)).result(20)
+    create(service, directory(base, "2"), name(3, instant=2)).result(PATIENCE_S)
     clock.advance(1000 * 1801)
-    create(service, directory(base, "3"), name(1, instant=3)).result(20)
+    create(service, directory(base, "3"), name(1, instant=3)).result(PATIENCE_S)
     assert service.status()["directories"] == 2
     # Whoever comes back finds what was there.
-    assert create(service, directory(base, "0"), name(2, instant=0)).result(20) is False
-    assert create(service, directory(base, "0/"), name(3, instant=0)).result(20) is True
+    assert create(service, directory(base, "0"), name(2, instant=0)).result(PATIENCE_S) is False
+    assert create(service, directory(base, "0/"), name(3, instant=0)).result(PATIENCE_S) is True
     assert service.names(directory(base, "0")) == tuple(name(n, instant=0) for n in (1, 2, 3))
     service.close()
 
@@ -425,25 +426,27 @@ def test_the_directories_known_are_bounded(
     monkeypatch.setattr(markers, "MAX_DIRECTORIES", 5)
     monkeypatch.setattr(markers, "MAX_SPELLINGS", 7)
     for number in range(20):
-        assert create(service, directory(base, str(number)), name(1, instant=number)).result(20)
+        assert create(service, directory(base, str(number)), name(1, instant=number)).result(
+            PATIENCE_S
+        )
         assert not create(service, directory(base, f"{number}//"), name(1, instant=number)).result(
             20
         )
     assert service.status()["directories"] <= 5
-    assert not create(service, directory(base, "0"), name(1, instant=0)).result(20)
+    assert not create(service, directory(base, "0"), name(1, instant=0)).result(PATIENCE_S)
 
 
 @pytest.mark.property
 def test_what_is_remembered_of_spellings_is_bounded_however_long_they_are(
     base: Path, service: MarkerService
 ) -> None:
-    assert create(service, directory(base), name(1)).result(20)
+    assert create(service, directory(base), name(1)).result(PATIENCE_S)
     tracemalloc.start()
     try:
         for number in range(1, 1001):
             spelled = directory(Path(f"{base}/no-such-folder-{number}/.."))
             long = spelled.replace("/no-such", "/." * 1500 + f"/{chr(0x1F600) * 200}-no-such")
-            assert not create(service, long, name(1)).result(20)
+            assert not create(service, long, name(1)).result(PATIENCE_S)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -464,26 +467,26 @@ def test_a_directory_that_vanished_is_begun_anew(
 ) -> None:
     """Hudi ignores marker files without ``MARKERS.type``, so they don't count as written."""
     for number in (1, 2):
-        create(service, directory(base), name(number)).result(20)
+        create(service, directory(base), name(number)).result(PATIENCE_S)
     remove(base)
     kept = remove is remove_type
     assert service.names(directory(base)) == ((name(1), name(2)) if kept else ())
-    assert create(service, directory(base), name(1)).result(20) is not kept
-    assert create(service, directory(base), name(3)).result(20) is True
+    assert create(service, directory(base), name(1)).result(PATIENCE_S) is not kept
+    assert create(service, directory(base), name(3)).result(PATIENCE_S) is True
     written = files(base)
     assert written.pop("MARKERS.type") == "TIMELINE_SERVER_BASED"
     wanted = {name(1), name(3), *([name(2)] if kept else [])}
     assert set("".join(written.values()).splitlines()) == wanted
     remove(base)
-    assert create(service, directory(base), name(3)).result(20) is not kept
+    assert create(service, directory(base), name(3)).result(PATIENCE_S) is not kept
 
 
 def test_a_table_that_was_deleted_is_not_made_again(base: Path, service: MarkerService) -> None:
-    create(service, directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(PATIENCE_S)
     shutil.rmtree(base)
     for number in (1, 2):
         with pytest.raises(TableNotFoundError, match=f"no table at {base}"):
-            create(service, directory(base), name(number)).result(20)
+            create(service, directory(base), name(number)).result(PATIENCE_S)
     assert service.names(directory(base)) == ()
     assert not service.exists(directory(base))
     assert not service.delete(directory(base))
@@ -497,15 +500,15 @@ def test_markers_are_kept_where_there_are_no_directories() -> None:
     service = MarkerService(lambda _: (table_id, storage))
     folder = f"{url}/.hoodie/.temp/{INSTANT}"
     with pytest.raises(TableNotFoundError):
-        create(service, folder, name(1)).result(20)
+        create(service, folder, name(1)).result(PATIENCE_S)
     storage.create(CONFIG_PATH, b"damaged")
     assert not service.exists(folder)
     for number in (1, 2):
-        assert create(service, folder, name(number)).result(20)
+        assert create(service, folder, name(number)).result(PATIENCE_S)
     assert service.exists(folder)
     storage.delete_tree(f".hoodie/.temp/{INSTANT}")
     assert service.names(folder) == ()
-    assert create(service, folder, name(1)).result(20)
+    assert create(service, folder, name(1)).result(PATIENCE_S)
     assert {info.name for info in storage.list(f".hoodie/.temp/{INSTANT}")} == {
         "MARKERS.type",
         "MARKERS0",
@@ -519,13 +522,13 @@ def test_markers_are_kept_where_there_are_no_directories() -> None:
 def test_links_out_of_the_table_are_not_followed(
     base: Path, tmp_path: Path, service: MarkerService, linked: str
 ) -> None:
-    create(service, directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(PATIENCE_S)
     link, elsewhere = Path(f"{base}{linked}"), tmp_path / "elsewhere"
     link.rename(elsewhere)
     link.symlink_to(elsewhere)
     before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
     with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
-        create(service, directory(base), name(2)).result(20)
+        create(service, directory(base), name(2)).result(PATIENCE_S)
     for ask in (service.names, service.exists, service.delete):
         with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
             ask(directory(base))
@@ -537,7 +540,7 @@ def test_many_threads_lose_nothing(base: Path, service: MarkerService) -> None:
 
     def create_each(start: int) -> None:
         for number in range(start, 120, 4):  # each number from two threads
-            answers.append(create(service, directory(base), name(number)).result(20))
+            answers.append(create(service, directory(base), name(number)).result(PATIENCE_S))
 
     threads = [threading.Thread(target=create_each, args=(n % 4,)) for n in range(8)]
     for thread in threads:
@@ -602,7 +605,7 @@ def test_a_refused_name_touches_no_storage() -> None:
 def test_a_marker_of_another_writes_file_is_refused_in_a_known_directory(
     base: Path, service: MarkerService
 ) -> None:
-    assert create(service, directory(base), name(1)).result(20)
+    assert create(service, directory(base), name(1)).result(PATIENCE_S)
     with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
         create(service, directory(base), name(1).replace(INSTANT, OLDER))
     assert service.names(directory(base)) == (name(1),)
@@ -627,16 +630,16 @@ def test_only_a_clustering_explains_a_new_log_of_another_instant(
         RequestedReplaceMetadata(operation_type="CLUSTER"),
     )
     held = [create(service, directory(base), each) for each in (name(1), log(OLDER), name(2))]
-    assert held[0].result(20)
-    assert held[2].result(20)
+    assert held[0].result(PATIENCE_S)
+    assert held[2].result(PATIENCE_S)
     if taken:
-        assert held[1].result(20)
+        assert held[1].result(PATIENCE_S)
     else:
         with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
-            held[1].result(20)
+            held[1].result(PATIENCE_S)
     with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
-        create(service, directory(base), log("20261121070000000")).result(20)
-    assert create(service, directory(base), log("20261121070000000", "APPEND")).result(20)
+        create(service, directory(base), log("20261121070000000")).result(PATIENCE_S)
+    assert create(service, directory(base), log("20261121070000000", "APPEND")).result(PATIENCE_S)
     assert (log(OLDER) in service.names(directory(base))) is taken
 
 
@@ -669,10 +672,10 @@ def test_a_log_of_a_clustering_that_completed_before_the_write_is_committed(
     storage.create(f"{timeline}/{OLDER}_{completion}.replacecommit", b"{}")
     answer = create(service, directory(base), log(OLDER).replace("f0001", "f0002"))
     if taken:
-        assert answer.result(20)
+        assert answer.result(PATIENCE_S)
     else:
         with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
-            answer.result(20)
+            answer.result(PATIENCE_S)
 
 
 def test_the_query_of_a_creation_is_only_as_long_as_its_names(base: Path) -> None:

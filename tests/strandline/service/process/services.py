@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from executor_proxy.exchange import Timeouts
+from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.process.shared_service import SharedService
+from strandline.service.process.timeline_service import STATUS
 from strandline.settings.service import EMBED_LINGER, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
+from tests.kit.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[4]
 LATEST = "/v1/hoodie/view/slices/partition/latest/"
@@ -29,9 +35,21 @@ def address(service: TimelineService) -> tuple[str, int]:
     return url.hostname, url.port
 
 
+def patient(service: TimelineService) -> HttpSession:
+    """Return a session that waits for a replacement, however slowly it starts."""
+    timeouts = Timeouts(PATIENCE_S, PATIENCE_S, PATIENCE_S)
+    return HttpSession(service.url, service.token, timeouts=timeouts, ca_file=service.ca_file)
+
+
+def status_of(service: TimelineService) -> dict[str, Any]:
+    """Return the figures of the child that serves, or of its replacement."""
+    figures: dict[str, Any] = json.loads(patient(service).get(STATUS, {}))
+    return figures
+
+
 def kill(service: TimelineService) -> int:
     """Kill the child that serves; return its process id."""
-    pid: int = service.status()["pid"]
+    pid: int = status_of(service)["pid"]
     os.kill(pid, signal.SIGKILL)
     return pid
 
@@ -51,13 +69,13 @@ def wait_for_removals(service: SharedService) -> None:
     """Wait for the threads that remove roots once these have lingered."""
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer) and thread.function == service._end_lingering:
-            thread.join(20)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 
 def is_refused(at: tuple[str, int]) -> bool:
     try:
-        socket.create_connection(at, timeout=20).close()
+        socket.create_connection(at, timeout=PATIENCE_S).close()
     except ConnectionRefusedError:
         return True
     return False

@@ -13,8 +13,15 @@ import pytest
 
 from strandline import TimelineService
 from strandline.service.process.shared_service import SharedService
+from tests.kit.patience import PATIENCE_S
 from tests.kit.processes import wait_for_end
-from tests.strandline.service.process.services import REPOSITORY, address, is_refused, kill
+from tests.strandline.service.process.services import (
+    REPOSITORY,
+    address,
+    is_refused,
+    kill,
+    status_of,
+)
 from timeline.errors import ServiceUnreachableError
 
 pytestmark = pytest.mark.property
@@ -41,18 +48,18 @@ def release_after_fork(service: SharedService, root: str, answers: multiprocessi
 def test_after_a_fork_it_is_unusable_and_harmless(lake: Path, in_process: bool) -> None:
     context = multiprocessing.get_context("fork")
     with TimelineService([str(lake)], in_process=in_process) as service:
-        pid = service.status()["pid"]
+        pid = status_of(service)["pid"]
         answers = context.Queue()
         fork = context.Process(target=use_after_fork, args=(service, answers))
         fork.start()
-        said, running = answers.get(timeout=20)
-        fork.join(20)
+        said, running = answers.get(timeout=PATIENCE_S)
+        fork.join(PATIENCE_S)
         assert fork.exitcode == 0
         answers.close()
         assert len(said) == 4
         assert all(f"belongs to process {os.getpid()}, which was forked" in text for text in said)
         assert not running
-        assert service.status()["pid"] == pid
+        assert status_of(service)["pid"] == pid
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -61,10 +68,10 @@ def test_a_release_in_a_forked_process_leaves_the_drivers_service(lake: Path) ->
     service, answers = SharedService.acquire(str(lake)), context.Queue()
     fork = context.Process(target=release_after_fork, args=(service, str(lake), answers))
     fork.start()
-    assert answers.get(timeout=20) == 0
-    fork.join(20)
+    assert answers.get(timeout=PATIENCE_S) == 0
+    fork.join(PATIENCE_S)
     answers.close()
-    assert service.status()["roots"] == [str(lake)]
+    assert status_of(service)["roots"] == [str(lake)]
     service.release(str(lake))
 
 
@@ -118,7 +125,7 @@ def test_a_forked_process_holds_no_copy_of_the_socket(lake: Path, in_process: bo
     service.stop()
     refused, lives = is_refused(at), fork.is_alive()
     os.write(writer, b".")
-    fork.join(20)
+    fork.join(PATIENCE_S)
     assert (refused, lives, fork.exitcode) == (True, True, 0)
     for descriptor in (reader, writer, has_begun, began):
         os.close(descriptor)
@@ -171,7 +178,7 @@ def test_a_child_inherits_its_sockets_and_pipes_only(lake: Path) -> None:
         for service in (one, two):
             pid = kill(service)
             wait_for_end(pid)
-            links = Path(f"/proc/{service.status()['pid']}/fd").iterdir()
+            links = Path(f"/proc/{status_of(service)['pid']}/fd").iterdir()
             opened = {os.readlink(link) for link in links}
             assert os.readlink(f"/proc/self/fd/{writer}") not in opened
             listeners.append({name for name in opened if name.startswith("socket:")})

@@ -12,14 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.http import HttpSession
 from strandline.service.process import child_handle
 from strandline.service.process.shared_service import SharedService
 from strandline.settings.service import EMBED_PING_TIMEOUT, EMBED_PORT, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit.interruptible import interruptible
+from tests.kit.patience import PATIENCE_S
 from tests.kit.processes import is_alive, wait_for_end
-from tests.strandline.service.process.services import LATEST, params, wait_for_removals
+from tests.strandline.service.process.services import (
+    LATEST,
+    params,
+    patient,
+    status_of,
+    wait_for_removals,
+)
 from timeline.errors import ServiceTimeoutError
 
 pytestmark = pytest.mark.property
@@ -60,7 +66,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangingRoot:
 
 
 def answers(service: SharedService, base: Path) -> bool:
-    return HttpSession(service.url, service.token).get(LATEST, params(base)).startswith(b"[")
+    return patient(service).get(LATEST, params(base)).startswith(b"[")
 
 
 def acquire_interrupted(hanging: HangingRoot) -> int:
@@ -76,7 +82,7 @@ def acquire_interrupted(hanging: HangingRoot) -> int:
         interrupted = pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
             SharedService.acquire(hanging.path)
-        return interrupted.result(20)
+        return interrupted.result(PATIENCE_S)
 
 
 def test_after_an_interrupt_of_a_root_that_hangs_the_service_goes_on_and_ends(
@@ -90,7 +96,7 @@ def test_after_an_interrupt_of_a_root_that_hangs_the_service_goes_on_and_ends(
     assert answers(service, two)
     assert answers(service, one)
     wait_for_removals(service)
-    status = service.status()
+    status = status_of(service)
     assert (status["roots"], status["restarts"]) == ([str(one), str(two)], 1)
     service.release(str(two))
     acquire_interrupted(hanging)
@@ -105,7 +111,7 @@ def test_a_root_that_hangs_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = SharedService.acquire(str(lake / "one"))
-    pid = service.status()["pid"]
+    pid = status_of(service)["pid"]
     # Patched: nobody sets it, and a test can't wait for a minute. On a busy machine the child may
     # not hang by then, so this doesn't wait for that.
     with monkeypatch.context() as patch:
@@ -115,7 +121,7 @@ def test_a_root_that_hangs_is_given_up(
         wait_for_end(pid)
         wait_for_removals(service)
     assert answers(service, lake / "one")
-    assert service.status()["roots"] == [str(lake / "one")]
+    assert status_of(service)["roots"] == [str(lake / "one")]
     service.release(str(lake / "one"))
 
 
@@ -125,7 +131,7 @@ def test_the_last_close_does_not_wait_for_a_removal_that_hangs(
     settings = Settings.parse({EMBED_PING_TIMEOUT.name: "3600"}, SERVICE_SETTINGS)
     service = SharedService.acquire(str(lake / "one"), settings)
     SharedService.acquire(str(lake / "two"))
-    pid = service.status()["pid"]
+    pid = status_of(service)["pid"]
     os.kill(pid, signal.SIGSTOP)
     service.release(str(lake / "two"))
     service.release(str(lake / "one"))
@@ -141,7 +147,7 @@ def test_a_client_that_comes_after_a_stop_began_has_the_service_started_again(la
         options = {EMBED_PORT.name: str(free.getsockname()[1])}
     settings = Settings.parse(options, SERVICE_SETTINGS)
     service = SharedService.acquire(str(lake / "one"), settings)
-    pid = service.status()["pid"]
+    pid = status_of(service)["pid"]
     with ThreadPoolExecutor(2) as pool:
         # As a removal holds it.
         with service._changing:
@@ -150,9 +156,9 @@ def test_a_client_that_comes_after_a_stop_began_has_the_service_started_again(la
             opening = pool.submit(SharedService.acquire, str(lake / "two"), settings)
             while not service._uses.clients:
                 assert not opening.done()
-        assert opening.result(60) is service
-        closing.result(60)
+        assert opening.result(PATIENCE_S) is service
+        closing.result(PATIENCE_S)
     assert answers(service, lake / "two")
-    assert service.status()["roots"] == [str(lake / "two")]
+    assert status_of(service)["roots"] == [str(lake / "two")]
     service.release(str(lake / "two"))
     assert not service.is_running

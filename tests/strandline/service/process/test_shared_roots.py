@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.process.shared_service import SharedService
 from strandline.service.process.supervisor import RESTARTS_WITHIN_S
@@ -22,6 +21,8 @@ from tests.strandline.service.process.services import (
     kill,
     lingering,
     params,
+    patient,
+    status_of,
     wait_for_removals,
 )
 from timeline.errors import RootNotAllowedError, ServiceUnreachableError
@@ -31,13 +32,13 @@ pytestmark = pytest.mark.property
 
 def roots(service: TimelineService) -> list[str]:
     """Return the roots that the child serves, which those of its supervisor must equal."""
-    served: list[str] = service.status()["roots"]
+    served: list[str] = status_of(service)["roots"]
     assert sorted(service._runner.roots) == served
     return served
 
 
 def look_up(service: TimelineService, base: Path) -> bytes:
-    return HttpSession(service.url, service.token).get(LATEST, params(base))
+    return patient(service).get(LATEST, params(base))
 
 
 def test_the_root_of_a_closed_client_goes_and_those_of_open_ones_stay(lake: Path) -> None:
@@ -56,7 +57,7 @@ def test_the_root_of_a_closed_client_goes_and_those_of_open_ones_stay(lake: Path
     assert roots(service) == [str(one)]
     with pytest.raises(RootNotAllowedError):
         look_up(service, two)
-    status = service.status()
+    status = status_of(service)
     assert list(status["tables"]) == [f"file://{one}"]
     assert look_up(service, one).startswith(b"[")
     service.release(str(one))
@@ -145,7 +146,7 @@ def test_an_open_client_always_finds_its_table(lake: Path) -> None:
 def test_a_root_is_kept_while_it_lingers_and_goes_before_the_service(lake: Path) -> None:
     one, two = str(lake / "one"), str(lake / "two")
     service = SharedService.acquire(one, lingering(0.3))
-    pid = service.status()["pid"]
+    pid = status_of(service)["pid"]
     SharedService.acquire(two)
     service.release(two)
     wait_for_removals(service)
@@ -158,13 +159,13 @@ def test_a_root_is_kept_while_it_lingers_and_goes_before_the_service(lake: Path)
     service.release(two)
     service.release(one)
     assert roots(service) == [one, two]
-    assert service.status()["pid"] == pid
+    assert status_of(service)["pid"] == pid
     end_lingering(service, lake / "one")
 
 
 def test_a_driver_of_many_tables_holds_those_of_its_open_clients(lake: Path) -> None:
     service = SharedService.acquire(str(lake / "one"))
-    pid, descriptors = service.status()["pid"], []
+    pid, descriptors = status_of(service)["pid"], []
     for number in range(40):
         table = lake / f"many{number}"
         table.symlink_to(lake / "two")
@@ -172,7 +173,7 @@ def test_a_driver_of_many_tables_holds_those_of_its_open_clients(lake: Path) -> 
         assert look_up(service, table).startswith(b"[")
         service.release(str(table))
         wait_for_removals(service)
-        status = service.status()
+        status = status_of(service)
         assert status["roots"] == [str(lake / "one")]
         assert status["tables"] == {}
         assert status["store"]["budget"]["used_bytes"] == 0

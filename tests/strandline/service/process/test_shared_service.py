@@ -20,6 +20,7 @@ from strandline.settings.service import (
     SERVICE_SETTINGS,
 )
 from strandline.settings.setting import Settings
+from tests.kit.patience import PATIENCE_S
 from tests.kit.processes import wait_for_end
 from tests.strandline.service.process.services import (
     LATEST,
@@ -28,6 +29,7 @@ from tests.strandline.service.process.services import (
     kill,
     lingering,
     params,
+    status_of,
 )
 from timeline.errors import ServiceUnreachableError
 
@@ -57,7 +59,7 @@ def test_a_service_that_lingers_is_there_for_the_next_user(lake: Path) -> None:
     seen = set()
     for _ in range(3):
         service = SharedService.acquire(str(lake / "one"), lingering(3600))
-        seen.add((service, service.url, service.status()["pid"], service.status()["restarts"]))
+        seen.add((service, service.url, status_of(service)["pid"], status_of(service)["restarts"]))
         service.release(str(lake / "one"))
         assert service.is_running
     assert len(seen) == 1
@@ -66,12 +68,12 @@ def test_a_service_that_lingers_is_there_for_the_next_user(lake: Path) -> None:
 
 def test_a_service_lingers_only_so_long(lake: Path) -> None:
     service = SharedService.acquire(str(lake / "one"), lingering(0.1))
-    pid = service.status()["pid"]
+    pid = status_of(service)["pid"]
     service.release(str(lake / "one"))
     timer = service._timer.thread
     wait_for_end(pid)
     if timer is not None:
-        timer.join(20)
+        timer.join(PATIENCE_S)
     again = SharedService.acquire(str(lake / "one"), lingering(0))
     assert again is not service
     again.release(str(lake / "one"))
@@ -79,12 +81,12 @@ def test_a_service_lingers_only_so_long(lake: Path) -> None:
 
 def test_a_killed_service_that_lingers_is_replaced_for_the_next_user(lake: Path) -> None:
     service = SharedService.acquire(str(lake / "one"), lingering(3600))
-    url, pid = service.url, service.status()["pid"]
+    url, pid = service.url, status_of(service)["pid"]
     service.release(str(lake / "one"))
     os.kill(pid, signal.SIGKILL)
     wait_for_end(pid)
     again = SharedService.acquire(str(lake / "one"), lingering(3600))
-    assert (again.url, again.status()["restarts"]) == (url, 1)
+    assert (again.url, status_of(again)["restarts"]) == (url, 1)
     again.release(str(lake / "one"))
     end_lingering(service, lake / "one")
 
@@ -98,7 +100,7 @@ def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Pat
     def use(_: int) -> int:
         service = SharedService.acquire(str(lake / "one"), settings)
         try:
-            return int(service.status()["pid"])
+            return int(status_of(service)["pid"])
         finally:
             service.release(str(lake / "one"))
 
@@ -183,5 +185,5 @@ def test_tables_do_not_wait_for_the_start_of_another_service(
         assert not one.is_running
         os.kill(starting, signal.SIGKILL)
         with pytest.raises(ServiceUnreachableError, match="ended with -9"):
-            other.result(20)
+            other.result(PATIENCE_S)
     assert not SharedService._shared

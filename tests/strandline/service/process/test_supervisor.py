@@ -16,8 +16,6 @@ from urllib.parse import urlencode
 import pytest
 import trustme
 
-from executor_proxy.exchange import Timeouts
-from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.process.supervisor import RESTARTS, RESTARTS_WITHIN_S, RestartLimit
 from strandline.settings.service import (
@@ -29,6 +27,7 @@ from strandline.settings.service import (
 )
 from strandline.settings.setting import Settings
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.processes import is_alive, wait_for_end
 from tests.strandline.service.process.services import (
     LATEST,
@@ -37,6 +36,8 @@ from tests.strandline.service.process.services import (
     is_refused,
     kill,
     params,
+    patient,
+    status_of,
 )
 from timeline.errors import (
     ServiceUnreachableError,
@@ -63,7 +64,7 @@ class Asking:
     def ask(self) -> tuple[int, int, set[bytes]]:
         """Return how many requests were answered, and repeated, and the answers."""
         answered, repeated, answers = 0, 0, set()
-        connection = http.client.HTTPConnection(*self.address, timeout=30)
+        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
         headers = {"Authorization": f"Bearer {self.token}"}
         while not self.enough.is_set():
             try:
@@ -96,13 +97,12 @@ def test_killed_twenty_times_it_answers_every_request(lake: Path) -> None:
             if turn == 5:
                 # Returns once the replacement, or the one that was killed before, serves it.
                 service.add_root(str(lake / "two"))
-        status = service.status()
+        last = status_of(service)
         results = asking.results()
         assert (service.url, service.token) == (url, token)
-        assert status["restarts"] == 20
-        assert len({*pids, status["pid"]}) == 21
-        session = HttpSession(url, token)
-        assert len(json.loads(session.get(LATEST, params(lake / "two")))) == 2
+        assert last["restarts"] == 20
+        assert len({*pids, last["pid"]}) == 21
+        assert len(json.loads(patient(service).get(LATEST, params(lake / "two")))) == 2
     assert not any(map(is_alive, pids))
     assert sum(repeated for _, repeated, _ in results) > 0
     assert all(answered > 0 for answered, _, _ in results)
@@ -118,8 +118,7 @@ def test_a_root_is_served_when_adding_it_returns_although_the_child_was_killed(
             kill(service)
             service.add_root(str(lake / table))
         kill(service)
-        session = HttpSession(service.url, service.token)
-        assert session.get(LATEST, params(lake / "two")).startswith(b"[")
+        assert patient(service).get(LATEST, params(lake / "two")).startswith(b"[")
 
 
 def test_a_child_that_hangs_is_killed_and_replaced(
@@ -127,18 +126,19 @@ def test_a_child_that_hangs_is_killed_and_replaced(
 ) -> None:
     settings = Settings.parse({EMBED_PING_TIMEOUT.name: "3"}, SERVICE_SETTINGS)
     with TimelineService([str(lake)], settings=settings) as service:
-        pid = service.status()["pid"]
+        url, pid = service.url, status_of(service)["pid"]
         os.kill(pid, signal.SIGSTOP)
         service.add_root(str(lake / "two"))
-        after = service.status()
+        after = status_of(service)
         assert after["pid"] != pid
         assert after["restarts"] == 1
         assert not is_alive(pid)
-        (line,) = [record.getMessage() for record in caplog.records]
-        assert line == (
-            f"the timeline service's process {pid} did not answer for 3 s and was killed;"
-            f" process {after['pid']} replaces it on {service.url} (restart 1)"
-        )
+    # The replacement may answer before it is logged. ``stop`` joins the thread that logs.
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        f"the timeline service's process {pid} did not answer for 3 s and was killed;"
+        f" process {after['pid']} replaces it on {url} (restart 1)"
+    )
 
 
 def test_a_tls_service_keeps_its_certificate_and_token(lake: Path, tmp_path: Path) -> None:
@@ -155,13 +155,12 @@ def test_a_tls_service_keeps_its_certificate_and_token(lake: Path, tmp_path: Pat
     )
     with TimelineService([str(lake)], settings=settings) as service:
         # The handshake counts as connecting, and waits for the replacement.
-        patient = Timeouts(connect_s=30)
-        session = HttpSession(service.url, service.token, timeouts=patient, ca_file=service.ca_file)
+        session = patient(service)
         before = session.get(LATEST, params(lake / "one"))
         pid = kill(service)
         wait_for_end(pid)
         assert session.get(LATEST, params(lake / "one")) == before
-        assert service.status()["restarts"] == 1
+        assert status_of(service)["restarts"] == 1
 
 
 def test_a_replacement_with_rocksdb_continues_from_the_stored_view(
@@ -169,11 +168,11 @@ def test_a_replacement_with_rocksdb_continues_from_the_stored_view(
 ) -> None:
     """Its store is free: the child that was killed is reaped before another is started."""
     with TimelineService([lake], storage="rocksdb", store_dir=tmp_path) as service:
-        session = HttpSession(service.url, service.token)
+        session = patient(service)
         before = session.get(LATEST, params(lake / "one"))
         wait_for_end(kill(service))
         assert session.get(LATEST, params(lake / "one")) == before
-        (table,) = service.status()["tables"].values()
+        (table,) = status_of(service)["tables"].values()
         loads = [name for name in table["counters"] if name.startswith("partition_loads")]
         assert loads
         assert all("source=record" in name for name in loads)
@@ -182,11 +181,12 @@ def test_a_replacement_with_rocksdb_continues_from_the_stored_view(
 def test_after_three_restarts_in_vain_it_gives_up_and_refuses_connections(
     lake: Path, broken_start: BrokenStart, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with TimelineService([str(lake)]) as service:
+    # A clock that stands still: all restarts count, however long they take.
+    with TimelineService([str(lake)], clock=ManualClock(0)) as service:
         at, url = address(service), service.url
         broken_start.fail()
         pid = kill(service)
-        with socket.create_connection(at, timeout=20) as waiting:
+        with socket.create_connection(at, timeout=PATIENCE_S) as waiting:
             with pytest.raises(ServiceUnreachableError, match=f"on {url} has ended"):
                 service.add_root(str(lake / "two"))
             assert not service.is_running
@@ -236,9 +236,12 @@ def test_the_log_is_one_line_a_restart(lake: Path, caplog: pytest.LogCaptureFixt
     with TimelineService([str(lake)]) as service, caplog.at_level(logging.INFO, "strandline"):
         pid = kill(service)
         wait_for_end(pid)
-        after = service.status()
-        (line,) = [record.getMessage() for record in caplog.records]
-        assert line == (
-            f"the timeline service's process {pid} ended with -9; process {after['pid']}"
-            f" replaces it on {service.url} (restart 1)"
-        )
+        # Returns once the replacement counts as serving: until then ``stop`` would kill it.
+        service.add_root(str(lake / "two"))
+        url, after = service.url, status_of(service)
+    # The replacement may answer before it is logged. ``stop`` joins the thread that logs.
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        f"the timeline service's process {pid} ended with -9; process {after['pid']}"
+        f" replaces it on {url} (restart 1)"
+    )

@@ -17,6 +17,7 @@ from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.far_engine import FarEngine
 from tests.kit.manual_clock import LaterClock
+from tests.kit.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import (
     ConcurrentWriteError,
@@ -26,8 +27,6 @@ from timeline.errors import (
 )
 from timeline.storage.local import LocalStorage
 
-LONG_S = 60.0
-"""For what happens at once unless the test fails."""
 ON_EXECUTORS = {"strandline.write.driver.max.rows": 0}
 
 
@@ -63,7 +62,7 @@ class Suspension:
             with client(self._base, clock=LaterClock()) as other:
                 self.repaired = other.upsert(table(row("a", ts=5))).rolled_back
         elif number == 1:
-            assert self._first_is_written.wait(LONG_S)
+            assert self._first_is_written.wait(PATIENCE_S)
             raise self._error("injected")
         yield
         self._first_is_written.set()

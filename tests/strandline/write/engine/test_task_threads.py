@@ -14,12 +14,11 @@ from strandline.write.engine.local import LocalEngine
 from strandline.write.engine.task_threads import run_in_threads, usable_cores
 from tests.kit import reader
 from tests.kit.interrupts import interrupted
+from tests.kit.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
-LONG_S = 60.0
-"""For what happens at once unless the test fails."""
 ROWS = pa.table({"n": range(4)})
 
 
@@ -35,7 +34,7 @@ def test_tasks_run_at_the_same_time_on_the_caller_and_on_other_threads() -> None
     together = threading.Barrier(3)
 
     def run(number: int, stop: threading.Event) -> tuple[int, str]:
-        together.wait(LONG_S)
+        together.wait(PATIENCE_S)
         return number, threading.current_thread().name
 
     found = run_in_threads(run, 3, 3)
@@ -58,7 +57,7 @@ def test_a_failure_stops_the_other_tasks_before_their_next_file() -> None:
 
     def task(batches):
         together = list(batches)
-        begun.wait(LONG_S)
+        begun.wait(PATIENCE_S)
         if LocalEngine.attempt().partition == 0:
             raise InputError("no")
         # Ends only because the other task has failed.
@@ -102,7 +101,7 @@ class Meeting(LocalStorage):
         self.barrier = threading.Barrier(tasks)
 
     def create_stream(self, path: str):
-        self.barrier.wait(LONG_S)
+        self.barrier.wait(PATIENCE_S)
         return super().create_stream(path)
 
 

@@ -1,0 +1,6 @@
+"""How long tests wait for what happens at once, unless a test fails or the machine is busy."""
+
+from typing import Final
+
+PATIENCE_S: Final = 60.0
+"""A wait that ends by itself; longer than any pause of a loaded machine, shorter than a hang."""
