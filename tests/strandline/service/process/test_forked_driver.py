@@ -134,40 +134,41 @@ def test_a_forked_process_holds_no_copy_of_the_socket(lake: Path, in_process: bo
 RESTARTING_DRIVER = """
 import os, sys
 from strandline import TimelineService
+from tests.strandline.service.process.services import kill, status_of
 service = TimelineService([sys.argv[1]])
 service.start()
 url = service.url
 for _ in range(3):
-    pid = service.status()["pid"]
-    os.kill(pid, 9)
+    kill(service)
     # Forks while the ended child's descriptors are closed and its replacement's are made.
     for _ in range(40):
         if os.fork() == 0:
+            os.close(1)  # whoever reads the driver's output finds its end, should the driver fail
             sys.stdin.read()
             os._exit(0)
-print(service.status()["pid"], url, flush=True)
+print(status_of(service)["pid"], url, flush=True)
 os.kill(os.getpid(), 9)
 """
 
 
 def test_processes_forked_during_restarts_keep_neither_child_nor_socket(lake: Path) -> None:
     reader, writer = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", RESTARTING_DRIVER, str(lake)],
-        stdin=reader,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-    ) as driver:
+    with (
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", RESTARTING_DRIVER, str(lake)],
+            stdin=reader,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            text=True,
+        ) as driver,
+        open(writer, "w"),  # the forked processes end when this is closed
+    ):
         os.close(reader)
         assert driver.stdout is not None
         pid, url = driver.stdout.readline().split()
         wait_for_end(int(pid))
         at = urlsplit(url)
-        refused = is_refused((str(at.hostname), int(at.port or 0)))
-        os.close(writer)
-    assert refused
+        assert is_refused((str(at.hostname), int(at.port or 0)))
 
 
 def test_a_child_inherits_its_sockets_and_pipes_only(lake: Path) -> None:
