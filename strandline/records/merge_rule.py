@@ -34,6 +34,8 @@ from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KE
 from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
 from strandline.records.schema import column_of
 
+ROW_NUMBER: Final = "_strandline_row_number"
+"""Number of a row in the caller's batch; the later of two rows has the greater one."""
 _HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
 """Columns that identify a record; Hudi includes the partition path unless the index is global."""
 
@@ -117,7 +119,8 @@ def deduplicate(
     """Keep the row of each record key and partition path that wins, in the order of the rows.
 
     Args:
-        rows: Rows with the key columns and optionally ``_hoodie_is_deleted``, oldest first.
+        rows: Rows with the key columns and optionally ``_hoodie_is_deleted``; in any order if they
+            have the column ``ROW_NUMBER``, else oldest first.
         ordering_fields: Ordering columns; empty by commit time.
         key: Columns that identify a record instead of record key and partition path.
 
@@ -128,6 +131,10 @@ def deduplicate(
     if counts.max(initial=0) <= 1:
         return rows
     duplicated = np.flatnonzero(counts[codes] > 1)
+    if ROW_NUMBER in rows.schema.names:
+        # A shuffle between executors delivers rows in any order.
+        numbers = rows.column(ROW_NUMBER).to_numpy()[duplicated]
+        duplicated = duplicated[np.argsort(numbers, kind="stable")]
     candidates = rows.take(pa.array(duplicated))
     columns = [column_of(candidates, name) for name in ordering_fields]
     won = winners(codes[duplicated], RowOrder.of(columns, delete_flags(candidates)))

@@ -185,7 +185,7 @@ class WriteJob:
             key_columns = target.key_columns_of(incoming)
         if context.needs_service(self._operation):
             context.embedded.begin_start()
-        task = KeyTask(columns, target.generator, ordering, key_columns)
+        task = KeyTask(columns, target.generator, engine.attempt, ordering, key_columns)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))
         limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)

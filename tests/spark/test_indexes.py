@@ -19,7 +19,8 @@ def test_rows_are_those_of_the_model(spark, tmp_path, rules):
 
     def frame(table):
         rows = [tuple(row.values()) for row in table.to_pylist()]
-        return spark.createDataFrame(rows, from_arrow_schema(table.schema)).repartition(3)
+        parts = spark.sparkContext.parallelize(rows, 3)
+        return spark.createDataFrame(parts, from_arrow_schema(table.schema))
 
     with Walk.begun(tmp_path / "t", rules, 3, spark, frame) as walk:
         for _ in range(5):

@@ -23,7 +23,7 @@ from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.tag_task import TAGGED
 from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows
 from strandline.write.operation import Operation, Replaces
-from strandline.write.tasks.columns import BUCKET, tagged_schema
+from strandline.write.tasks.columns import BUCKET, ROW_NUMBER_FIELD, tagged_schema
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import (
     KEY_HASH,
@@ -86,15 +86,18 @@ class BucketTagging(Generic[D]):
         used = tuple(
             stored.get(at) or StoredFile(at[0], new_bucket_file_id(at[1]), "", 0) for at in numbers
         )
-        tag = BucketTagTask(rows.columns, rule, numbers)
+        combine = self.operation.needs_match or self.combine_inserts
+        # Rows are combined where they are written, after a shuffle.
+        columns = rows.columns.append(ROW_NUMBER_FIELD) if combine else rows.columns
+        tag = BucketTagTask(columns, rule, numbers)
         yield TaggedRows(
-            engine.transform(rows.data, tag, tagged_schema(rows.columns)),
+            engine.transform(rows.data, tag, tagged_schema(columns)),
             by_partition((partition, count) for (partition, _), count in found.items()),
             updates={number: found[at].rows for at, number in numbers.items()},
             inserts={},
-            columns=rows.columns,
+            columns=columns,
             files=used,
-            combine=self.operation.needs_match or self.combine_inserts,
+            combine=combine,
         )
 
 

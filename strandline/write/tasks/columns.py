@@ -3,7 +3,7 @@
 Rows pass through three forms, each with the table's columns, record key, its hash, and partition
 path:
 
-* *keyed*: plus the row's problem, if it can't be written;
+* *keyed*: plus the row's number in the batch, and its problem, if it can't be written;
 * *tagged*: plus the number of the stored file that holds the row's key;
 * *assigned*: plus the numbers of the row's bucket and of the task that writes it.
 """
@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.row_count import KEY_HASH, ROWS
 
@@ -26,6 +27,7 @@ BUCKET: Final = "_strandline_bucket"
 TASK: Final = "_strandline_task"
 """Number of the task that an engine moves a row to."""
 
+ROW_NUMBER_FIELD: Final = pa.field(ROW_NUMBER, pa.int64())
 _KEYS: Final = (
     pa.field(RECORD_KEY, pa.string()),
     pa.field(KEY_HASH, pa.int64()),
@@ -35,7 +37,8 @@ _KEYS: Final = (
 
 def keyed_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of keyed rows; all columns are nullable, for bad rows."""
-    return pa.schema([*_nullable(columns), *_KEYS, pa.field(PROBLEM, pa.string())])
+    notes = [ROW_NUMBER_FIELD, pa.field(PROBLEM, pa.string())]
+    return pa.schema([*_nullable(columns), *_KEYS, *notes])
 
 
 def tagged_schema(columns: pa.Schema) -> pa.Schema:

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.key_hash import key_hashes
+from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import (
     check_nesting,
@@ -45,6 +47,8 @@ _SHOWN: Final = 400
 _MARKERS: Final = directory_path("0" * 17)
 _LONGEST_NAME: Final = "0" * 160
 """As long as the name of a marker, with a file id, a write token and an instant."""
+_ROW_BITS: Final = 33
+"""Bits of a row's number that count the rows of its part; the part's number is above them."""
 _PROFILED: Final = (PARTITION_PATH, PROBLEM)
 PROFILE_SCHEMA = pa.schema(
     [
@@ -65,6 +69,8 @@ class KeyTask:
     Attributes:
         schema: Columns to cast the rows to.
         generator: Makes keys and paths.
+        attempt: Returns the running attempt, whose part numbers the rows: every attempt gives a row
+            of the batch the same number.
         ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
         key_columns: For deletes, which have no columns: the table's key and partition columns, to
             which theirs are cast. Empty: as given.
@@ -72,25 +78,31 @@ class KeyTask:
 
     schema: pa.Schema
     generator: KeyGenerator
+    attempt: Callable[[], TaskAttempt]
     ordering_fields: tuple[str, ...] = ()
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield keyed rows; a bad row has only its problem."""
         form = keyed_schema(self.schema)
+        first = self.attempt().partition << _ROW_BITS
         for batch in batches:
             if not batch.num_rows:
                 continue
+            numbers = pa.array(np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
             problems = self._problems(batch)
             bad = problems.drop_null()
+            good = batch
             # A filter that keeps all rows would copy them.
-            good = batch.filter(pc.is_null(problems)) if len(bad) else batch
             if len(bad):
+                is_good = pc.is_null(problems)
+                good, numbers = batch.filter(is_good), numbers.filter(is_good)
                 yield fill(form, len(bad), {PROBLEM: bad})
             if good.num_rows:
-                yield self._keyed(good, form)
+                yield self._keyed(good, numbers, form)
 
-    def _keyed(self, batch: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
+    def _keyed(self, batch: pa.RecordBatch, numbers: pa.Array, form: pa.Schema) -> pa.RecordBatch:
         rows = conform(batch, self.schema)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         # Keys are those of values as stored: a timestamp in us has another text than one in ms.
@@ -100,6 +112,7 @@ class KeyTask:
         columns[RECORD_KEY] = self.generator.record_keys(keyed)
         columns[KEY_HASH] = key_hashes(columns[RECORD_KEY])
         columns[PARTITION_PATH] = self.generator.partition_paths(keyed)
+        columns[ROW_NUMBER] = numbers
         return fill(form, batch.num_rows, columns)
 
     def _problems(self, batch: pa.RecordBatch) -> pa.Array:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from strandline.records.base_file import stored_rows
 from strandline.records.merge import REMOVES, MergeCounts, _replaced
-from strandline.records.merge_rule import deduplicate
+from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import META_FIELDS
 from tests.kit.base_files import merge
 from tests.strandline.records.merge_model import (
@@ -227,6 +227,18 @@ def test_the_row_of_each_key_that_wins_in_turn_is_kept(rows, fields):
             best[r["_hoodie_record_key"]] = at
     kept = deduplicate(incoming(rows), fields)
     assert plain(kept.to_pylist()) == plain(rows[at] for at in sorted(best.values()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(ROWS, st.sampled_from([(), ("ts",), ("ts", "seq")]), st.randoms(use_true_random=False))
+def test_numbered_rows_are_combined_whatever_their_order(rows, fields, rng):
+    numbered = incoming(rows).append_column(
+        ROW_NUMBER, pa.array([7 * n for n in range(len(rows))], pa.int64())
+    )
+    order = pa.array(rng.sample(range(len(rows)), len(rows)), pa.int64())
+    kept = deduplicate(numbered.take(order), fields).sort_by(ROW_NUMBER)
+    in_order = deduplicate(incoming(rows), fields)
+    assert plain(kept.drop_columns([ROW_NUMBER]).to_pylist()) == plain(in_order.to_pylist())
 
 
 def test_the_same_key_in_two_partitions_is_two_keys():

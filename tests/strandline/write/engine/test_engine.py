@@ -115,7 +115,7 @@ def tasks():
     schema = pa.schema([("k", pa.string())])
     generator = KeyGenerator(("k",), (), "NON_PARTITION")
     return [
-        KeyTask(schema, generator, ("k",)),
+        KeyTask(schema, generator, LocalEngine.attempt, ("k",)),
         KeyProfileTask(DriverLimits(), LocalEngine.attempt),
         SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
         SearchTask(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.key_hash import key_hashes
+from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table import Table
 from strandline.write.engine.local import LocalEngine
@@ -27,8 +28,9 @@ def keyed(*rows, problem=None):
     """Keyed rows from (partition, key)."""
     paths, keys = zip(*rows, strict=True)
     texts = pa.array(keys, pa.string())
-    columns = [texts, key_hashes(texts), pa.array(paths), pa.array([problem] * len(rows))]
-    names = [RECORD_KEY, KEY_HASH, PARTITION_PATH, PROBLEM]
+    numbers, problems = pa.array(range(len(rows))), pa.array([problem] * len(rows))
+    columns = [texts, key_hashes(texts), pa.array(paths), numbers, problems]
+    names = [RECORD_KEY, KEY_HASH, PARTITION_PATH, ROW_NUMBER, PROBLEM]
     return pa.table(columns, names=names).cast(keyed_schema(pa.schema([])))
 
 

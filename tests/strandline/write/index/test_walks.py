@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kit.scrambled_engine import ScrambledEngine
 from tests.strandline.write.index.walk import Rules, Walk
 
 RULES = [
@@ -21,6 +22,13 @@ RULES = [
 def test_rows_are_those_of_the_model(tmp_path, rules):
     with Walk.begun(tmp_path / "t", rules, seed=1) as walk:
         for _ in range(10):
+            walk.step()
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_of_equal_rows_the_last_wins_whatever_order_tasks_get_them_in(tmp_path, rules):
+    with Walk.begun(tmp_path / "t", rules, seed=3, engine=ScrambledEngine(3)) as walk:
+        for _ in range(15):
             walk.step()
 
 

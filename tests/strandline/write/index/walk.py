@@ -157,9 +157,7 @@ class Walk:
             first = self._now * IDS
             rows = [self._row(first + number) for number in range(self._rng.randint(1, 5))]
         else:
-            # Executors get rows in any order, so of equal rows with one key any may win.
-            draw = self._rng.choices if self._frame is None else self._rng.sample
-            numbers = draw(range(IDS), k=self._rng.randint(1, 9))
+            numbers = self._rng.choices(range(IDS), k=self._rng.randint(1, 9))
             rows = [self._row(number) for number in numbers]
         self._write(operation, rows)
 
