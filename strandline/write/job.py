@@ -18,8 +18,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
@@ -29,10 +27,10 @@ from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.write.after_commit import WrittenFiles, clean, finish_write, keep_timeline
+from strandline.write.checked_rows import checked_rows, ordering_fields
 from strandline.write.context import WriteContext
 from strandline.write.engine.base import Tally
 from strandline.write.engine.driver import DriverEngine
-from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.choice import tagging_by
 from strandline.write.index.tagging import (
@@ -45,21 +43,17 @@ from strandline.write.index.tagging import (
 from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
-from strandline.write.options.client_options import base_file_settings, evolution_rules
+from strandline.write.options.client_options import base_file_settings
 from strandline.write.options.settings import COMBINE_INSERT, GLOBAL_SORT, SORT_MODE, UNSORTED
 from strandline.write.replaced_groups import replaced_groups
 from strandline.write.request import request_instant
 from strandline.write.result import WriteAccount, WriteResult
-from strandline.write.target import Target, open_target
-from strandline.write.tasks import key_task
+from strandline.write.target import Target
 from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.begun_files import BegunFiles
-from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, keyed_schema
-from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
-from strandline.write.tasks.nested_partition import refuse_nested
+from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema
 from strandline.write.tasks.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.tasks.row_count import refuse_changed
-from strandline.write.tasks.small_batch import decoded_batch
 from strandline.write.tasks.sort_mode import by_key_ranges
 from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
 from strandline.write.tasks.write_task import WriteTask
@@ -132,7 +126,7 @@ class WriteJob:
 
     def _run(self, given: Any) -> WriteResult:
         context = self._context
-        with self._checked(given) as (rows, target):
+        with checked_rows(context, self._operation, self._account, given) as (rows, target):
             # Nothing is written before this line: all rows are checked by now.
             target = context.ready(target)
             # A client that knows what it has left knows that there is nothing to roll back.
@@ -160,51 +154,6 @@ class WriteJob:
         return self._account.result(
             transaction, name, written.report, cleaned, rolled_back, in_driver=in_driver
         )
-
-    @contextmanager
-    def _checked(self, given: Any) -> Iterator[tuple[KeyedRows[Any], Target]]:
-        """Check table and rows; keep the rows while the block runs, in the driver if they fit."""
-        context, engine = self._context, self._context.engine
-        create = not self._operation.hard_delete
-        target = open_target(
-            context.storage,
-            context.settings,
-            context.history,
-            create=create,
-            last=context.last_timeline,
-        )
-        target.check_index(context.history)
-        incoming = engine.schema(given)
-        ordering = self._ordering_fields(target)
-        key_task.check_columns(incoming, target.generator, ordering)
-        columns = key_columns = pa.schema([])
-        if create:
-            rules = evolution_rules(context.settings)
-            target, columns = target.columns_of(incoming, context.history, rules)
-        else:
-            key_columns = target.key_columns_of(incoming)
-        if context.needs_service(self._operation):
-            context.embedded.begin_start()
-        task = KeyTask(columns, target.generator, engine.attempt, ordering, key_columns)
-        with self._account.timed("tag"):
-            made = engine.transform(given, task, keyed_schema(columns))
-        limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
-        count = KeyProfileTask(limits, engine.attempt)
-        with ExitStack() as persisted:
-            keyed = persisted.enter_context(engine.persist(made))
-            with self._account.timed("tag"):
-                counted = engine.transform(keyed, count, key_task.PROFILE_SCHEMA)
-                profile = engine.collect(counted)
-                counts = key_task.rows_by_partition(profile)
-            key_task.refuse_long_names(counts, context.storage)
-            if create:
-                refuse_nested(counts)
-            batch = decoded_batch(profile, counts, keyed_schema(columns), limits)
-            if batch is not None:
-                persisted.close()
-                engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
-                keyed = engine.adopt(batch)
-            yield KeyedRows(engine, keyed, columns, counts, persisted.close), target
 
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
         """Roll back failed writes, before the timeline for this write's look-ups is read."""
@@ -277,7 +226,7 @@ class WriteJob:
             storage=self._files,
             tally=write.tally,
             combine_inserts=context.settings.get(COMBINE_INSERT),
-            ordering_fields=self._ordering_fields(target),
+            ordering_fields=ordering_fields(target, operation),
         )
         with ExitStack() as stack:
             with self._account.timed("tag"):
@@ -310,11 +259,6 @@ class WriteJob:
                 return stored_files(view, tuple(sorted(write.rows.counts)))
         finally:
             self._account.add({}, report)
-
-    def _ordering_fields(self, target: Target) -> tuple[str, ...]:
-        """Return the columns that rows are ordered by; empty by commit time and for deletes."""
-        by_time = target.event_time and not self._operation.hard_delete
-        return target.config.ordering_fields if by_time else ()
 
     def _write_files(
         self, write: _Write, tagged: TaggedRows[Any], placement: Placement, markers: WriteMarkers

@@ -1,0 +1,101 @@
+"""Checks the table and the rows of a write, and keys and counts the rows; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.write.context import WriteContext
+from strandline.write.engine.driver import DriverEngine
+from strandline.write.engine.driver_limits import DriverLimits
+from strandline.write.index.tagging import KeyedRows
+from strandline.write.operation import Operation
+from strandline.write.options.client_options import evolution_rules
+from strandline.write.result import WriteAccount
+from strandline.write.target import Target, open_target
+from strandline.write.tasks import key_task
+from strandline.write.tasks.columns import keyed_schema
+from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
+from strandline.write.tasks.nested_partition import refuse_nested
+from strandline.write.tasks.small_batch import decoded_batch
+
+
+@contextmanager
+def checked_rows(
+    context: WriteContext, operation: Operation, account: WriteAccount, given: Any
+) -> Iterator[tuple[KeyedRows[Any], Target]]:
+    """Check table and rows, and keep the keyed rows while the block runs.
+
+    A batch within the client's ``DriverLimits`` comes back with its counts, and its rows are then
+    the driver's; otherwise the rows stay with the engine, persisted.
+
+    Args:
+        context: The client's context.
+        operation: The kind of write.
+        account: Takes the time that tasks need.
+        given: The caller's rows in the engine's form.
+
+    Yields:
+        The rows, and the table that they are written to, with the columns that they add.
+
+    Raises:
+        InputError: A column or a row can't be written.
+        UnsupportedTableError: The table can't be written.
+    """
+    engine = context.engine
+    target, task = _table_and_task(context, operation, engine.schema(given))
+    if context.needs_service(operation):
+        context.embedded.begin_start()
+    keyed_form = keyed_schema(task.schema)
+    with account.timed("tag"):
+        made = engine.transform(given, task, keyed_form)
+    limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
+    count = KeyProfileTask(limits, engine.attempt)
+    with ExitStack() as persisted:
+        keyed = persisted.enter_context(engine.persist(made))
+        with account.timed("tag"):
+            counted = engine.transform(keyed, count, key_task.PROFILE_SCHEMA)
+            profile = engine.collect(counted)
+            counts = key_task.rows_by_partition(profile)
+        key_task.refuse_long_names(counts, context.storage)
+        if not operation.hard_delete:
+            refuse_nested(counts)
+        batch = decoded_batch(profile, counts, keyed_form, limits)
+        if batch is not None:
+            persisted.close()
+            engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
+            keyed = engine.adopt(batch)
+        yield KeyedRows(engine, keyed, task.schema, counts, persisted.close), target
+
+
+def _table_and_task(
+    context: WriteContext, operation: Operation, incoming: pa.Schema
+) -> tuple[Target, KeyTask]:
+    """Check the table and the schema of the rows; return the table and the task that keys rows."""
+    create = not operation.hard_delete
+    target = open_target(
+        context.storage,
+        context.settings,
+        context.history,
+        create=create,
+        last=context.last_timeline,
+    )
+    target.check_index(context.history)
+    ordering = ordering_fields(target, operation)
+    key_task.check_columns(incoming, target.generator, ordering)
+    columns = key_columns = pa.schema([])
+    if create:
+        rules = evolution_rules(context.settings)
+        target, columns = target.columns_of(incoming, context.history, rules)
+    else:
+        key_columns = target.key_columns_of(incoming)
+    return target, KeyTask(columns, target.generator, context.engine.attempt, ordering, key_columns)
+
+
+def ordering_fields(target: Target, operation: Operation) -> tuple[str, ...]:
+    """Return the columns that rows are ordered by; empty by commit time and for deletes."""
+    by_time = target.event_time and not operation.hard_delete
+    return target.config.ordering_fields if by_time else ()
