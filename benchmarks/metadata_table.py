@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fsview.load.metadata_table import read
-from fsview.load.metadata_table_state import FILES, FOLDER, look
+from fsview.load.metadata_table_state import FILES, FOLDER, newest_slice
 from fsview.load.source_choice import uncertainty
 from fsview.sync.plan_reader import snapshot_of
 from tests.kit import golden
@@ -113,7 +113,7 @@ def ours_packed(table: Path) -> object:
     client = TableMetaClient.open(LocalStorage(str(table)))
     snapshot = snapshot_of(client)
     assert uncertainty(snapshot) is None
-    return read(client, snapshot, look(client, snapshot))
+    return read(client, snapshot, newest_slice(client, snapshot))
 
 
 def hudis(table: Path) -> object:
