@@ -29,6 +29,7 @@ class Calls:
     def __init__(self, pool: TableThreads) -> None:
         self.pool = pool
         self.tasks: dict[str, list[asyncio.Task[str]]] = {}
+        self.begun: Counter[str] = Counter()
         self._go: dict[str, threading.Semaphore] = {}
 
     def ask(self, table: str, count: int = 1) -> None:
@@ -36,6 +37,7 @@ class Calls:
         go = self._go.setdefault(table, threading.Semaphore(0))
 
         def hang() -> str:
+            self.begun[table] += 1
             assert go.acquire(timeout=PATIENCE_S)
             return table
 
@@ -212,15 +214,16 @@ def test_a_table_alone_again_gets_all_threads_again() -> None:
 def test_cancelled_calls_leave_the_queue_and_running_ones_keep_their_thread() -> None:
     async def play(calls: Calls) -> None:
         calls.ask("a", 3)
-        while (calls.running(), calls.waiting()) != ({"a": 1}, {"a": 2}):
+        # A call that has a thread can be cancelled until it begins.
+        while not calls.begun["a"]:
             await asyncio.sleep(0)
+        assert (calls.running(), calls.waiting()) == ({"a": 1}, {"a": 2})
         for task in calls.tasks["a"]:
             task.cancel()
         await settled()
         assert (calls.running(), calls.waiting()) == ({"a": 1}, {})
         calls.ask("a", 1)
-        while not calls.waiting():
-            await asyncio.sleep(0)
+        await settled()
         assert (calls.running(), calls.waiting()) == ({"a": 1}, {"a": 1})
 
     in_pool(play, 1)
@@ -258,14 +261,16 @@ def test_an_error_of_a_cancelled_call_is_not_reported_as_unretrieved() -> None:
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: reported.append(context)
         )
-        go = threading.Event()
+        began, go = threading.Event(), threading.Event()
 
         def fail() -> None:
+            began.set()
             assert go.wait(PATIENCE_S)
             raise ValueError("the storage is away")
 
         left = asyncio.ensure_future(calls.pool.run("a", fail))
-        await settled()
+        while not began.is_set():
+            await asyncio.sleep(0)
         left.cancel()
         await settled()
         go.set()
