@@ -4,7 +4,7 @@ A Python worker of Spark runs many tasks in sequence, each of which opens new vi
 outlive the tasks: each thread keeps one for each of the ``MAX_PEERS`` peers used last. They belong
 to the process that opened them; a forked process opens its own.
 
-Each wait for the socket is cut to the time left until the exchange's deadline.
+Each wait for the socket is cut to the time left until the exchange's deadline (``TimedSocket``).
 
 Failures map to errors as follows::
 
@@ -23,7 +23,6 @@ Source: Hudi 1.2.0 ``TimelineServiceClient``; the stale-connection test is urlli
 from __future__ import annotations
 
 import http.client
-import io
 import os
 import select
 import socket
@@ -40,8 +39,8 @@ from executor_proxy.exchange import (
     Peer,
     Timeouts,
     tls_context,
-    too_long,
 )
+from executor_proxy.timed_socket import TimedSocket
 from timeline.errors import (
     BadAnswerError,
     ServiceError,
@@ -59,75 +58,6 @@ _MARGIN_BYTES: Final = 1 << 20
 _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
-class _TimedSocket:
-    """A socket whose every wait ends with the exchange; what ``http.client`` reads from.
-
-    Attributes:
-        deadline: End of the exchange, on the monotonic clock.
-        read_s: Longest wait for one packet.
-        left_bytes: Bytes that the exchange may still receive.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self.left_bytes = 0
-        self.deadline = 0.0
-        self.read_s = 0.0
-
-    def limit(self) -> None:
-        """Cut the next wait to what is left.
-
-        Raises:
-            TimeoutError: Nothing is left.
-        """
-        # A socket's own timeout restarts with every packet, so a byte a second would never be late.
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(min(left, self.read_s))
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._sock.fileno()
-
-    def sendall(self, data: bytes) -> None:
-        """Send all of ``data``; the time-out holds for the whole of it."""
-        self.limit()
-        self._sock.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader of one response, whose end leaves the socket open."""
-        assert mode == "rb"
-        return io.BufferedReader(_Reading(self))
-
-    def receive_into(self, buffer: bytearray | memoryview) -> int:
-        """Receive some bytes; return their number, 0 at the end of the connection."""
-        self.limit()
-        received = self._sock.recv_into(buffer)
-        # Counted here, because a chunk of size -1 makes http.client read without end.
-        self.left_bytes -= received
-        if self.left_bytes < 0:
-            raise too_long("a request")
-        return received
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._sock.close()
-
-
-class _Reading(io.RawIOBase):
-    """The raw bytes of one response on a ``_TimedSocket``."""
-
-    def __init__(self, timed: _TimedSocket) -> None:
-        self._timed = timed
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        return self._timed.receive_into(buffer)
-
-
 class _Connection:
     """A connection that knows whether it has been used, and closes itself with its thread.
 
@@ -140,7 +70,7 @@ class _Connection:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._host = _host_field(peer)
-        self._sock: _TimedSocket | None = None
+        self._sock: TimedSocket | None = None
         self.used = False
 
     def open(self, timeouts: Timeouts, deadline: float, what: str) -> None:
@@ -151,7 +81,7 @@ class _Connection:
                 names the request.
         """
         if self._sock is None:
-            self._sock = _TimedSocket(_connected(self._peer, timeouts, deadline, what))
+            self._sock = TimedSocket(_connected(self._peer, timeouts, deadline, what))
         # Set for each exchange, as a kept connection still has the bounds of the last one.
         self._sock.deadline, self._sock.read_s = deadline, timeouts.read_s
         self._sock.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
