@@ -29,7 +29,7 @@ from strandline.records.key_hash import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search_index import SearchIndex
-from strandline.write.index.tagging import all_stored_files
+from strandline.write.index.stored_files import all_stored_files
 from strandline.write.tasks.columns import PROBLEM
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import KEY_HASH

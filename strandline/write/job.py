@@ -33,13 +33,8 @@ from strandline.write.engine.base import Tally
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.choice import tagging_by
-from strandline.write.index.tagging import (
-    KeyedRows,
-    Scope,
-    TaggedRows,
-    all_stored_files,
-    stored_files,
-)
+from strandline.write.index.stored_files import all_stored_files, stored_files
+from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows
 from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata

@@ -1,7 +1,7 @@
 """Indexes find the stored file group of each row's key; tagging adds it to the row.
 
 What an index is given and must return (``base``), the search in base files (``search``), the hash
-of a bucket index (``bucket``), the tagging by either (``tagging``, ``bucket_tagging``), and what
+of a bucket index (``bucket``), the tagging by either (``tagging``), and what
 the driver learns from tagged rows (``profile``) belong here. Which file group a new key goes to is
 decided by ``strandline.write.tasks.placement``.
 """

@@ -1,7 +1,7 @@
 """``Index``: the contract of all indexes. ``LocationRequest``: what a write asks of its index.
 
-An index finds the stored files that hold the keys of a write. ``strandline.write.index.tagging``
-joins the rows to what it finds, whichever index that is.
+An index finds the stored files that hold the keys of a write. ``SearchTagging`` joins the rows to
+what it finds, whichever index that is.
 
 Source: Hudi 1.2.0 ``HoodieIndex``.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic
 
 import pyarrow as pa
 
@@ -21,7 +20,7 @@ from strandline.write.index.bucket import (
 from strandline.write.index.bucket_number import new_bucket_file_id
 from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows
+from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import BUCKET, ROW_NUMBER_FIELD, tagged_schema
 from strandline.write.tasks.placement import StoredFile
@@ -36,7 +35,7 @@ from strandline.write.tasks.row_count import (
 
 
 @dataclass(frozen=True, slots=True)
-class BucketTagging(Generic[D]):
+class BucketTagging(Tagging[D]):
     """Tags the rows of one write of a table with a bucket index.
 
     Attributes:
@@ -56,25 +55,14 @@ class BucketTagging(Generic[D]):
     combine_inserts: bool
 
     def scope(self, *, fills: bool) -> Scope:
-        """Return which stored files a write must know: any row may go to a stored bucket.
-
-        Rows that replace the stored groups open new ones in each bucket.
-        """
+        """Return the rows' partitions: any row may go to a stored bucket."""
+        # Rows that replace the stored groups open new ones in each bucket.
         replaces = self.operation.replaces is not Replaces.NOTHING
         return Scope.NOTHING if replaces else Scope.PARTITIONS
 
     @contextmanager
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
-        """Tag rows; they are computed again for each use, as that costs no more than a cache.
-
-        Args:
-            rows: The rows.
-            files: The newest base files of their partitions.
-
-        Raises:
-            RowsChangedError: The rows aren't those that were counted.
-            UnsupportedTableError: A stored file isn't one of a bucket index.
-        """
+        """Tag rows; they are computed again for each use, as that costs no more than a cache."""
         engine = self.engine
         stored = _by_bucket(files, self.buckets)
         rule = BucketRule(self.buckets, self.hash_fields, self.operation.hard_delete)

@@ -7,6 +7,7 @@ from typing import Any
 from strandline.write.engine.base import EngineContext, Tally
 from strandline.write.index.bucket_tagging import BucketTagging
 from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.search_tagging import SearchTagging
 from strandline.write.index.tagging import Tagging
 from strandline.write.operation import Operation
 from strandline.write.options.index_settings import (
@@ -27,14 +28,14 @@ def tagging_by(
     tally: Tally,
     combine_inserts: bool,
     ordering_fields: tuple[str, ...],
-) -> Tagging[Any] | BucketTagging[Any]:
-    """Return the tagging of one write; arguments as of ``Tagging``."""
+) -> Tagging[Any]:
+    """Return the tagging of one write; arguments as of ``SearchTagging``."""
     if options.is_bucket:
         return BucketTagging(
             engine, options.buckets, options.hash_fields, operation, tally, combine_inserts
         )
     index = search_index(options)
-    return Tagging(engine, index, operation, storage, tally, combine_inserts, ordering_fields)
+    return SearchTagging(engine, index, operation, storage, tally, combine_inserts, ordering_fields)
 
 
 def search_index(options: IndexOptions) -> SearchIndex:

@@ -1,0 +1,151 @@
+"""``SearchTagging``: tags rows with the stored files in which an index finds their keys.
+
+The index searches the keys in the newest base files of the write's partitions, the rows are joined
+to what it finds, and rows with one key are combined. A write that neither matches nor combines rows
+needs none of this: its rows are counted already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+
+from strandline.records.merge import REMOVES
+from strandline.records.meta_fields import IS_DELETED
+from strandline.records.schema import column_of
+from strandline.write.engine.base import D, EngineContext, Tally
+from strandline.write.index.base import LocationRequest
+from strandline.write.index.buckets import refuse_bucket_files
+from strandline.write.index.global_rows import GlobalPlacement
+from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
+from strandline.write.index.search import SEARCHED
+from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.tag_task import TAGGED, TagTask
+from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows, Tagging
+from strandline.write.operation import Operation, Replaces
+from strandline.write.tasks.columns import tagged_schema
+from strandline.write.tasks.placement import StoredFile
+from strandline.write.tasks.row_count import counted_by, refuse_changed
+from timeline.storage.base import Storage
+
+_ROWS_A_TASK = 10_000, 500_000
+"""Rows that are worth a task of their own, and rows of the largest task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTagging(Tagging[D]):
+    """Tags the rows of one write with what a search in base files finds.
+
+    Attributes:
+        engine: Runs the tasks.
+        index: Finds the stored keys.
+        operation: The kind of write.
+        storage: The table's storage.
+        tally: Takes what the tasks count.
+        combine_inserts: Whether rows with one key are combined though keys aren't looked up.
+        ordering_fields: Ordering columns that decide which of several rows is the newest.
+    """
+
+    engine: EngineContext[D]
+    index: SearchIndex
+    operation: Operation
+    storage: Storage
+    tally: Tally
+    combine_inserts: bool
+    ordering_fields: tuple[str, ...]
+
+    def scope(self, *, fills: bool) -> Scope:
+        """Return the table for a global index, the rows' partitions, or nothing."""
+        if self.operation.needs_match:
+            return Scope.TABLE if self.index.is_global else Scope.PARTITIONS
+        return Scope.PARTITIONS if fills else Scope.NOTHING
+
+    @contextmanager
+    def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
+        """Tag rows, and persist them while the block runs, in place of the keyed rows."""
+        if not rows.counts or not self._is_needed(rows.columns):
+            inserts = {path: count.rows for path, count in rows.counts.items()}
+            yield TaggedRows(rows.data, rows.counts, {}, inserts, rows.columns, files)
+            return
+        for partition, of_partition in groupby(files, key=attrgetter("partition")):
+            refuse_bucket_files(partition, of_partition)
+        engine, columns = self.engine, rows.columns
+        if self.index.moves_rows:
+            columns = columns.append(pa.field(REMOVES, pa.bool_()))
+        task = self._task(columns, files)
+        made = engine.transform(self._grouped(rows, files), task, tagged_schema(columns))
+        with engine.persist(made) as tagged:
+            counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
+            profile = TagProfile.read(engine.collect(counts))
+            # Both passes over the keyed rows: an engine may have computed them anew for each.
+            for stage in (SEARCHED, TAGGED):
+                if stage == TAGGED or self._searches(files):
+                    refuse_changed(rows.counts, counted_by(stage, self.tally.total))
+            rows.release()
+            numbers = profile.updates, profile.inserts
+            yield TaggedRows(tagged, profile.tagged, *numbers, columns, files)
+
+    def _is_needed(self, columns: pa.Schema) -> bool:
+        """Whether rows are matched, combined, or dropped as they delete nothing."""
+        operation = self.operation
+        inserts = operation.fills_small_files or operation.replaces is not Replaces.NOTHING
+        drops = inserts and IS_DELETED in columns.names
+        return operation.needs_match or self.combine_inserts or drops
+
+    def _searches(self, files: tuple[StoredFile, ...]) -> bool:
+        return self.operation.needs_match and bool(files)
+
+    def _grouped(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> D:
+        """Return the rows of each key together, with the stored files that hold it."""
+        engine, index = self.engine, self.index
+        parts = task_count(sum(count.rows for count in rows.counts.values()), engine.cores)
+        if not self._searches(files):
+            return engine.group(rows.data, index.key, parts)
+        request = LocationRequest(
+            engine,
+            rows.data,
+            rows.counts,
+            files,
+            self.storage,
+            self.tally,
+            self._compared(rows.columns),
+        )
+        return engine.join(rows.data, index.locations(request), index.key, parts)
+
+    def _compared(self, columns: pa.Schema) -> dict[str, pa.DataType]:
+        """Return the ordering columns that decide whether a record moves, and their types."""
+        empty = columns.empty_table()
+        names = self.ordering_fields if self.index.moves_rows else ()
+        return {name: column_of(empty, name).type for name in names}
+
+    def _task(self, columns: pa.Schema, files: tuple[StoredFile, ...]) -> TagTask:
+        placement = GlobalPlacement(
+            partitions=tuple(file.partition for file in files),
+            moves=self.index.moves_rows,
+            ordering_fields=self.ordering_fields,
+            delete=self.operation.hard_delete,
+        )
+        return TagTask(
+            schema=columns,
+            key=self.index.key,
+            tally=self.tally,
+            attempt=self.engine.attempt,
+            combine=self.operation.needs_match or self.combine_inserts,
+            ordering_fields=self.ordering_fields,
+            only_stored=self.operation.hard_delete,
+            placement=placement if self.index.is_global else None,
+        )
+
+
+def task_count(rows: int, cores: int) -> int:
+    """Return the number of tasks for rows that may be divided in any way.
+
+    There are no more tasks than cores, unless they would become large.
+    """
+    small, large = _ROWS_A_TASK
+    return max(1, min(cores, rows // small), -(-rows // large))
