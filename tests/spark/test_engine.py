@@ -40,6 +40,34 @@ class TestSparkEngine(EngineSuite):
                 spark.conf.set(name, value)
 
 
+@pytest.mark.parametrize("setting", [None, "true", "false"])
+def test_the_session_s_adaptive_execution_stays(spark, setting):
+    """Though a job of the engine is planned without it."""
+    name = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(name, None)
+    try:
+        spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
+        assert SparkEngine(spark).collect(spark.range(3)).num_rows == 3
+        assert spark.conf.get(name, None) == setting
+    finally:
+        spark.conf.unset(name) if before is None else spark.conf.set(name, before)
+
+
+def test_a_job_fills_a_cache_and_reads_it(spark):
+    """With adaptive execution, the cache would be filled by a job, and read by another."""
+    engine, group = SparkEngine(spark), "cache-and-read"
+    tracker = spark.sparkContext.statusTracker()
+    with engine.persist(spark.range(30, numPartitions=3).repartition(2)) as kept:
+        spark.sparkContext.setJobGroup(group, group)
+        try:
+            assert engine.collect(kept.selectExpr("id + 1 as n")).num_rows == 30
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    stages = [tracker.getJobInfo(job).stageIds for job in tracker.getJobIdsForGroup(group)]
+    found = [tracker.getStageInfo(stage) for each in stages for stage in each]
+    assert sum(stage.numCompletedTasks for stage in found if stage) == 3 + 2
+
+
 def test_the_hash_is_spark_s(spark):
     values = np.array([0, 1, 2, 42, 2**31 - 1, 123_456_789], np.uint32)
     text = ", ".join(map(str, values))

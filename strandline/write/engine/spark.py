@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,6 +41,9 @@ from timeline.errors import ConfigError, InputError, StrandlineError
 
 _CONNECT: Final = "pyspark.sql.connect"
 _LOOPBACK: Final = "127.0.0.1"
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_PLANNING: Final = Lock()
+"""Held while a session's setting is another one."""
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -157,6 +161,7 @@ class SparkEngine(EngineContext[DataFrame]):
     def collect(self, data: DataFrame) -> pa.Table:
         """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
         try:
+            _plan_without_adaptive(data)
             rows = data.collect()
         except PySparkException as failure:
             if missing := import_error(failure):
@@ -174,6 +179,26 @@ class SparkEngine(EngineContext[DataFrame]):
         if context is None:
             raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
         return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def _plan_without_adaptive(data: DataFrame) -> None:
+    """Plan a frame's job without adaptive execution, which would compute each cache by its own job.
+
+    There is nothing to adapt: numbers of partitions are explicit. What the caller's frame does is
+    in the plan of the first cache, which has been made by now.
+    """
+    conf = data.sparkSession.conf
+    # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
+    with _PLANNING:
+        before = conf.get(_ADAPTIVE, None)
+        conf.set(_ADAPTIVE, "false")
+        try:
+            data._jdf.queryExecution().executedPlan()
+        finally:
+            if before is None:
+                conf.unset(_ADAPTIVE)
+            else:
+                conf.set(_ADAPTIVE, before)
 
 
 def _kept(placed: DataFrame) -> DataFrame:
