@@ -123,14 +123,30 @@ def test_an_expired_writer_neither_commits_nor_revives(storage, forward):
     heartbeat.leave()
 
 
+class StallingClock(ManualClock):
+    """Calls a function before the first look of a heartbeat's thread, which stalled until then."""
+
+    def __init__(self, stall):
+        super().__init__(1_000_000_000_000)
+        self.stall = stall
+
+    def monotonic(self):
+        if self.stall is not None and threading.current_thread().name == f"heartbeat-{T}":
+            stall, self.stall = self.stall, None
+            stall(self)
+        return super().monotonic()
+
+
 def test_the_thread_of_a_stalled_writer_does_not_beat_again(storage):
     """After a stop longer than the timeout the beat would revive an instant rolled back since."""
-    clock = ManualClock(1_000_000_000_000)
-    heartbeat = Heartbeat(storage, HeartbeatSettings(interval_ms=200, tolerable_misses=2), clock)
+
+    def stall(clock):
+        clock.advance(401)
+        delete_heartbeat(storage, T)
+
+    settings = HeartbeatSettings(interval_ms=200, tolerable_misses=2)
+    heartbeat = Heartbeat(storage, settings, StallingClock(stall))
     heartbeat.start(T)
-    assert storage.beats.acquire(timeout=PATIENCE_S)
-    clock.advance(401)
-    delete_heartbeat(storage, T)
     heartbeat._thread.join(PATIENCE_S)
     assert not heartbeat._thread.is_alive()
     assert read_beat(storage, T) is None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from fsview.load.metadata_table_state import FOLDER
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
+from tests.kit.patience import PATIENCE_S
 from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.property_name import METADATA_PARTITIONS
@@ -25,6 +26,11 @@ OPTIONS = {
     "hoodie.clean.automatic": "false",
     "hoodie.clean.parallelism": "1",
     "hoodie.parquet.compression.codec": "uncompressed",
+    # A service that is slow on a busy machine, or is being replaced, is waited for.
+    "strandline.remote.connect.timeout.secs": str(PATIENCE_S),
+    "strandline.remote.read.timeout.secs": str(PATIENCE_S),
+    "strandline.remote.first.answer.secs": str(PATIENCE_S),
+    "hoodie.filesystem.view.remote.timeout.secs": str(round(PATIENCE_S)),
 }
 
 

@@ -10,6 +10,8 @@ from strandline.commit.settings import EARLY_STRATEGIES
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit import reader
+from tests.kit.patience import PATIENCE_S
+from tests.strandline.service.process.services import status_of
 from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.test_service_markers import EARLY, SERVED, Watched, names
 from timeline.errors import ConfigError, StorageUnavailableError, WriteConflictError
@@ -45,8 +47,8 @@ class Interrupted(LocalEngine):
 def found_by(service):
     """Wait until a service has found a conflict."""
     pause = threading.Event()
-    for _ in range(3000):
-        if service is None or service.status()["markers"]["conflicts"]:
+    for _ in range(int(PATIENCE_S * 100)):
+        if service is None or status_of(service)["markers"]["conflicts"]:
             return
         pause.wait(0.01)
     raise AssertionError("no conflict was found")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 from collections import Counter
 
@@ -15,6 +14,8 @@ from strandline.service.process.supervisor import RESTARTS
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
+from tests.strandline.service.process.services import kill as kill_once
+from tests.strandline.service.process.services import status_of
 from tests.strandline.write.tables import OPTIONS, client, row, table
 from timeline.errors import ConfigError, ServiceUnreachableError
 
@@ -26,11 +27,6 @@ ROUNDS = [
     table(row("b", "us", ts=3), row("d")),
 ]
 ON = {"embed__timeline__server": True, "clean__automatic": True}
-
-
-def kill_once(service: TimelineService) -> None:
-    """Kill the service's process, which is replaced."""
-    os.kill(service.status()["pid"], signal.SIGKILL)
 
 
 def kill_for_good(service: TimelineService) -> None:
@@ -87,7 +83,7 @@ def test_with_the_service_tasks_list_nothing(tmp_path, without):
             assert "lookup" not in listings(result)
             assert "sync" not in listings(result)
             assert listings(result).total() < listings(alone).total()
-        pid = c.service.status()["pid"]
+        pid = status_of(c.service)["pid"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -130,7 +126,7 @@ def test_a_write_whose_service_is_killed_finds_its_replacement(tmp_path, without
         assert "sync" not in listings(result)
         assert reader.rows(tmp_path) == without[1][0]
         assert (c.service.url, c.service.token) == (url, token)
-        assert c.service.status()["restarts"] == 1
+        assert status_of(c.service)["restarts"] == 1
         (record,) = caplog.records
         assert f"replaces it on {url}" in record.getMessage()
         assert c.upsert(ROUNDS[2]).fallbacks == ()
@@ -141,11 +137,11 @@ def test_a_client_keeps_one_service_over_many_writes(tmp_path):
     """As a streaming driver, whose batches write one after the other."""
     with client(tmp_path, **ON) as c:
         c.upsert(ROUNDS[0])
-        service, status = c.service, c.service.status()
+        service, status = c.service, status_of(c.service)
         for rows in ROUNDS * 2:
             assert c.upsert(rows).fallbacks == ()
             assert c.service is service
-        assert service.status()["pid"] == status["pid"]
+        assert status_of(service)["pid"] == status["pid"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -203,7 +199,7 @@ def test_the_driver_uses_its_own_address(tmp_path, without):
         result = c.upsert(ROUNDS[0])
         assert result.lookups
         assert result.fallbacks == ()
-        assert c.service.status()["requests"]["sync"] > 0
+        assert status_of(c.service)["requests"]["sync"] > 0
     assert reader.rows(tmp_path) == without[0][0]
 
 
@@ -230,7 +226,7 @@ def test_settings_name_the_address_to_advertise_and_the_one_to_bind(
         port = c.service.url.rpartition(":")[2]
         assert c.service.url == f"http://{url}:{port}"
         assert c.service.local_url == f"http://{local}:{port}"
-        assert c.service.status()["ready"]
+        assert status_of(c.service)["ready"]
 
 
 NO_HOSTS = (

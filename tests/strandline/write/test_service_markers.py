@@ -13,8 +13,10 @@ from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.memory_storage import MemoryStorage
+from tests.strandline.service.process.services import kill as kill_once
+from tests.strandline.service.process.services import status_of
 from tests.strandline.write.tables import client, row, table
-from tests.strandline.write.test_embedded import Killing, kill_for_good, kill_once
+from tests.strandline.write.test_embedded import Killing, kill_for_good
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
@@ -82,7 +84,7 @@ def test_tasks_create_no_markers_of_their_own(tmp_path):
     storage = Watched(tmp_path)
     with writing(tmp_path, storage) as c:
         result = c.upsert(ROWS)
-        assert c.service.status()["markers"]["directories"] == 0
+        assert status_of(c.service)["markers"]["directories"] == 0
     storage.check(tmp_path, result.instant)
     assert result.marker_fallbacks == ()
     # The type of the markers; nothing for the four files.
@@ -217,5 +219,5 @@ def test_many_files_cost_few_calls(tmp_path):
 
 def calls_of(service) -> int:
     """Return how many storage calls a service has made for markers."""
-    (figures,) = service.status()["tables"].values()
+    (figures,) = status_of(service)["tables"].values()
     return sum(each["count"] for each in figures["storage_calls"] if each["cause"] == "marker")

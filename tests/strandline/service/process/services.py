@@ -38,7 +38,7 @@ def address(service: TimelineService) -> tuple[str, int]:
 def patient(service: TimelineService) -> HttpSession:
     """Return a session that waits for a replacement, however slowly it starts."""
     timeouts = Timeouts(PATIENCE_S, PATIENCE_S, PATIENCE_S)
-    return HttpSession(service.url, service.token, timeouts=timeouts, ca_file=service.ca_file)
+    return HttpSession(service.local_url, service.token, timeouts=timeouts, ca_file=service.ca_file)
 
 
 def status_of(service: TimelineService) -> dict[str, Any]:
