@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.kit.products import ALL, TELLING
+
+if TYPE_CHECKING:
+    from tests.kit.s3_server import S3Endpoint
 
 # Instants of version 6 are in the machine's time zone by default; the golden tables are in UTC.
 os.environ["TZ"] = "UTC"
@@ -33,6 +39,28 @@ OF_PYSPARK = (
 # No test depends on how fast or busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--s3-server",
+        default="tests.kit.s3_server",
+        help="the module whose s3_server() runs the server of the tests marked s3",
+    )
+
+
+@pytest.fixture(scope="session")
+def open_s3(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[S3Endpoint]]:
+    """Return what runs an S3 server; ``watch`` is called at each request, as in moto's."""
+    module: Any = importlib.import_module(request.config.getoption("--s3-server"))
+    return module.s3_server
+
+
+@pytest.fixture(scope="module")
+def s3(open_s3: Callable[..., AbstractContextManager[S3Endpoint]]) -> Iterator[S3Endpoint]:
+    """Run an S3 server for the module's tests."""
+    with open_s3() as server:
+        yield server
 
 
 def other_scenarios(items: list[pytest.Item]) -> Iterator[pytest.Item]:

@@ -1,4 +1,4 @@
-"""An S3 server (moto) in this process, and storages on it."""
+"""``S3Endpoint``: storages on an S3 server; ``s3_server``: moto's server in this process."""
 
 from __future__ import annotations
 
@@ -16,34 +16,48 @@ from moto.server import ThreadedMotoServer
 from tests.kit.s3_faults import RequestFaults
 from timeline.storage.fsspec_storage import FsspecStorage
 
-_CREDENTIALS = {"key": "test", "secret": "test"}
+CREDENTIALS = {"key": "test", "secret": "test"}
 _ACCOUNT = "123456789012"
 """moto's, whatever the credentials."""
 
 
 @dataclass(frozen=True)
-class S3Server:
-    """A running server.
+class S3Endpoint:
+    """A running S3 server of any kind.
 
     Attributes:
         endpoint: Its URL.
-        requests: The requests to it, and their faults.
     """
 
     endpoint: str
-    requests: RequestFaults
 
     @property
     def options(self) -> dict[str, Any]:
         """Options of s3fs for this server."""
-        return {**_CREDENTIALS, "endpoint_url": self.endpoint}
+        return {**CREDENTIALS, "endpoint_url": self.endpoint}
 
     def storage(self, scheme: str = "s3") -> FsspecStorage:
         """Return the storage of a table in a new bucket."""
         url = f"{scheme}://b-{uuid.uuid4()}/warehouse/t"
-        storage = FsspecStorage(url, self.options)
-        storage._fs.mkdir(url.split("/")[2])
+        storage = self.storage_at(url)
+        # Not by mkdir, which takes S3Proxy's answers for those of a bucket that exists.
+        storage._fs.call_s3("create_bucket", Bucket=url.split("/")[2])
         return storage
+
+    def storage_at(self, url: str) -> FsspecStorage:
+        """Return the storage of a table."""
+        return FsspecStorage(url, self.options)
+
+
+@dataclass(frozen=True)
+class S3Server(S3Endpoint):
+    """A running server of moto's.
+
+    Attributes:
+        requests: The requests to it, and their faults.
+    """
+
+    requests: RequestFaults
 
     def single_try(self, folder: Path | None = None) -> FsspecStorage:
         """Return the storage of a table whose client sends no failed request again by itself.

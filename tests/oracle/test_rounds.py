@@ -1,4 +1,7 @@
-"""Many rounds of two writers of ours with each lock provider, and with one of them killed (-9)."""
+"""Many rounds of two writers of ours with each lock provider, and with one of them killed (-9).
+
+Those on S3 are in ``tests/s3``.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.s3_server import s3_server
 from tests.oracle.hudi import Hudi
 from tests.oracle.zookeeper import zookeeper_server
-from tests.strandline.write.killed_on_s3 import play_s3_kills
 from tests.strandline.write.killed_rounds import play_killed
 from tests.strandline.write.rounds import (
     TIMES,
     play_processes,
-    play_s3,
     play_threads,
     with_lock,
 )
@@ -53,25 +53,6 @@ def test_20_rounds_with_cleans(tmp_path: Path) -> None:
 
 def test_20_rounds_of_threads(tmp_path: Path) -> None:
     play_threads(tmp_path / "t", with_lock("InProcessLockProvider"), 20 * TIMES, seed=21)
-
-
-def test_20_rounds_with_a_lease(tmp_path: Path) -> None:
-    with s3_server() as server:
-        play_s3(server, tmp_path / "t", with_lock("StorageBasedLockProvider"), 20 * TIMES, seed=22)
-
-
-def test_one_is_killed_5_times_on_s3(tmp_path: Path, report: Report) -> None:
-    """The lease of a killed writer ends after 10 s, its last heartbeat counts for 6 s."""
-    lease = {
-        "hoodie.client.heartbeat.interval_in_ms": "2000",
-        "hoodie.client.heartbeat.tolerable.misses": "3",
-        "hoodie.write.lock.storage.validity.timeout.secs": "10",
-        "hoodie.write.lock.storage.renew.interval.secs": "1",
-    }
-    options = with_lock("StorageBasedLockProvider", **lease)
-    counts = play_s3_kills(tmp_path, options, 5 * TIMES, seed=24)
-    report(f"killed on S3: {dict(counts)}")
-    assert counts["rolled back"] >= TIMES
 
 
 @pytest.fixture(scope="module")

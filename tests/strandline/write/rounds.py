@@ -26,7 +26,7 @@ from strandline.commit.lock.storage_based import LOCK_PATH
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
-from tests.kit.s3_server import S3Server
+from tests.kit.s3_server import S3Endpoint
 from tests.strandline.write.round_writer import Order, obey
 from tests.strandline.write.tables import OPTIONS, row, table
 from timeline.storage.base import Storage
@@ -340,7 +340,7 @@ def play_threads(base: Path, options: Mapping[str, str], rounds: int, seed: int)
 
 
 def play_s3(
-    server: S3Server, copy: Path, options: Mapping[str, str], rounds: int, seed: int
+    server: S3Endpoint, copy: Path, options: Mapping[str, str], rounds: int, seed: int
 ) -> Counter[str]:
     """Play rounds of two processes on a new table on S3, which is copied and checked at the end."""
     storage = server.storage()

@@ -22,21 +22,17 @@ from timeline.storage.s3 import KEYS_A_REQUEST, TAIL_BYTES, listed
 pytestmark = pytest.mark.property
 
 
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as running:
-        yield running
-
-
 @pytest.fixture
-def storage(server) -> FsspecStorage:
-    return server.storage()
+def storage(s3) -> FsspecStorage:
+    return s3.storage()
 
 
+@pytest.mark.s3
 class TestS3(StorageSuite):
     """The suite on an S3 server."""
 
 
+@pytest.mark.s3
 def test_a_tree_is_listed_and_deleted_by_the_thousand(storage):
     paths = [f"p={n % 300}/f{n}" for n in range(1500)]
     for path in paths:
@@ -67,15 +63,15 @@ def test_keys_that_are_not_deleted_are_an_error(storage):
         storage.delete_all(["kept", "other"])
 
 
-def test_files_behind_an_access_point_are_deleted(server):
+def test_files_behind_an_access_point_are_deleted(s3):
     """The access point's ARN has a slash; the server takes its host name for that of a bucket."""
     arn = "arn:aws:s3:us-east-1:123456789012:accesspoint/ap"
     options = {
-        **server.options,
+        **s3.options,
         "endpoint_url": "http://s3.amazonaws.com",
-        "config_kwargs": {"proxies": {"http": server.endpoint}},
+        "config_kwargs": {"proxies": {"http": s3.endpoint}},
     }
-    server.storage()._fs.mkdir("ap-123456789012")
+    s3.storage()._fs.mkdir("ap-123456789012")
     storage = FsspecStorage(f"s3://{arn}/warehouse/t", options)
     for path in ("dir/one", "dir/two", "kept"):
         storage.replace(path, b"x")
@@ -83,9 +79,10 @@ def test_files_behind_an_access_point_are_deleted(server):
     assert [info.name for info in storage.list_tree("")] == ["kept"]
 
 
-def test_a_file_created_by_another_process_is_deleted(storage, server):
+@pytest.mark.s3
+def test_a_file_created_by_another_process_is_deleted(storage, s3):
     """A cached listing doesn't hide it."""
-    other = FsspecStorage(storage.base_path, {**server.options, "skip_instance_cache": True})
+    other = FsspecStorage(storage.base_path, {**s3.options, "skip_instance_cache": True})
     storage.create("dir/first")
     assert len(storage.list("dir")) == 1
     other.create("dir/second")
@@ -93,9 +90,10 @@ def test_a_file_created_by_another_process_is_deleted(storage, server):
     assert [info.name for info in other.list("dir")] == ["first"]
 
 
-def test_a_file_created_by_another_process_is_opened(storage, server):
+@pytest.mark.s3
+def test_a_file_created_by_another_process_is_opened(storage, s3):
     """fsspec looks for it in a listing that it keeps. (#15)"""
-    other = FsspecStorage(storage.base_path, {**server.options, "skip_instance_cache": True})
+    other = FsspecStorage(storage.base_path, {**s3.options, "skip_instance_cache": True})
     storage.create("p/known")
     assert [info.name for info in storage.list("p")] == ["known"]
     other.create("p/new", b"content")
@@ -120,13 +118,14 @@ def stream(storage: FsspecStorage, path: str, data: bytes = b"x") -> None:
         pytest.param(lambda s: s.delete_all(["dir/file"]), ["POST"], id="delete_all"),
     ],
 )
-def test_a_call_makes_no_other_requests(storage, server, call, methods):
+def test_a_call_makes_no_other_requests(storage, s3, call, methods):
     storage.create("dir/file", b"x")
-    server.requests.begin({})
+    s3.requests.begin({})
     call(storage)
-    assert [request.method for request in server.requests.log] == methods
+    assert [request.method for request in s3.requests.log] == methods
 
 
+@pytest.mark.s3
 def test_any_part_of_a_large_file_is_read(storage):
     """Its end is in memory from the first request on."""
     data = random.Random(1).randbytes(3 * TAIL_BYTES)
@@ -142,20 +141,21 @@ def test_any_part_of_a_large_file_is_read(storage):
 
 
 @pytest.mark.parametrize("size", [1, 60_000_000], ids=["one part", "two parts"])
-def test_a_stream_that_was_sent_twice_is_no_other_writers(storage, server, size):
+def test_a_stream_that_was_sent_twice_is_no_other_writers(storage, s3, size):
     """The client repeats the last request, whose answer was lost, and is refused."""
-    server.requests.begin({})
+    s3.requests.begin({})
     stream(storage, "first", b"x" * size)
-    last = len(server.requests.log)
-    server.requests.begin({last: RequestEffect.CUT_AFTER})
+    last = len(s3.requests.log)
+    s3.requests.begin({last: RequestEffect.CUT_AFTER})
     stream(storage, "second", b"x" * size)
-    assert server.requests.fired == 1
+    assert s3.requests.fired == 1
     assert storage.stat("second").size == size
     with pytest.raises(AlreadyExistsError):
         stream(storage, "second", b"y")
     assert storage.stat("second").size == size
 
 
+@pytest.mark.s3
 def test_a_failed_stream_of_several_parts_leaves_nothing(storage):
     def fail() -> None:
         with storage.create_stream("large") as file:
@@ -201,11 +201,11 @@ def test_a_missing_bucket_is_no_other_creator():
                 call("file")
 
 
-def test_a_bucket_that_disappears_between_two_pages_is_no_short_list(server, tmp_path):
+def test_a_bucket_that_disappears_between_two_pages_is_no_short_list(s3, tmp_path):
     for number in range(KEYS_A_REQUEST + 1):
         (tmp_path / f"f{number}").touch()
-    storage = server.single_try(tmp_path)
-    counted = listed(storage._fs, storage._root, flat=True, count=lambda _: server.drop(storage))
+    storage = s3.single_try(tmp_path)
+    counted = listed(storage._fs, storage._root, flat=True, count=lambda _: s3.drop(storage))
     with pytest.raises(FileNotFoundError):
         tuple(counted)
     assert storage.list_tree("") == ()

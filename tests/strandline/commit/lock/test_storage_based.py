@@ -18,14 +18,14 @@ from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite
 from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
-from tests.kit.s3_server import S3Server, s3_server
+from tests.kit.s3_server import S3Endpoint
 from timeline.clock import Clock, SystemClock
 from timeline.errors import AlreadyExistsError, ConfigError, LockError, StorageUnavailableError
 from timeline.storage.conditional_file import ConditionalFile
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.s3]
 
 VALIDITY_S = 600.0
 
@@ -53,15 +53,9 @@ class Subject:
         return lock
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with s3_server() as running:
-        yield running
-
-
 @pytest.fixture
-def subject(server: S3Server) -> Iterator[Subject]:
-    subject = Subject(server.storage().base_path, server.options)
+def subject(s3: S3Endpoint) -> Iterator[Subject]:
+    subject = Subject(s3.storage().base_path, s3.options)
     yield subject
     for lock in subject.opened:
         # Else its thread renews the lease, and logs, long after the server has ended.

@@ -5,19 +5,12 @@ from __future__ import annotations
 import pytest
 
 from strandline.services.rollback.plan import plan_rollback, planned_paths
-from tests.kit.s3_server import s3_server
 from tests.strandline.services.rollback.setting import Setting
 from timeline.errors import CorruptMetadataError
 from timeline.instant import COMMIT, ROLLBACK, Instant, State
 from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan, RollbackRequest
 
 COMMITTED = Instant("20250101000000000", COMMIT, State.INFLIGHT)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as running:
-        yield running
 
 
 def plan_naming(path):
@@ -70,10 +63,11 @@ def test_files_of_other_tables_are_refused(path, base_path):
         planned_paths(plan_naming(path), base_path)
 
 
+@pytest.mark.s3
 @pytest.mark.property
 @pytest.mark.parametrize("has_markers", [True, False], ids=["markers", "listing"])
-def test_a_rollback_of_300_partitions_takes_few_requests(server, has_markers):
-    setting = Setting(server.storage())
+def test_a_rollback_of_300_partitions_takes_few_requests(s3, has_markers):
+    setting = Setting(s3.storage())
     name = "{:08d}-0000-0000-0000-000000000000-0_0-1-1_{}.parquet"
     commit = setting.pending_commit()
     files = [f"p={n}/" + name.format(n, commit.requested_time) for n in range(300)]
