@@ -22,11 +22,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from demo import readers
 from demo.feed import FIRST_DAY, KEY, Landing
 from demo.kill import LookupHook, ServiceKiller
 from demo.lake import TableAddress
@@ -106,6 +107,15 @@ def options(table_version: int, *, service: bool) -> dict[str, str]:
     }
 
 
+def partitions(days: int) -> list[str]:
+    """Return the table's partitions after the last batch."""
+    return [f"dt={_day(number)}" for number in range(1, days + 1)]
+
+
+def _day(number: int) -> str:
+    return (FIRST_DAY + timedelta(days=number - 1)).isoformat()
+
+
 def steps_left(landing: Landing, days: int, done: Step) -> list[tuple[int, list[str]]]:
     """Return the remaining batches, each with its remaining steps.
 
@@ -164,7 +174,7 @@ class Job:
         cleans = [result.clean for result in results if result.clean is not None]
         return BatchRecord(
             number=number,
-            day=(FIRST_DAY + timedelta(days=number - 1)).isoformat(),
+            day=_day(number),
             inserted=sum(result.rows_inserted for result in results),
             updated=sum(result.rows_updated for result in results),
             deleted=sum(result.rows_deleted for result in results),
@@ -247,6 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, steps in steps_left(job.landing, args.days, done):
             doom.near = number == args.die_on
             _emit("batch", **job.run_batch(number, steps).as_json())
+        where = readers.location(table, client.service)
+        _emit("readers", **asdict(readers.read(spark, where, partitions(args.days))))
     spark.stop()
     return 0
 

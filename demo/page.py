@@ -11,7 +11,15 @@ from typing import Final
 from demo import svg
 from demo.page_lookups import BOTH, key, killed_section, lookup_section
 from demo.record import PHASES, RunRecord, megabytes, milliseconds, percentile
-from demo.report import CallRow, Report, killed_summary, numbers, saved_summary, summary
+from demo.report import (
+    CallRow,
+    Report,
+    killed_summary,
+    numbers,
+    readers_summary,
+    saved_summary,
+    summary,
+)
 
 _STYLE: Final = Path(__file__).with_name("page.css")
 
@@ -45,6 +53,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"batch {report.on.killed_on} was killed before its commit in both runs, "
     yield "rolled back and repeated.</p>"
     yield f"<p>{escape(saved_summary(report))}.</p>"
+    if told := readers_summary(report):
+        yield f"<p>{escape(told)}.</p>"
     if report.killed is not None:
         yield f"<p>{escape(killed_summary(report, report.killed))}.</p>"
     yield f'<p class="quiet">{escape(report.on.platform)}</p>'

@@ -164,6 +164,26 @@ class BatchRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderRecord:
+    """What the tasks of a reader waited for, once the last batch was written.
+
+    Attributes:
+        partitions: Number of partitions that each task asked for.
+        waited_s: Seconds until the answer, of each task.
+        list_calls: List calls of all tasks.
+    """
+
+    partitions: int
+    waited_s: tuple[float, ...]
+    list_calls: int
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ReaderRecord:
+        """Return the record of ``dataclasses.asdict``."""
+        return cls(**dict(values) | {"waited_s": tuple(values["waited_s"])})
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run of the whole feed.
 
@@ -174,6 +194,7 @@ class RunRecord:
         platform: Versions and cores, for people.
         seconds: Of the whole run, including the starts of Spark, the kill and the repair.
         service_kill: The batches in which the service was killed, or ``None``.
+        readers: What the tasks of a reader waited for at the end; ``None`` if there was none.
     """
 
     service: bool
@@ -182,6 +203,7 @@ class RunRecord:
     platform: str = ""
     seconds: float = 0.0
     service_kill: ServiceKill | None = None
+    readers: ReaderRecord | None = None
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -235,14 +257,17 @@ class RunRecord:
         values = {name: getattr(self, name) for name in self.__slots__}
         kill = None if self.service_kill is None else str(self.service_kill)
         batches = [batch.as_json() for batch in self.batches]
-        return values | {"batches": batches, "service_kill": kill}
+        readers = None if self.readers is None else dataclasses.asdict(self.readers)
+        return values | {"batches": batches, "service_kill": kill, "readers": readers}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunRecord:
         """Return the record of ``as_json``."""
         batches = tuple(map(BatchRecord.from_json, values["batches"]))
         kill = values["service_kill"] and ServiceKill.parse(values["service_kill"])
-        return cls(**dict(values) | {"batches": batches, "service_kill": kill})
+        readers = values["readers"] and ReaderRecord.from_json(values["readers"])
+        read = {"batches": batches, "service_kill": kill, "readers": readers}
+        return cls(**dict(values) | read)
 
     def _sum(self, name: str) -> Counter[tuple[str, str]]:
         total: Counter[tuple[str, str]] = Counter()

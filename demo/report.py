@@ -82,6 +82,9 @@ class Report:
         on, off = (run.calls["list", "lookup"] for run in (self.on, self.off))
         if off <= on:
             failures.append(f"without the service look-ups listed {off} times, with it {on}")
+        if self.on.readers is not None and self.on.readers.list_calls:
+            lists = self.on.readers.list_calls
+            failures.append(f"service on: a reader's tasks made {lists} list calls")
         failures += [
             f"{of}: the file groups differ: {proof.difference}"
             for of, proof in self.groups.items()
@@ -197,6 +200,18 @@ def saved_summary(report: Report) -> str:
     )
 
 
+def readers_summary(report: Report) -> str:
+    """Return in one sentence how long a reader's tasks waited; empty if there was no reader."""
+    on, off = report.on.readers, report.off.readers
+    if on is None or off is None:
+        return ""
+    return (
+        f"{len(on.waited_s)} tasks that looked up {on.partitions} partitions waited "
+        f"{sum(on.waited_s):,.2f} s in all with the service and {sum(off.waited_s):,.2f} s "
+        f"without, which made {off.list_calls:,} list calls"
+    )
+
+
 def killed_summary(report: Report, run: RunRecord) -> str:
     """Return the run in which the service was killed in one sentence."""
     local, total = len(by_source(run).get("local", ())), len(run.lookups_s)
@@ -230,6 +245,8 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield Text()
     yield Text(f"{summary(report)}.", style="bold")
     yield Text(f"{saved_summary(report)}.", style="bold")
+    if told := readers_summary(report):
+        yield Text(f"{told}.", style="bold")
     if report.killed is not None:
         yield Text(f"{killed_summary(report, report.killed)}.", style="bold")
     yield Text(report.on.platform, style="dim")

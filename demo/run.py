@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from demo.lake import TableAddress
-from demo.record import BatchRecord, RunRecord, ServiceKill
+from demo.record import BatchRecord, ReaderRecord, RunRecord, ServiceKill
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _LAST_LINES: Final = 40
@@ -91,12 +91,15 @@ def run(
     begin = time.perf_counter()
     batches: list[BatchRecord] = []
     platform = ""
+    readers = None
     for deadly in (True, False) if plan.die_on else (False,):
         with _started(plan, deadly=deadly) as job:
             for event in _events(job):
                 if event["event"] == "batch":
-                    batches.append(_batch(event))
+                    batches.append(BatchRecord.from_json(_values(event)))
                     on_batch(batches[-1])
+                elif event["event"] == "readers":
+                    readers = ReaderRecord.from_json(_values(event))
                 else:
                     platform = event["platform"]
             _check_end(plan, job.wait(), deadly=deadly)
@@ -104,7 +107,7 @@ def run(
             on_death()
     seconds = time.perf_counter() - begin
     kill = plan.service_kill
-    return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds, kill)
+    return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds, kill, readers)
 
 
 @contextmanager
@@ -144,8 +147,8 @@ def _events(job: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
             yield json.loads(text)
 
 
-def _batch(event: Mapping[str, Any]) -> BatchRecord:
-    return BatchRecord.from_json({name: event[name] for name in event if name != "event"})
+def _values(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: event[name] for name in event if name != "event"}
 
 
 def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:

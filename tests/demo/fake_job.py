@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 
-from demo.record import BatchRecord, line
+from demo.record import BatchRecord, ReaderRecord, line
 
 
 def main() -> None:
@@ -28,6 +29,8 @@ def main() -> None:
             print('{"event":"bat', end="", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         print(line("batch", BatchRecord(number, "2013-01-01").as_json()), flush=True)
+    readers = ReaderRecord(days, (0.5, 0.25), 7)
+    print(line("readers", asdict(readers)), flush=True)
 
 
 main()

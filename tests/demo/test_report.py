@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from demo.record import BatchRecord, GroupProof, Proof, RunRecord, percentile
-from demo.report import Report, killed_summary, saved_summary, show, summary
+from demo.report import Report, killed_summary, readers_summary, saved_summary, show, summary
 from demo.report_files import read, write
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -61,6 +61,23 @@ def test_the_time_that_the_service_saves_is_said_with_the_storage(report):
     assert saved_summary(stored) == f"On an object store with 30 ms a request {told}"
     same = replace(report, off=timed(report.off, 1.0), on=timed(report.on, 1.0))
     assert saved_summary(same).endswith("the service saves no time")
+
+
+def test_the_time_that_readers_wait_is_said(report):
+    off = replace(report.off.readers, waited_s=(0.75,) * 8)
+    slower = replace(report, off=replace(report.off, readers=off))
+    told = (
+        "8 tasks that looked up 5 partitions waited 2.00 s in all with the service and 6.00 s "
+        "without, which made 12 list calls"
+    )
+    assert readers_summary(Report.from_json(slower.as_json())) == told
+    assert readers_summary(replace(report, on=replace(report.on, readers=None))) == ""
+
+
+def test_a_reader_that_lists_beside_the_service_is_a_failure(report):
+    listing = replace(report.on.readers, list_calls=3)
+    bad = replace(report, on=replace(report.on, readers=listing))
+    assert bad.failures == ["service on: a reader's tasks made 3 list calls"]
 
 
 def test_a_service_that_saved_nothing_is_a_failure(report):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from demo.lake import TableAddress
-from demo.record import ServiceKill
+from demo.record import ReaderRecord, ServiceKill
 from demo.run import JobFailedError, Plan, _alive, run
 
 
@@ -41,6 +41,7 @@ def test_the_job_is_started_again_where_it_was_killed(plan):
     assert deaths == [2]
     assert record.batches == tuple(batches)
     assert (record.service, record.killed_on, record.platform) == (True, 3, "a test")
+    assert record.readers == ReaderRecord(4, (0.5, 0.25), 7)
     assert survivors(plan) == []
 
 

@@ -61,6 +61,10 @@ def test_three_days_on_an_object_store(tmp_path, capsys):
     assert report.rows == 2695
     assert "On an object store with 1 ms a request the batches took" in " ".join(printed.split())
     assert report.off.calls["list", "lookup"] > report.on.calls["list", "lookup"]
+    on, off = report.on.readers, report.off.readers
+    assert (on.partitions, on.list_calls) == (3, 0)
+    # Each worker lists the timeline and each partition once.
+    assert off.list_calls >= 4
     # All requests of the job went through the proxy; the table is nowhere else.
     requests = (lake / "requests.jsonl").read_text().splitlines()
     assert len(requests) >= sum(report.off.calls.values())
