@@ -83,8 +83,8 @@ class S3Rounds:
         striker: Strikes the victim.
         folder: For copies of the table.
         orders: Makes the orders and has the model.
-        counts: Writes in doubt that ``completed``, instants ``rolled back``, and writes that
-            ``failed`` after they had stalled.
+        counts: Writes in doubt that ``completed``, instants ``rolled back``, and writes that had
+            stalled, by their error's code or ``in time``.
     """
 
     server: S3Endpoint
