@@ -75,6 +75,7 @@ def complete_surely(
             if attempt > 1:
                 raise _unknown(meta, instant, error) from error
             raise not_pending(error) from error
+        # Whatever failed, the request may have taken effect.
         except Exception as error:
             found = _completed(meta, instant)
             if found is not None:
@@ -109,6 +110,7 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
         return now
     try:
         meta.delete_instant_file(completed)
+    # Whatever failed, the file may still be there, and the commit visible.
     except Exception as error:
         raise _unknown(meta, completed, error) from error
     raise rolled_back_by(rollback, completed, meta)
@@ -194,6 +196,7 @@ def _rollback_of_completed(
             now = meta.active_timeline()
             found = rollback_of(meta, {completed.requested_time}, now, seen)
             return now, restore_since(now, seen) if found is None else found[0]
+        # Whatever failed, the commit is completed: its caller mustn't take it for a failed one.
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

@@ -125,31 +125,6 @@ def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
         yield StoredRows(file, path, place)
 
 
-def read_record_keys(
-    storage: Storage, path: str, wanted: tuple[str, str]
-) -> pa.ChunkedArray | None:
-    """Return a file's record keys; ``None`` if its key range doesn't overlap ``wanted``.
-
-    A key range in the footer that isn't text, or is empty, is ignored. Errors as in
-    ``StoredRows``.
-
-    Args:
-        storage: The table's storage.
-        path: Path under the base path.
-        wanted: Least and greatest key searched for, from ``key_range``.
-
-    Cost: one open; reads the footer and at most the key column.
-    """
-
-    def overlaps(footer: Mapping[bytes, bytes]) -> bool:
-        stored = footer_key_range(footer)
-        low, high = map(utf_16, wanted)
-        return stored is None or (stored[0] <= high and stored[1] >= low)
-
-    found = read_keys_if(storage, path, overlaps)
-    return None if found is None else found.column(RECORD_KEY)
-
-
 def read_keys_if(
     storage: Storage,
     path: str,

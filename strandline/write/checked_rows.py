@@ -15,7 +15,8 @@ from strandline.write.index.tagging import KeyedRows
 from strandline.write.operation import Operation
 from strandline.write.options.client_options import evolution_rules
 from strandline.write.result import WriteAccount
-from strandline.write.target import Target, open_target
+from strandline.write.target import Target
+from strandline.write.target_opening import open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask

@@ -38,7 +38,8 @@ from strandline.write.operation import (
 from strandline.write.options.client_options import parse_options, unknown_options
 from strandline.write.options.settings import TABLE_NAME
 from strandline.write.result import WriteResult
-from strandline.write.target import Target, open_target
+from strandline.write.target import Target
+from strandline.write.target_opening import open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
 from timeline.storage.base import Storage

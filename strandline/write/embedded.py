@@ -210,6 +210,7 @@ def _usable(service: SharedService, root: str) -> SharedService:
     try:
         # The host comes from spark.driver.host, unless a setting names it.
         HttpSession(service.url, service.token, ca_file=service.ca_file)
+    # Also an interrupt: nobody else would release the root.
     except BaseException:
         service.release(root)
         raise

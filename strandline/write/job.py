@@ -162,6 +162,7 @@ class WriteJob:
         """End the heartbeat if the block fails, and roll back a commit that conflicts."""
         try:
             yield
+        # Also an interrupt: the heartbeat's thread would keep a dead write alive.
         except BaseException as failure:
             is_undone = False
             try:

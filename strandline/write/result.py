@@ -124,6 +124,7 @@ class WriteAccount:
         """Log and report an error of the block instead of raising it: the commit is complete."""
         try:
             yield
+        # Whatever failed: a caller that saw it would repeat a write that has happened.
         except Exception as error:
             logger.warning("the commit completed, but %s failed", what, exc_info=True)
             self._warnings.append(f"{what} failed: {type(error).__name__}: {error}")
@@ -165,10 +166,6 @@ class WriteAccount:
                 len(fallbacks),
                 fallbacks[0].reason,
             )
-        calls = Counter(self._driver_calls.snapshot())
-        calls.subtract(self._calls_before)
-        calls.update(self._report.storage_calls())
-        calls.update(self._task_calls)
         return WriteResult(
             instant=transaction.time,
             operation=operation,
@@ -182,10 +179,18 @@ class WriteAccount:
             lookups=tuple(self._report.lookups),
             fallbacks=fallbacks,
             marker_fallbacks=tuple(self._marker_fallbacks),
-            storage_calls={key: number for key, number in sorted(calls.items()) if number},
+            storage_calls=self._storage_calls(),
             clean=clean,
             rolled_back=rolled_back,
             concurrent=transaction.compared,
             conflicts=transaction.conflicts,
             warnings=tuple(self._warnings),
         )
+
+    def _storage_calls(self) -> dict[tuple[str, str], int]:
+        """Return the calls of driver, views and tasks since the write began, by (kind, cause)."""
+        calls = Counter(self._driver_calls.snapshot())
+        calls.subtract(self._calls_before)
+        calls.update(self._report.storage_calls())
+        calls.update(self._task_calls)
+        return {key: number for key, number in sorted(calls.items()) if number}

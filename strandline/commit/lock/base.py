@@ -201,8 +201,8 @@ class TableLock:
     def close(self) -> None:
         """Close the provider; a release that fails again is logged.
 
-        What was written under the lock has happened: an error here would reach the caller as that
-        of a write, who would repeat it.
+        What was written under the lock has happened: a caller that got an error from here would
+        take the write for failed and repeat it.
         """
         if self._provider is None:
             return

@@ -272,6 +272,7 @@ class ZookeeperLock(LockProvider):
         )
         try:
             client.start(address.connection_timeout_s)
+        # Also an interrupt: the client's threads would run on.
         except BaseException:
             _closed(client)
             raise

@@ -28,25 +28,15 @@ TIME_UNIT: Final = _text(
     allowed=timestamp_path.NANOSECONDS,
 )
 TIME_INPUT_FORMAT: Final = _text(
-    timestamp_path.INPUT_FORMAT,
-    "",
-    "Patterns of the text with the types DATE_STRING and MIXED.",
+    timestamp_path.INPUT_FORMAT, "", "Patterns of the text with the types DATE_STRING and MIXED."
 )
 TIME_DELIMITER: Final = _text(
-    timestamp_path.DELIMITER,
-    ",",
-    "Character between the patterns of text.",
+    timestamp_path.DELIMITER, ",", "Character between the patterns of text."
 )
 TIME_INPUT_ZONE: Final = _text(
-    timestamp_path.INPUT_ZONE,
-    "",
-    "Zone of text without an offset; if empty, UTC.",
+    timestamp_path.INPUT_ZONE, "", "Zone of text without an offset; if empty, UTC."
 )
-TIME_OUTPUT_FORMAT: Final = _text(
-    timestamp_path.OUTPUT_FORMAT,
-    "",
-    "Pattern of partition paths.",
-)
+TIME_OUTPUT_FORMAT: Final = _text(timestamp_path.OUTPUT_FORMAT, "", "Pattern of partition paths.")
 TIME_OUTPUT_ZONE: Final = _text(
     timestamp_path.OUTPUT_ZONE,
     "",
@@ -54,9 +44,7 @@ TIME_OUTPUT_ZONE: Final = _text(
     " Java process.",
 )
 TIME_ZONE: Final = _text(
-    timestamp_path.ZONE,
-    "",
-    "Zone of text and of partition paths, in place of those two settings.",
+    timestamp_path.ZONE, "", "Zone of text and of partition paths, in place of those two settings."
 )
 TIME_SETTINGS: Final[tuple[Setting[str], ...]] = declared(globals())
 """All settings of this module."""

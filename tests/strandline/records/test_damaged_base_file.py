@@ -9,13 +9,16 @@ from strandline.records.base_file import (
     MIN_KEY,
     read_base_file,
     read_footer,
-    read_record_keys,
+    read_keys_if,
     stored_rows,
 )
+from strandline.records.key_search import KeySearch
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
 
-WANTED = ("a", "b")
+
+def search(storage):
+    return KeySearch(pa.array(["a", "b"]), by_filter=False).found(storage, "f.parquet")
 
 
 def read_pieces(storage):
@@ -43,21 +46,19 @@ def write(base, keys, least=b"a", greatest=b"c", **columns):
 )
 def test_a_key_range_that_cannot_be_right_is_ignored(tmp_path, least, greatest):
     storage = write(tmp_path, ["a", "b", "c"], least, greatest)
-    assert read_record_keys(storage, "f.parquet", WANTED).to_pylist() == ["a", "b", "c"]
+    assert search(storage).at.tolist() == [0, 1]
     assert MIN_KEY in read_footer(storage, "f.parquet")
 
 
 def test_a_key_range_that_may_be_right_counts(tmp_path):
     storage = write(tmp_path, ["a", "b", "c"], b"c", b"d")
-    assert read_record_keys(storage, "f.parquet", WANTED) is None
+    assert search(storage) is None
 
 
 @pytest.mark.parametrize("keys", [pa.array(["a", None]), pa.array([1, 2])])
 def test_record_keys_that_are_null_or_numbers_are_refused_by_file(tmp_path, keys):
     storage = write(tmp_path, keys)
-    with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
-        read_record_keys(storage, "f.parquet", WANTED)
-    for read in (read_pieces, read_keys):
+    for read in (read_pieces, read_keys, search):
         with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
             read(storage)
 
@@ -65,7 +66,7 @@ def test_record_keys_that_are_null_or_numbers_are_refused_by_file(tmp_path, keys
 def test_duplicate_columns_are_refused_by_file(tmp_path):
     storage = write(tmp_path, ["a"], n=pa.array([1]))
     for read in (
-        lambda: read_record_keys(storage, "f.parquet", WANTED),
+        lambda: read_keys_if(storage, "f.parquet", lambda footer: True),
         lambda: read_base_file(storage, "f.parquet"),
         lambda: read_pieces(storage),
     ):
