@@ -4,3 +4,5 @@ from typing import Final
 
 PATIENCE_S: Final = 60.0
 """A wait that ends by itself; longer than any pause of a loaded machine, shorter than a hang."""
+PROCESS_S: Final = 300.0
+"""A process that imports everything, works and ends."""

@@ -19,7 +19,7 @@ from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.store import RocksStores
 from fsview.store.rocksdb.store_directory import KEPT_ASIDE, StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S, PROCESS_S
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
@@ -47,7 +47,7 @@ def told(step: str, directory: Path) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROCESS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, Answered, HttpClient, known, running
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S, PROCESS_S
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
@@ -121,7 +121,7 @@ def on_small_disk(directory: Path, size: str, module: str) -> subprocess.Complet
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PROCESS_S,
             check=False,
         )
     except FileNotFoundError:

@@ -15,6 +15,7 @@ import pytest
 
 from strandline.commit.beat import instants_with_heartbeat
 from tests.kit import reader
+from tests.kit.patience import PROCESS_S
 from tests.strandline.write.rounds import TIMES
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
@@ -61,7 +62,7 @@ def test_disjoint_inserts_and_a_shared_update(tmp_path, version, clean, lock):
         for each in writers:
             each.stdin.write("go\n")
             each.stdin.flush()
-        answers = [json.loads(each.communicate(timeout=300)[0]) for each in writers]
+        answers = [json.loads(each.communicate(timeout=PROCESS_S)[0]) for each in writers]
     finally:
         for each in writers:
             each.kill()

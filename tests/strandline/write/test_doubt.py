@@ -22,6 +22,7 @@ from strandline.commit.beat import announcement_path, heartbeat_path, read_beat
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PROCESS_S
 from tests.strandline.write.killed_in_doubt import WIDER
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
@@ -53,7 +54,7 @@ class Request:
             cwd=ROOT,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=PROCESS_S,
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         path, _, self._data = killed.stdout.partition(b"\n")

@@ -18,7 +18,7 @@ import pytest
 
 from strandline.commit.beat import instants_with_heartbeat
 from tests.kit import reader
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import PROCESS_S
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
 
@@ -56,7 +56,7 @@ def stopped(base, operation, point):
 def resumed(child):
     """Let a stopped writer go on to its end; return what it printed."""
     child.send_signal(signal.SIGCONT)
-    out, _ = child.communicate(timeout=PATIENCE_S)
+    out, _ = child.communicate(timeout=PROCESS_S)
     return json.loads(out)
 
 

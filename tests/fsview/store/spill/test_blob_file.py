@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsview.store.spill.blob_file import SpillFile
+from tests.kit.patience import PROCESS_S
 from timeline.errors import StoreError
 
 ROOT = Path(__file__).parents[4]
@@ -24,7 +25,7 @@ def run(script: str, *arguments: object) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROCESS_S,
         check=False,
     )
     assert told.returncode == 0, told.stderr

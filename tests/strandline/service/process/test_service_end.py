@@ -18,7 +18,7 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.process import supervisor
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S, PROCESS_S
 from tests.kit.processes import is_alive, wait_for_end
 from tests.strandline.service.process.services import (
     REPOSITORY,
@@ -73,7 +73,7 @@ def test_a_driver_exits_during_a_restart(lake: Path, broken_start: BrokenStart) 
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PROCESS_S,
     )
     pid, url = driver.stdout.split()
     assert driver.stderr == ""
