@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,7 +62,6 @@ PARTS: Final = {
 }
 REQUESTS: Final = "requests"
 TASKS: Final = "tasks"
-_TASK_ROWS: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +73,12 @@ class Bench:
         args: The command line.
         rows: Compared figures.
         details: Figures of all sides.
-        lines: Figures of tasks, cores and memory on Spark, each with its goal.
     """
 
     folder: Path
     args: argparse.Namespace
     rows: list[Ratio]
     details: list[tuple[str, ...]]
-    lines: list[str] = field(default_factory=list)
 
     def measure(self, name: str) -> None:
         """Measure a part."""
@@ -90,7 +86,10 @@ class Bench:
             self._add(request_figures(self.folder, days=self.args.days))
             return
         if name == TASKS:
-            self.lines.extend(_task_figures(int(_TASK_ROWS * self.args.scale)))
+            # PySpark is needed by this part and by sides that may be left out.
+            from benchmarks.write_tasks import ROWS, task_figures  # noqa: PLC0415
+
+            self._add(task_figures(int(ROWS * self.args.scale)))
             return
         part = PARTS[name]
         sides = [each for each in part.sides if each.side not in self.args.without]
@@ -128,17 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tables = (
             bench.rows and table(bench.rows),
             bench.details and goals.detail_table(bench.details),
-            "\n".join(bench.lines),
         )
         print("".join(f"\n{each}\n" for each in tables if each))
         print(f"\nload average at the end: {os.getloadavg()[0]:.1f}")
-
-
-def _task_figures(rows: int) -> list[str]:
-    """Return the lines of ``benchmarks.write_tasks``, which has a Spark session of its own."""
-    command = [sys.executable, "-m", "benchmarks.write_tasks", "--rows", str(rows)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.splitlines()
 
 
 def _conditions(args: argparse.Namespace) -> str:

@@ -91,22 +91,24 @@ def ratios(title: str, samples: Samples, *, bloom: bool) -> Iterator[Ratio]:
                 continue
             bound = goal.bounds.get(operation) if goal.bloom in (None, bloom) else None
             what = f"{title}: {operation}, {goal.ours}"
-            yield _compared(what, "s", goal.other, ours, other, lambda each: each.wall_s, bound)
+            yield _compared(what, goal.other, ours, other, lambda each: each.wall_s, bound)
+            if goal.bounds:
+                # Other work on the machine lengthens it little.
+                yield _compared(f"{what}: CPU", goal.other, ours, other, lambda each: each.cpu_s)
         yield from _tasks(title, operation, samples)
 
 
 def _compared(
     what: str,
-    unit: str,
     partner: str,
     ours: Sequence[Sample],
     other: Sequence[Sample],
     value: Callable[[Sample], float],
-    bound: float | None,
+    bound: float | None = None,
 ) -> Ratio:
     values, partners = ([value(each) for each in side] for side in (ours, other))
     target = None if bound is None else Bound(ratio=bound)
-    return Ratio(what, values, unit, partner, partners, target)
+    return Ratio(what, values, "s", partner, partners, target)
 
 
 def _tasks(title: str, operation: str, samples: Samples) -> Iterator[Ratio]:

@@ -83,6 +83,16 @@ def peak_bytes(root: int) -> int:
     return sum(_peak(each.pid) for each in tree(root))
 
 
+def peaks(root: int, command: str) -> dict[int, int]:
+    """Return the peak of each descendant whose command line has a text, by process id."""
+    found = {}
+    for each in tree(root):
+        with suppress(OSError):
+            if command.encode() in (_PROC / str(each.pid) / "cmdline").read_bytes():
+                found[each.pid] = _peak(each.pid)
+    return found
+
+
 def _peak(pid: int) -> int:
     with suppress(OSError):
         for line in (_PROC / str(pid) / "status").read_text("utf-8", "replace").splitlines():

@@ -15,7 +15,14 @@ import pytest
 from benchmarks.write import __main__ as command
 from benchmarks.write import goals
 from benchmarks.write.data import BULK_INSERT, DAILY, UPSERT_100, generated_steps, totals
-from benchmarks.write.process_tree import Process, cpu_seconds, peak_bytes, reset_peaks, tree
+from benchmarks.write.process_tree import (
+    Process,
+    cpu_seconds,
+    peak_bytes,
+    peaks,
+    reset_peaks,
+    tree,
+)
 from benchmarks.write.race import Contestant, Race, RaceError, Sample, turns
 from benchmarks.write.worker import with_meta_columns
 
@@ -71,6 +78,9 @@ def test_cpu_and_memory_are_those_of_all_descendants() -> None:
         assert cpu_seconds(pid) >= 0.2
         peak = peak_bytes(pid)
         assert peak >= 64 * MIB
+        (largest,) = peaks(pid, "bytearray(64 << 20)\nwhile").values()
+        assert 64 * MIB <= largest < peak
+        assert peaks(pid, "no such command") == {}
         reset_peaks(pid)
         assert peak_bytes(pid) <= peak - 60 * MIB
 
@@ -97,6 +107,8 @@ def test_sides_are_compared_round_by_round_with_their_goals() -> None:
     ours = rows[f"t: {DAILY}, {goals.SPARK}", goals.HUDI]
     assert ours.ratios == [0.1, 0.25]
     assert ours.met is True
+    cpu = rows[f"t: {DAILY}, {goals.SPARK}: CPU", goals.HUDI]
+    assert (cpu.values, cpu.partners, cpu.bound) == ([2, 4], [20, 16], None)
     local = rows[f"t: {DAILY}, {goals.LOCAL}", goals.DELTA]
     assert (local.row()[-2:], local.met) == (("<= 1.5 times", "NO"), False)
 
