@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import IO, Any, Final
 
-from timeline.errors import AlreadyExistsError
+from timeline.errors import AlreadyExistsError, StrandlineError
 from timeline.storage.base import FileInfo, mapped_client_errors
 from timeline.storage.conditional_file import s3_conditions
 from timeline.storage.exclusive_create import Create
@@ -123,12 +123,21 @@ class NewS3File(AbstractContextManager[IO[bytes]]):
                 self._close()
 
     def _close(self) -> None:
+        is_complete = False
         try:
             with s3_conditions(self._full):
                 self._file.close()
+            is_complete = True
         except AlreadyExistsError:
-            if not self._is_ours():
+            is_complete = self._is_ours()
+            if not is_complete:
                 raise
+        finally:
+            if not is_complete:
+                # S3 keeps and bills the parts of an upload that isn't completed. An error of
+                # aborting it would hide that of completing it.
+                with suppress(StrandlineError), mapped_client_errors(self._full):
+                    self._discard()
 
     def _is_ours(self) -> bool:
         bucket, key, _ = self._fs.split_path(self._full)

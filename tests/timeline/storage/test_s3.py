@@ -105,6 +105,12 @@ def stream(storage: FsspecStorage, path: str, data: bytes = b"x") -> None:
         file.write(data)
 
 
+def unfinished_uploads(storage: FsspecStorage) -> list[object]:
+    bucket = storage._root.partition("/")[0]
+    answer = storage._fs.call_s3("list_multipart_uploads", Bucket=bucket)
+    return list(answer.get("Uploads", ()))
+
+
 @pytest.mark.parametrize(
     ("call", "methods"),
     [
@@ -156,6 +162,18 @@ def test_a_stream_that_was_sent_twice_is_no_other_writers(storage, s3, size):
 
 
 @pytest.mark.s3
+def test_a_stream_of_several_parts_refuses_a_taken_name(storage):
+    """S3 compares when the upload is completed, and keeps the parts of one that it refuses."""
+    data = random.Random(2).randbytes(60_000_000)
+    stream(storage, "large", data)
+    with pytest.raises(AlreadyExistsError):
+        stream(storage, "large", data[:-1])
+    with storage.open_input("large") as file:
+        assert file.read() == data
+    assert unfinished_uploads(storage) == []
+
+
+@pytest.mark.s3
 def test_a_failed_stream_of_several_parts_leaves_nothing(storage):
     def fail() -> None:
         with storage.create_stream("large") as file:
@@ -164,9 +182,8 @@ def test_a_failed_stream_of_several_parts_leaves_nothing(storage):
 
     with pytest.raises(KeyError):
         fail()
-    bucket = storage._root.partition("/")[0]
     assert storage.list("") == ()
-    assert not storage._fs.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads")
+    assert unfinished_uploads(storage) == []
 
 
 def test_endpoint_is_probed_once():
