@@ -120,6 +120,15 @@ def reader_files(base: Path) -> list[Path]:
     return list(newest.values())
 
 
+def taken(left: list[object]) -> bool:
+    """Take one from a list that several tasks take from; return whether one was left."""
+    try:
+        left.pop()
+    except IndexError:
+        return False
+    return True
+
+
 class FarData(LocalStorage):
     """A table whose data files only executors reach; they get an unpickled copy.
 
@@ -127,21 +136,27 @@ class FarData(LocalStorage):
         base: The table's path.
         kind: ``read`` or ``write``: which access fails here.
         error: The error.
-        times: How often.
+        times: How often; ``None``: always.
+        below: Folder of the files; empty: all files. One task has all files of a partition.
     """
 
-    def __init__(self, base: Path, kind: str, error=StorageUnavailableError, times: int = -1):
+    def __init__(
+        self, base: Path, kind: str, error=StorageUnavailableError, times=None, below: str = ""
+    ):
         super().__init__(str(base))
-        self.refusal = [kind, error, times]
+        self.refused = (kind, below)
+        self.error = error
+        self.always = times is None
+        self.left: list[object] = [None] * (times or 0)  # shared by the storages of all causes
 
     def __reduce__(self):
         return LocalStorage, (self.base_path,)
 
     def _refuse(self, kind: str, path: str) -> None:
-        wanted, error, times = self.refusal
-        if kind == wanted and path.endswith(".parquet") and times:
-            self.refusal[2] -= 1
-            raise error(f"not from here: {path}")
+        wanted, below = self.refused
+        is_refused = kind == wanted and path.startswith(below) and path.endswith(".parquet")
+        if is_refused and (self.always or taken(self.left)):
+            raise self.error(f"not from here: {path}")
 
     def open_input(self, path, *about):
         self._refuse("read", path)
@@ -206,10 +221,10 @@ def test_what_a_failed_attempt_has_left_is_swept_by_its_own_commit(base: Path, a
 
 
 def test_a_write_that_was_moved_to_the_executors_is_followed_by_a_look(base: Path) -> None:
-    storage = FarData(base, "write", times=0)
+    storage = FarData(base, "write", times=0, below="eu/")
     with client(base, storage, FarEngine()) as c:
         c.upsert(NEXT)
-        storage.refusal[2] = 2  # the first attempt and the second
+        storage.left += [None, None]  # the first attempt and the second of the task of `eu`
         moved = c.upsert(NEXT)
         assert moved.written_by == "executors"
         assert moved.storage_calls["list", "write"] > 0
@@ -229,11 +244,10 @@ class OnceLate(LocalStorage):
     def __init__(self, base: Path, at: str) -> None:
         super().__init__(str(base))
         self.at = at
-        self.faults: list[str] = []  # shared by the storages of all causes
+        self.faults: list[object] = []  # shared by the storages of all causes
 
     def _fail(self, at: str, path: str) -> None:
-        if self.faults and self.at == at:
-            self.faults.pop()
+        if self.at == at and taken(self.faults):
             raise StorageUnavailableError(f"no answer: {path}")
 
     def create(self, path, data=b""):
