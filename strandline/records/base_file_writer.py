@@ -34,6 +34,7 @@ from strandline.records.meta_fields import (
     PARTITION_PATH,
     RECORD_KEY,
 )
+from strandline.records.take import MAX_SIZE
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
@@ -44,6 +45,8 @@ CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
 
 _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
+_LEAST_ROWS: Final = 1024
+"""Rows of a row group at least, unless they are too large."""
 _SAMPLED_ROWS: Final = 5_000
 _CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
 """Type of columns that have one value in the whole file."""
@@ -152,14 +155,18 @@ class BaseFileWriter:
         if not self._waiting:
             return
         table = _with_constants(pa.concat_tables(self._waiting))
-        rows = table.num_rows * self._settings.row_group_bytes // max(1, self._waiting_bytes)
+        size = max(1, self._waiting_bytes)
+        rows = table.num_rows * self._settings.row_group_bytes // size
+        # pyarrow reads a nested column of a row group only if one array holds it.
+        least = min(_LEAST_ROWS, table.num_rows * MAX_SIZE // size)
         self._waiting, self._waiting_bytes = [], 0
         if self._writer is None:
             self._writer = self._open(table)
-        self._writer.write_table(table, row_group_size=max(1024, rows))
+        self._writer.write_table(table, row_group_size=max(1, least, rows))
         # A copy: the columns of a batch from Spark share one buffer, which a key would keep.
         nothing = pa.array([], pa.string())
-        self._keys.append(pa.concat_arrays([nothing, *table.column(RECORD_KEY).chunks]))
+        chunks = table.column(RECORD_KEY).chunks
+        self._keys += [pa.concat_arrays([nothing, chunk]) for chunk in chunks]
 
     def _open(self, table: pa.Table) -> pq.ParquetWriter:
         codec = self._settings.compression

@@ -20,6 +20,7 @@ from strandline.records.base_file import footer_key_range, read_keys_if, utf_16
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Positions, one_chunk
 from strandline.records.stored_bloom import KeyHashes, StoredBloom
+from strandline.records.take import one_array
 from timeline.storage.base import Storage
 
 
@@ -81,8 +82,8 @@ class KeySearch:
         if rows is None:
             return None
         wanted = self._keys.take(pa.array(possible))
-        held = one_chunk(rows.column(RECORD_KEY)).cast(pa.string())
-        match = pc.index_in(held, value_set=wanted)
+        held = one_array(rows.column(RECORD_KEY))
+        match = pc.index_in(held, value_set=wanted.cast(held.type))
         if match.null_count == len(match):
             return None
         at: Positions = self._order[possible[match.drop_null().to_numpy()]]

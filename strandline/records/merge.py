@@ -35,6 +35,7 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema import column_of, conform
+from strandline.records.take import compact, one_array, take_column
 
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
@@ -119,7 +120,7 @@ class Merger:
         self._rules = rules
         self._file_name = file_name
         self._seqno_prefix = f"{rules.instant}_{task_partition}_"
-        self._keys = one_chunk(incoming.column(RECORD_KEY))
+        self._keys = incoming.column(RECORD_KEY)
         if not rules.append and len(self._keys.unique()) < len(self._keys):
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
         removes = delete_flags(incoming, REMOVES)
@@ -130,7 +131,7 @@ class Merger:
         self._order: RowOrder | None = None
         if self._rows is not None and not rules.append:
             # Rows are taken from it in pieces; inserts alone leave as they came.
-            self._rows = self._rows.combine_chunks()
+            self._rows = compact(self._rows)
         if rules.event_time and not rules.append and self._rows is not None:
             columns = [column_of(self._rows, name) for name in rules.ordering_fields]
             order = RowOrder.of(columns, self._deletes)
@@ -231,8 +232,7 @@ class Merger:
         ]
         given = [self._keys, self._paths, *self._rows.columns]
         if not np.array_equal(which, np.arange(self._rows.num_rows)):
-            at = pa.array(which)
-            given = [column.take(at) for column in given]
+            given = [take_column(column, which) for column in given]
         key, path, *own = given
         return pa.Table.from_arrays([*meta, key, path, *own], schema=self._schema)
 
@@ -260,10 +260,11 @@ class _Match:
     touched: Positions = field(default_factory=_no_positions)
 
     @classmethod
-    def of(cls, stored: pa.ChunkedArray, incoming: pa.Array) -> _Match:
+    def of(cls, stored: pa.ChunkedArray, incoming: pa.ChunkedArray) -> _Match:
         """Return the pairs of two columns of keys, of which the second has no duplicates."""
+        known = one_array(incoming)
         # On the key alone: Acero's joins refuse nested payloads, and lose the order of rows.
-        found = one_chunk(pc.index_in(stored.cast(incoming.type), value_set=incoming))
+        found = one_chunk(pc.index_in(stored.cast(known.type), value_set=known))
         rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
         return cls(rows, found.drop_null().to_numpy().astype(np.int64))
 

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
 from strandline.records.schema import column_of
+from strandline.records.take import one_array, take_rows
 
 ROW_NUMBER: Final = "_strandline_row_number"
 """Number of a row in the caller's batch; the later of two rows has the greater one."""
@@ -135,7 +136,7 @@ def deduplicate(
         # A shuffle between executors delivers rows in any order.
         numbers = rows.column(ROW_NUMBER).to_numpy()[duplicated]
         duplicated = duplicated[np.argsort(numbers, kind="stable")]
-    candidates = rows.take(pa.array(duplicated))
+    candidates = take_rows(rows, duplicated)
     columns = [column_of(candidates, name) for name in ordering_fields]
     won = winners(codes[duplicated], RowOrder.of(columns, delete_flags(candidates)))
     keep = counts[codes] == 1
@@ -169,7 +170,7 @@ def _codes(rows: pa.Table, key: Sequence[str]) -> Positions:
     """Return a number for each row: equal for equal keys, and below the number of rows."""
     codes: Positions = np.zeros(rows.num_rows, np.int64)
     for name in key:
-        encoded = one_chunk(rows.column(name)).dictionary_encode(null_encoding="encode")
+        encoded = one_array(rows.column(name)).dictionary_encode(null_encoding="encode")
         part = encoded.indices.to_numpy().astype(np.int64)
         _, codes = np.unique(codes * len(encoded.dictionary) + part, return_inverse=True)
     return codes

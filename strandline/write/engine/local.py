@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from strandline.records.take import bounded_chunks
 from strandline.write.engine.arrow_rows import (
     ALLOWED,
     has_arrow_stream,
@@ -92,7 +93,8 @@ class LocalEngine(EngineContext[LocalRows]):
                 f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
                 hint="pyarrow.Table.from_pylist(rows) takes dicts",
             )
-        table = read_arrow_stream(data)
+        # A task casts a batch to types that hold no more than 2 GiB.
+        table = bounded_chunks(read_arrow_stream(data))
         step = -(-table.num_rows // self.tasks)
         slices = (table.slice(number * step, step) for number in range(self.tasks))
         return LocalRows(table.schema, tuple(slices))

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.ordering import Positions, one_chunk
+from strandline.records.ordering import Positions
+from strandline.records.take import one_array, take_column, take_rows
 
 _NO_MATCH = -1
 
@@ -27,7 +28,7 @@ def group_adjacent(rows: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positio
     codes = _codes(rows, rows, on)
     order = np.argsort(codes, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
-        rows, codes = rows.take(pa.array(order)), codes[order]
+        rows, codes = take_rows(rows, order), codes[order]
     return rows, codes
 
 
@@ -58,12 +59,14 @@ def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> pa.Table:
     nth = np.arange(len(left)) - np.repeat(np.cumsum(times) - times, times)
     right = np.repeat(first, times) + nth
     has_match = np.repeat(matches > 0, times)
-    at = pa.array(order[np.where(has_match, right, 0)] if len(order) else right, mask=~has_match)
-    joined = rows if len(left) == rows.num_rows else rows.take(pa.array(left))
+    # A row of nulls follows those of ``found``.
+    at = np.append(order, found.num_rows)[np.where(has_match, right, len(order))]
+    joined = rows if len(left) == rows.num_rows else take_rows(rows, left)
     for field in found.schema:
         if field.name not in on:
-            column = one_chunk(found.column(field.name))
-            joined = joined.append_column(field.with_nullable(True), column.take(at))
+            chunks = [*found.column(field.name).chunks, pa.nulls(1, field.type)]
+            column = take_column(pa.chunked_array(chunks), at)
+            joined = joined.append_column(field.with_nullable(True), column)
     return joined
 
 
@@ -77,13 +80,13 @@ def _codes(rows: pa.Table, known: pa.Table, on: Sequence[str]) -> Positions:
     codes: Positions = np.zeros(rows.num_rows, np.int64)
     known_codes: Positions = np.zeros(known.num_rows, np.int64)
     for name in on:
-        encoded = one_chunk(known.column(name)).dictionary_encode()
+        encoded = one_array(known.column(name)).dictionary_encode()
         size = len(encoded.dictionary)
         known_part = _filled(encoded.indices)
         part = known_part
         if not same:
-            column = one_chunk(rows.column(name))
-            part = _filled(pc.index_in(column, value_set=encoded.dictionary))
+            column = one_array(rows.column(name))
+            part = _filled(pc.index_in(column, value_set=encoded.dictionary.cast(column.type)))
         known_codes, codes = (
             np.where((left == _NO_MATCH) | (right == _NO_MATCH), _NO_MATCH, left * size + right)
             for left, right in ((known_codes, known_part), (codes, part))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.ordering import Positions
+from strandline.records.take import take_column, take_rows
 
 _ROWS_A_SLICE: Final = 256
 """Mean length of slices below which a sort of the whole table costs less."""
@@ -37,7 +38,10 @@ def shuffled(rows: pa.Table, column: str, parts: int, order: Sequence[str]) -> l
     counts = np.bincount(keys.column(0).to_numpy(), minlength=parts)
     assert len(counts) == parts, f"{column} names a part beyond {parts}"
     batches = _batches_with_runs(rows, keys)
-    moved = rows.take(sorted_positions(keys)) if batches is None else _put_together(batches, keys)
+    if batches is None:
+        moved = take_rows(rows, sorted_positions(keys).to_numpy().astype(np.int64))
+    else:
+        moved = _put_together(batches, keys)
     cuts = [0, *np.cumsum(counts).tolist()]
     return [moved.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
@@ -51,7 +55,8 @@ def sorted_positions(keys: pa.Table | pa.RecordBatch) -> pa.Array:
     *others, last = keys.columns
     order = pc.sort_indices(last)
     for column in reversed(others):
-        order = order.take(pc.sort_indices(column.take(order)))
+        positions = order.to_numpy().astype(np.int64)
+        order = order.take(pc.sort_indices(take_column(column, positions)))
     return order
 
 

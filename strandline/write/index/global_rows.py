@@ -25,6 +25,7 @@ from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, n
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.schema import column_of
+from strandline.records.take import take_rows
 from strandline.write.index.base import stored_value
 from strandline.write.tasks.columns import FILE
 
@@ -84,7 +85,7 @@ class GlobalPlacement:
         codes = one_chunk(moved.column(RECORD_KEY)).dictionary_encode()
         known = pc.is_in(codes.dictionary, value_set=one_chunk(at_home.column(RECORD_KEY)))
         _, first = np.unique(codes.indices.to_numpy(), return_index=True)
-        inserts = moved.take(pa.array(np.sort(first[~as_mask(known)])))
+        inserts = take_rows(moved, np.sort(first[~as_mask(known)]))
         nothing = pa.nulls(inserts.num_rows, pa.int32())
         inserts = inserts.set_column(inserts.column_names.index(FILE), FILE, nothing)
         return inserts.append_column(REMOVES, pa.array(np.zeros(inserts.num_rows, np.bool_)))

@@ -41,6 +41,8 @@ SEARCHED: Final = "search"
 """Stage of a write's tally: the rows whose keys were searched."""
 _KEYS_AT_ONCE: Final = 1_000_000
 """Keys of one partition that a task searches at once. With more, files are read repeatedly."""
+_KEY_BYTES: Final = 1000
+"""Length of a key that counts as one."""
 _EVERYWHERE: Final = ""
 _SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
@@ -220,7 +222,8 @@ def _distinct_keys(
                 yield current, pc.unique(held.filter(pc.not_equal(held, last)))
                 waiting, size = [pa.array([last.as_py()], pa.string())], 1
             waiting.append(keys)
-            size += len(keys)
+            # Long keys count for several, so that one array holds all.
+            size += max(len(keys), keys.nbytes // _KEY_BYTES)
     if waiting:
         yield current, pc.unique(pa.concat_arrays(waiting))
 

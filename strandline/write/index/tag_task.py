@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import deduplicate, delete_flags
 from strandline.records.ordering import Mask, as_mask, one_chunk
+from strandline.records.take import compact
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.global_rows import GlobalPlacement
 from strandline.write.tasks.columns import FILE, PROBLEM, fill, tagged_schema
@@ -71,7 +72,7 @@ class TagTask:
             elif self.combine:
                 by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
                 rows = deduplicate(rows, self.ordering_fields, by_file)
-            for batch in self._wanted(rows).combine_chunks().to_batches():
+            for batch in compact(self._wanted(rows)).to_batches():
                 names = [name for name in form.names if name in batch.schema.names]
                 yield fill(form, batch.num_rows, {name: batch.column(name) for name in names})
         at = self.attempt()
