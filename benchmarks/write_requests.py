@@ -2,19 +2,22 @@
 
 ``python -m benchmarks.write_requests`` prints each request of one upsert of 900 rows into one
 partition of a table with some commits, in order, with the cause under which the storage counted
-it; then the number of requests of a commit by kind, with the timeline service and without, and the
-seconds of a commit when each request takes 30 ms more.
+it; then the requests of a commit by S3's verbs and its seconds when each request takes 30 ms more,
+with the timeline service and without. ``--hudi`` adds this package on Spark, and Hudi 1.2.0 on the
+same session by S3A, with its metadata table and without.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,7 +34,9 @@ from timeline.storage.fsspec_storage import FsspecStorage
 
 ROWS: Final = 900
 KINDS: Final = ("list", "stat", "read", "write", "delete")
-_WARM: Final = 5
+VERBS: Final = ("LIST", "HEAD", "GET", "PUT", "DELETE")
+"""S3's names of the kinds; a ``POST`` that deletes is a DELETE."""
+_WARM: Final = 3
 """Commits before those that are counted."""
 _DRIVER, _SERVICE = "of-driver", "of-service"
 
@@ -41,6 +46,21 @@ OPTIONS: Final = {
     "hoodie.datasource.write.partitionpath.field": "month",
     "hoodie.table.ordering.fields": "ts",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one commit took.
+
+    Attributes:
+        seconds: From the call to its return.
+        requests: Its requests, in the order in which they came.
+        round_trips: See ``round_trips``.
+    """
+
+    seconds: float
+    requests: list[Seen]
+    round_trips: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,95 +117,188 @@ def day(number: int) -> pa.Table:
     return pa.table({"id": ids, **same})
 
 
-class Commits:
-    """Daily upserts of one client into a new table.
+class DailyUpserts(ABC):
+    """Daily upserts of one side into a new table.
 
     Args:
+        name: The side's name.
         proxy: The proxy in front of the store.
-        bucket: The table's bucket, which exists.
-        service: Whether the client starts its timeline service.
     """
 
-    def __init__(self, proxy: Proxy, bucket: str, *, service: bool) -> None:
+    def __init__(self, name: str, proxy: Proxy) -> None:
+        self.name = name
         self._proxy = proxy
-        url = f"s3://{bucket}/t"
-        self._calls = NotedCalls()
-        storage = FsspecStorage(url, s3_options(proxy.endpoint, _DRIVER))
-        storage.calls = self._calls
-        options = {**OPTIONS, "hoodie.embed.timeline.server": str(service).lower()}
-        service_options = s3_options(proxy.endpoint, _SERVICE)
-        self.client = WriteClient(
-            LocalEngine(), url, options, storage=storage, storage_options=service_options
-        )
         self._day = 0
 
-    def write(self, days: int) -> Iterator[tuple[float, list[Seen]]]:
-        """Write some days; yield the seconds and the requests of each commit."""
+    def write(self, days: int) -> Iterator[Commit]:
+        """Write some days; yield what each commit took."""
         for _ in range(days):
-            before = len(self._proxy.requests())
-            started = time.perf_counter()
-            self.client.upsert(day(self._day))
-            seconds = time.perf_counter() - started
+            rows = self._rows(self._day)
             self._day += 1
-            yield seconds, [self._seen(each) for each in self._proxy.requests()[before:]]
+            first = len(self._proxy.requests())
+            started = time.perf_counter()
+            self._upsert(rows)
+            seconds = time.perf_counter() - started
+            made = self._proxy.requests()[first:]
+            yield Commit(seconds, [self._seen(each) for each in made], round_trips(made))
+
+    def _rows(self, number: int) -> object:
+        return day(number)
+
+    @abstractmethod
+    def _upsert(self, rows: object) -> None:
+        """Write a day's rows."""
+
+    def close(self) -> None:  # noqa: B027 - not every side holds something open
+        """Release what the side holds."""
 
     def _seen(self, request: Request) -> Seen:
         is_service = _SERVICE in request.agent
         path = request.target.split("/t/", 1)[-1] if "?" not in request.target else request.target
         line = f"{request.method} {request.status} {path}"
-        cause = "" if is_service else self._calls.cause_at(request.started_s)
+        cause = "" if is_service else self._cause_at(request.started_s)
         return Seen("service" if is_service else "driver", kind_of(request), line, cause)
 
+    def _cause_at(self, moment: float) -> str:
+        return ""
 
-def counted(commits: Iterable[Sequence[Seen]]) -> dict[str, float]:
+
+class Ours(DailyUpserts):
+    """Daily upserts by a client of this package.
+
+    Args:
+        proxy: The proxy in front of the store.
+        bucket: The table's bucket, which exists.
+        service: Whether the client starts its timeline service.
+        name: The side's name.
+        engine: The client's engine or Spark session; ``None``: a ``LocalEngine``.
+    """
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        bucket: str,
+        *,
+        service: bool,
+        name: str = "ours, LocalEngine",
+        engine: object = None,
+    ) -> None:
+        super().__init__(f"{name}, {'service' if service else 'no service'}", proxy)
+        url = f"s3://{bucket}/t"
+        self._calls = NotedCalls()
+        storage = FsspecStorage(url, s3_options(proxy.endpoint, _DRIVER))
+        storage.calls = self._calls
+        options = {**OPTIONS, "hoodie.embed.timeline.server": str(service).lower()}
+        self._client = WriteClient(
+            LocalEngine() if engine is None else engine,
+            url,
+            options,
+            storage=storage,
+            storage_options=s3_options(proxy.endpoint, _SERVICE),
+        )
+
+    def _upsert(self, rows: object) -> None:
+        self._client.upsert(rows)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def _cause_at(self, moment: float) -> str:
+        return self._calls.cause_at(moment)
+
+
+def round_trips(requests: Iterable[Request]) -> int:
+    """Return how many requests wait for one another: the longest chain of them in time."""
+    count, ended = 0, float("-inf")
+    for request in sorted(requests, key=lambda each: each.ended_s):
+        if request.started_s >= ended:
+            count, ended = count + 1, request.ended_s
+    return count
+
+
+def counted(commits: Iterable[Commit]) -> dict[str, float]:
     """Return the mean number of requests of a commit by kind."""
     given = list(commits)
-    counts = Counter(seen.kind for each in given for seen in each)
+    counts = Counter(seen.kind for each in given for seen in each.requests)
     return {kind: counts[kind] / len(given) for kind in KINDS}
 
 
-def _bucket(endpoint: str, name: str) -> str:
+def make_bucket(endpoint: str, name: str) -> str:
+    """Make a bucket; return its name."""
     FsspecStorage(f"s3://{name}/t", s3_options(endpoint))._fs.mkdir(name)
     return name
 
 
-def measured(endpoint: str, folder: Path, *, service: bool, days: int, delay_s: float) -> None:
-    """Count the requests of commits and time them; print both."""
-    name = "with service" if service else "without service"
-    with delayed(endpoint, 0, folder / f"{service}.jsonl") as proxy:
-        commits = Commits(proxy, _bucket(endpoint, f"counted-{service}".lower()), service=service)
-        with commits.client:
-            list(commits.write(_WARM))
-            seen = [requests for _, requests in commits.write(days)]
-    print(f"\n{name}: the requests of one commit")
-    for each in seen[-1]:
-        print(f"  {each.who:8}{each.cause:24}{each.line}")
-    counts = counted(seen)
-    total = sum(counts.values())
-    print(f"{name}: {total:.1f} requests a commit; {counts}")
-    with delayed(endpoint, delay_s, folder / f"{service}-late.jsonl") as proxy:
-        commits = Commits(proxy, _bucket(endpoint, f"timed-{service}".lower()), service=service)
-        with commits.client:
-            list(commits.write(_WARM))
-            seconds = [seconds for seconds, _ in commits.write(days)]
-    print(f"{name}: {statistics.median(seconds):.2f} s a commit at {delay_s * 1000:g} ms a request")
+def in_turns(sides: Sequence[DailyUpserts], days: int) -> dict[str, list[Commit]]:
+    """Have all sides write the same days, one after the other in an order that rotates."""
+    for side in sides:
+        list(side.write(_WARM))
+    writes = {side.name: side.write(days) for side in sides}
+    found: dict[str, list[Commit]] = {name: [] for name in writes}
+    for number in range(days):
+        names = list(writes)
+        for at in range(len(names)):
+            name = names[(number + at) % len(names)]
+            found[name].append(next(writes[name]))
+    return found
+
+
+def table(found: Mapping[str, Sequence[Commit]]) -> str:
+    """Return the requests and seconds of a commit of each side as a Markdown table."""
+    head = ("side", "requests", *VERBS, "round trips", "s a commit")
+    lines = [head, ("---",) * len(head)]
+    for name, commits in found.items():
+        counts = counted(commits)
+        trips = statistics.mean(each.round_trips for each in commits)
+        numbers = [sum(counts.values()), *counts.values(), trips]
+        seconds = statistics.median(each.seconds for each in commits)
+        lines.append((name, *(f"{each:.1f}" for each in numbers), f"{seconds:.2f}"))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def sides_of(proxy: Proxy, folder: Path, endpoint: str, *, hudi: bool) -> list[DailyUpserts]:
+    """Return the sides, each with a bucket of its own; those on Spark only beside Hudi."""
+    sides: list[DailyUpserts] = [
+        Ours(proxy, make_bucket(endpoint, f"local-{service}".lower()), service=service)
+        for service in (True, False)
+    ]
+    if hudi:
+        # Only these need PySpark and Java.
+        from benchmarks.write.spark_requests import spark_sides  # noqa: PLC0415
+
+        sides += spark_sides(proxy, folder, endpoint)
+    return sides
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.write_requests")
-    parser.add_argument("--days", type=int, default=10, help="commits counted (default 10)")
-    parser.add_argument("--ms", type=float, default=30.0, help="delay of a request (default 30)")
+    add = parser.add_argument
+    add("--days", type=int, default=10, help="commits counted (default 10)")
+    add("--ms", type=float, default=30.0, help="delay of a request (default 30)")
+    add(
+        "--hudi",
+        action="store_true",
+        help="on Spark, too, and real Hudi; needs Java, gets its jars",
+    )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, s3_process() as endpoint:
-        for service in (True, False):
-            measured(
-                endpoint,
-                Path(name),
-                service=service,
-                days=options.days,
-                delay_s=options.ms / 1000,
-            )
+    with (
+        tempfile.TemporaryDirectory() as name,
+        s3_process() as endpoint,
+        delayed(endpoint, options.ms / 1000, Path(name, "requests.jsonl")) as proxy,
+    ):
+        sides = sides_of(proxy, Path(name), endpoint, hudi=options.hudi)
+        try:
+            found = in_turns(sides, options.days)
+        finally:
+            for side in sides:
+                side.close()
+    for side, commits in found.items():
+        print(f"\n{side}: the requests of one commit")
+        for each in commits[0].requests:
+            print(f"  {each.who:8}{each.cause:24}{each.line}")
+    print(f"\n{options.ms:g} ms a request, load average {os.getloadavg()[0]:.1f}\n\n{table(found)}")
 
 
 if __name__ == "__main__":

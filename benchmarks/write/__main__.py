@@ -83,7 +83,8 @@ class Bench:
     def measure(self, name: str) -> None:
         """Measure a part."""
         if name == REQUESTS:
-            self._add(request_figures(self.folder, days=self.args.days))
+            hudi = "hudi" not in self.args.without
+            self._add(request_figures(self.folder, days=self.args.days, hudi=hudi))
             return
         if name == TASKS:
             # PySpark is needed by this part and by sides that may be left out.

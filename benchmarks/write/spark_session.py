@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.java_server import HUDI
+from benchmarks.s3_server import CREDENTIALS
 from demo.spark import start_session
 
 if TYPE_CHECKING:
@@ -35,6 +37,36 @@ def hudi_session(conf: Mapping[str, str]) -> SparkSession:
     ivy = os.environ.get("STRANDLINE_IVY_DIR")
     kept = {"spark.jars.ivy": ivy} if ivy else {}
     return start_session("benchmark", _master(), {**_OURS, **_HUDI, **kept, **conf})
+
+
+def s3_session(endpoint: str) -> SparkSession:
+    """Return a session with Hudi and S3A on an S3 API server, whose jars Ivy fetches (280 MB)."""
+    credentials = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    s3a = {
+        "endpoint": endpoint,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+        "access.key": CREDENTIALS["key"],
+        "secret.key": CREDENTIALS["secret"],
+        "aws.credentials.provider": credentials,
+    }
+    packages = f"{_BUNDLE},org.apache.hadoop:hadoop-aws:{_hadoop_version()}"
+    return hudi_session(
+        {
+            "spark.sql.shuffle.partitions": "4",
+            "spark.jars.packages": packages,
+            **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        }
+    )
+
+
+def _hadoop_version() -> str:
+    """Return the version of Hadoop's client in PySpark, which S3A must have, too."""
+    import pyspark  # noqa: PLC0415 - only a session needs it
+
+    jar = next(Path(pyspark.__path__[0]).glob("jars/hadoop-client-api-*.jar"))
+    return jar.stem.removeprefix("hadoop-client-api-")
 
 
 def completed_tasks(session: SparkSession) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 
 import pytest
@@ -17,7 +18,7 @@ from timeline.errors import (
     StorageUnavailableError,
 )
 from timeline.storage.fsspec_storage import FsspecStorage
-from timeline.storage.s3 import KEYS_A_REQUEST, TAIL_BYTES, listed
+from timeline.storage.s3 import KEYS_A_REQUEST, TAIL_BYTES, KeptTails, listed
 
 pytestmark = pytest.mark.property
 
@@ -61,6 +62,29 @@ def test_keys_that_are_not_deleted_are_an_error(storage):
     storage._fs.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
     with pytest.raises(StorageUnavailableError, match=r"1 of 2 keys.*kept: AccessDenied"):
         storage.delete_all(["kept", "other"])
+
+
+def test_the_ends_of_files_are_kept_for_a_second_opening(storage):
+    data = random.Random(1).randbytes(TAIL_BYTES + 1)
+    storage._fs.pipe_file(f"{storage._root}/large", data)
+    storage._fs.pipe_file(f"{storage._root}/small", b"content")
+    keeping = storage.keeping_tails()
+    for path in ("small", "large"):
+        expected = keeping.open_input(path).read()
+        before = storage.calls.snapshot()
+        assert keeping.for_cause("write").open_input(path).read() == expected
+        assert storage.calls.snapshot() == before
+    assert expected == data
+    for other in (storage, pickle.loads(pickle.dumps(keeping))):
+        other.for_cause("other").open_input("small")
+        assert other.calls.snapshot()["read", "other"] > 0
+
+
+def test_ends_of_files_are_kept_up_to_a_total_size():
+    kept = KeptTails(max_bytes=10)
+    for name in ("a", "b", "c"):
+        kept.keep(name, name.encode() * 4)
+    assert [kept.get(name) for name in ("a", "b", "c")] == [b"aaaa", b"bbbb", None]
 
 
 def test_files_behind_an_access_point_are_deleted(s3):
