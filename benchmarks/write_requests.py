@@ -231,15 +231,20 @@ def make_bucket(endpoint: str, name: str) -> str:
 
 
 def in_turns(sides: Sequence[DailyUpserts], days: int) -> dict[str, list[Commit]]:
-    """Have all sides write the same days, one after the other in an order that rotates."""
+    """Have all sides write the same days, one after the other in an order that rotates.
+
+    Before each counted day a side writes one that isn't: Spark ends Python workers that were idle
+    for a minute, which the writes of the other sides may take.
+    """
     for side in sides:
         list(side.write(_WARM))
-    writes = {side.name: side.write(days) for side in sides}
+    writes = {side.name: side.write(2 * days) for side in sides}
     found: dict[str, list[Commit]] = {name: [] for name in writes}
     for number in range(days):
         names = list(writes)
         for at in range(len(names)):
             name = names[(number + at) % len(names)]
+            next(writes[name])
             found[name].append(next(writes[name]))
     return found
 
