@@ -64,6 +64,7 @@ def test_keys_that_are_not_deleted_are_an_error(storage):
         storage.delete_all(["kept", "other"])
 
 
+@pytest.mark.s3
 def test_the_ends_of_files_are_kept_for_a_second_opening(storage):
     data = random.Random(1).randbytes(TAIL_BYTES + 1)
     storage._fs.pipe_file(f"{storage._root}/large", data)
