@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,6 +261,35 @@ class OnceLate(LocalStorage):
         with super().create_stream(path) as stream:
             yield stream
         self._fail("file", path)
+
+
+def test_files_of_a_remote_storage_are_created_at_the_same_time(base: Path) -> None:
+    """Three files, on however few cores; each waits until the others are open, too."""
+    storage = Together(base, files=3)
+    with client(base, storage, FarEngine()) as c:
+        result = c.upsert(NEXT)
+    assert (result.written_by, result.files) == ("driver", 3)
+    assert names(base) == ["a@2", "b@2", "c@1"]
+    assert reader.leftovers(base) == []
+
+
+class Together(LocalStorage):
+    """A storage, as if of another machine, on which a number of files must be open at once."""
+
+    is_remote = True
+
+    def __init__(self, base: Path, files: int) -> None:
+        super().__init__(str(base))
+        self.all_open = threading.Barrier(files)
+
+    def __reduce__(self):
+        return LocalStorage, (self.base_path,)
+
+    @contextmanager
+    def create_stream(self, path):
+        with super().create_stream(path) as stream:
+            self.all_open.wait(60)
+            yield stream
 
 
 def test_other_errors_of_the_driver_are_the_writes(base: Path) -> None:
