@@ -236,13 +236,18 @@ class RunRecord:
         return math.fsum(batch.total_s for batch in self.batches)
 
     @property
-    def calm_s(self) -> float:
-        """Seconds of the batches but the one that repaired what the killed job left.
+    def calm_batches(self) -> tuple[BatchRecord, ...]:
+        """The batches but the one that repaired what the killed job left.
 
         On an object store a repair waits until the last request of the killed process can't arrive
         any more, with the service and without.
         """
-        return math.fsum(b.total_s for b in self.batches if b.number != self.killed_on)
+        return tuple(batch for batch in self.batches if batch.number != self.killed_on)
+
+    @property
+    def calm_s(self) -> float:
+        """Seconds of ``calm_batches``."""
+        return math.fsum(batch.total_s for batch in self.calm_batches)
 
     def sum(self, name: str) -> int:
         """Return the sum of a batch attribute over all batches."""
