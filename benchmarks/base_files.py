@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 from benchmarks.ratios import Ratio
 from benchmarks.ratios import table as markdown
 from demo.feed import arrow, flights
-from strandline.records.avro_schema import arrow_to_avro
-from strandline.records.base_file import stored_rows
-from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter
-from strandline.records.bloom import BloomFilter
+from strandline.records.file.base_file import stored_rows
+from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
+from strandline.records.file.bloom import BloomFilter
 from strandline.records.merge import Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.schema.avro_schema import arrow_to_avro
 from timeline.storage.local import LocalStorage
 
 INSTANT: Final = "20250101000000000"

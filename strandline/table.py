@@ -15,11 +15,11 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
-from strandline.records.avro_schema import avro_to_arrow
-from strandline.records.base_file import read_base_file, stored_columns
 from strandline.records.commit_history import CommitHistory
+from strandline.records.file.base_file import read_base_file, stored_columns
 from strandline.records.meta_fields import with_meta_fields
-from strandline.records.schema import conform
+from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.columns import conform
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.records.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import avro_to_arrow
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.base_file import StoredRows
+from strandline.records.file.base_file import StoredRows
 from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
 from strandline.records.meta_fields import (
     FILE_NAME,
@@ -34,7 +34,7 @@ from strandline.records.meta_fields import (
     with_meta_fields,
 )
 from strandline.records.ordering import Mask, Positions, one_chunk
-from strandline.records.schema import column_of, conform
+from strandline.records.schema.columns import column_of, conform
 from strandline.records.take import compact, one_array, take_column
 
 REMOVES: Final = "_strandline_removes"

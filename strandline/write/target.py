@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
-from strandline.records.avro_schema import avro_to_arrow
-from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
-from strandline.records.key_generator import COMPLEX, KeyGenerator
-from strandline.records.schema_evolution import EvolutionRules
-from strandline.records.write_schema import check_keys_kept, columns_after, columns_of_keys
+from strandline.records.file.base_file import MIN_KEY, read_footer
+from strandline.records.key.generator import COMPLEX, KeyGenerator
+from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.schema_evolution import EvolutionRules
+from strandline.records.schema.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Settings
 from strandline.write.index.buckets import stored_buckets
 from strandline.write.options import settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
+from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import RECORD_KEY
 from timeline.storage.base import Storage

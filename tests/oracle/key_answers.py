@@ -16,7 +16,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from strandline.records.avro_schema import arrow_to_avro
+from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.key_cases import ANSWERS, PREFIX, REFUSED, Case, cases
 from tests.oracle.hudi import HUDI, Hudi, hudi_session
 

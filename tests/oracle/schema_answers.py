@@ -15,7 +15,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from strandline.records.avro_schema import arrow_to_avro
+from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.schema_cases import (
     ANSWERS,
     FAILS,

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strandline.records.avro_schema import arrow_to_avro
-from strandline.records.base_file import read_footer
-from strandline.records.bloom import BloomFilter
+from strandline.records.file.base_file import read_footer
+from strandline.records.file.bloom import BloomFilter
 from strandline.records.merge import Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.base_files import write_base_file
 from tests.oracle.hudi import Hudi

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from strandline.records.schema import MAX_LEVELS
+from strandline.records.schema.columns import MAX_LEVELS
 from timeline.errors import InputError
 
 ALLOWED: Final = (

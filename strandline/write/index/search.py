@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key_search import KeySearch, KeysFound
+from strandline.records.file.key_search import KeySearch, KeysFound
 from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
-from strandline.records.schema import column_of
+from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt
 from strandline.write.engine.storage_calls import call_numbers, calls_since
 from strandline.write.index.base import LocationRequest, location_schema, stored_value

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.records.merge import REMOVES
 from strandline.records.meta_fields import IS_DELETED
-from strandline.records.schema import column_of
+from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, EngineContext, Tally
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.buckets import refuse_bucket_files

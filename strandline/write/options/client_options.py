@@ -18,9 +18,9 @@ from typing import Final
 
 from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.commit.settings import COMMIT_SETTINGS
-from strandline.records.base_file_writer import BaseFileSettings
-from strandline.records.schema_evolution import EvolutionRules
-from strandline.records.timestamp_path import NAMES, OLD_PREFIX, PREFIX
+from strandline.records.file.base_file_writer import BaseFileSettings
+from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
+from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.records import schema_evolution
-from strandline.records.base_file_writer import CODECS
+from strandline.records.file.base_file_writer import CODECS
+from strandline.records.schema import schema_evolution
 from strandline.settings.setting import Setting, declared
 from strandline.write.options.time_settings import TIME_SETTINGS
 

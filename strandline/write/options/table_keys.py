@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from strandline.records.key_generator import CUSTOM, SIMPLE, TIMESTAMP, KeyGenerator
-from strandline.records.timestamp_path import (
+from strandline.records.key.generator import CUSTOM, SIMPLE, TIMESTAMP, KeyGenerator
+from strandline.records.key.timestamp_path import (
     INPUT_ZONE,
     OLD_PREFIX,
     OUTPUT_FORMAT,

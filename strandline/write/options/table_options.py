@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.records.key_generator import CUSTOM
+from strandline.records.key.generator import CUSTOM
 from strandline.settings.setting import Setting, Settings
 from strandline.write.options import settings
 from strandline.write.options.client_options import column_names

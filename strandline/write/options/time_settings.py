@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from strandline.records import timestamp_path
-from strandline.records.timestamp_path import PREFIX
+from strandline.records.key import timestamp_path
+from strandline.records.key.timestamp_path import PREFIX
 from strandline.settings.setting import Setting, declared
 
 

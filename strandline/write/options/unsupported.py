@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.commit.lock.settings import PROVIDER
-from strandline.records.base_file import EXTENSION
-from strandline.records.key_generator import TYPES
+from strandline.records.file.base_file import EXTENSION
+from strandline.records.key.generator import TYPES
 from strandline.write.options.settings import METADATA_TABLE
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key_generator import KeyGenerator
-from strandline.records.key_hash import key_hashes
+from strandline.records.key.generator import KeyGenerator
+from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
-from strandline.records.schema import (
+from strandline.records.schema.columns import (
     check_nesting,
     column_of,
     conform,

@@ -28,8 +28,8 @@ from executor_proxy.report import Fallback
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
-from strandline.records.base_file import EXTENSION, stored_rows
-from strandline.records.base_file_writer import (
+from strandline.records.file.base_file import EXTENSION, stored_rows
+from strandline.records.file.base_file_writer import (
     BaseFileSettings,
     BaseFileWriter,
     FileWritten,

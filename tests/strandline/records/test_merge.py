@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.base_file import stored_rows
+from strandline.records.file.base_file import stored_rows
 from strandline.records.merge import REMOVES, MergeCounts, _replaced
 from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import META_FIELDS

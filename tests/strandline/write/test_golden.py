@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.key_generator import KeyGenerator
-from strandline.records.schema import conform
-from strandline.records.schema_evolution import EvolutionRules
-from strandline.records.write_schema import columns_after
+from strandline.records.key.generator import KeyGenerator
+from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.schema.columns import conform
+from strandline.records.schema.schema_evolution import EvolutionRules
+from strandline.records.schema.write_schema import columns_after
 from tests.kit import golden
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata

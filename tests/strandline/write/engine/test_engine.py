@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.commit.write_markers import DirectMarkers
-from strandline.records.base_file_writer import BaseFileSettings
-from strandline.records.key_generator import KeyGenerator
+from strandline.records.file.base_file_writer import BaseFileSettings
+from strandline.records.key.generator import KeyGenerator
 from strandline.records.merge import MergeRules
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine

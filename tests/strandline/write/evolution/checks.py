@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.records.avro_schema import avro_to_arrow
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
+from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.table import Table
 from tests.strandline.write.evolution.column_values import comparable
 from tests.strandline.write.evolution.walk import Walk

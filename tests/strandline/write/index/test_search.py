@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from strandline.records.key_hash import key_hashes
+from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table import Table

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from strandline.records.key_generator import KeyGenerator
+from strandline.records.key.generator import KeyGenerator
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.columns import PROBLEM, keyed_schema

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.records.base_file import (
+from strandline.records.file.base_file import (
     MAX_KEY,
     MIN_KEY,
     read_base_file,
@@ -12,7 +12,7 @@ from strandline.records.base_file import (
     read_keys_if,
     stored_rows,
 )
-from strandline.records.key_search import KeySearch
+from strandline.records.file.key_search import KeySearch
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
 

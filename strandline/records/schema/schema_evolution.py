@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from strandline.records.avro_type import (
+from strandline.records.schema.avro_type import (
     ArrayType,
     AvroType,
     Column,
@@ -31,8 +31,8 @@ from strandline.records.avro_type import (
     MapType,
     RecordType,
 )
-from strandline.records.new_column import refuse_other_cases
-from strandline.records.type_change import (
+from strandline.records.schema.new_column import refuse_other_cases
+from strandline.records.schema.type_change import (
     casts,
     casts_all,
     is_one_kind,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
-from strandline.records.timestamp_path import TimestampFormat
+from strandline.records.key.generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
+from strandline.records.key.timestamp_path import TimestampFormat
 from timeline.errors import ConfigError, InputError
 
 ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}

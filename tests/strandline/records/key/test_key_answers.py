@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strandline.records.key_generator import SIMPLE, TIMESTAMP, KeyGenerator
-from strandline.records.timestamp_path import TimestampFormat
+from strandline.records.key.generator import SIMPLE, TIMESTAMP, KeyGenerator
+from strandline.records.key.timestamp_path import TimestampFormat
 from tests.kit.key_cases import REFUSED, Case, cases, recorded
 from timeline.errors import InputError
 

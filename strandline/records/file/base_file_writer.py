@@ -24,9 +24,8 @@ from typing import IO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.records.avro_schema import avro_with_meta_fields
-from strandline.records.base_file import MAX_KEY, MIN_KEY, StoredRows, key_range
-from strandline.records.bloom import BloomFilter
+from strandline.records.file.base_file import MAX_KEY, MIN_KEY, StoredRows, key_range
+from strandline.records.file.bloom import BloomFilter
 from strandline.records.meta_fields import (
     COMMIT_TIME,
     FILE_NAME,
@@ -34,6 +33,7 @@ from strandline.records.meta_fields import (
     PARTITION_PATH,
     RECORD_KEY,
 )
+from strandline.records.schema.avro_schema import avro_with_meta_fields
 from strandline.records.take import MAX_SIZE
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.base_file import footer_key_range, read_keys_if, utf_16
+from strandline.records.file.base_file import footer_key_range, read_keys_if, utf_16
+from strandline.records.file.stored_bloom import KeyHashes, StoredBloom
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Positions, one_chunk
-from strandline.records.stored_bloom import KeyHashes, StoredBloom
 from strandline.records.take import one_array
 from timeline.storage.base import Storage
 

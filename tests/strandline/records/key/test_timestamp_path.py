@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from strandline.records.timestamp_path import PREFIX, TimestampFormat
+from strandline.records.key.timestamp_path import PREFIX, TimestampFormat
 from timeline.errors import ConfigError, InputError
 
 UNIX = {"timestamp.type": "UNIX_TIMESTAMP", "output.dateformat": "yyyy/MM/dd"}

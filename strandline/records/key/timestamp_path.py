@@ -2,8 +2,7 @@
 
 A number counts a unit since the epoch; a date counts days, and a timestamp its stored unit, as if
 they were such numbers. Text is read by the input patterns. The path is the time by the output
-pattern (``strandline.records.date_pattern``) in the output's zone. A null is 1 of the unit, or 1
-millisecond.
+pattern (``date_pattern``) in the output's zone. A null is 1 of the unit, or 1 millisecond.
 
 Hudi takes the zone of its Java process where none is set; here it is UTC.
 
@@ -24,8 +23,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.date_pattern import check_pattern, finest_step_ms, format_time, parse_time
-from strandline.records.key_text import key_text
+from strandline.records.key.date_pattern import (
+    check_pattern,
+    finest_step_ms,
+    format_time,
+    parse_time,
+)
+from strandline.records.key.text import key_text
 from strandline.records.ordering import one_chunk
 from timeline.errors import ConfigError, InputError
 

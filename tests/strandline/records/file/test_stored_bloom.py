@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.bloom import BloomFilter
-from strandline.records.stored_bloom import BLOOM_KEY, BLOOM_TYPE_KEY, KeyHashes, StoredBloom
-from tests.strandline.records.bloom_reader import BloomReader
+from strandline.records.file.bloom import BloomFilter
+from strandline.records.file.stored_bloom import BLOOM_KEY, BLOOM_TYPE_KEY, KeyHashes, StoredBloom
+from tests.strandline.records.file.bloom_reader import BloomReader
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "base_files" / "bloom_filters.json.gz"
+GOLDEN = Path(__file__).parents[3] / "golden" / "base_files" / "bloom_filters.json.gz"
 KEYS = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=40)
 
 

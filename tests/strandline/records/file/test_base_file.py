@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.base_file import read_base_file, read_footer, stored_rows
-from strandline.records.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
-from strandline.records.bloom import BloomFilter
+from strandline.records.file.base_file import read_base_file, read_footer, stored_rows
+from strandline.records.file.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
+from strandline.records.file.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
+from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.base_files import write_base_file
-from tests.strandline.records.bloom_reader import BloomReader
+from tests.strandline.records.file.bloom_reader import BloomReader
 from timeline.errors import AlreadyExistsError, PathNotFoundError, TableError
 from timeline.storage.local import LocalStorage
 
-JAVA_FILE = Path(__file__).parents[2] / "golden" / "base_files" / "cow_basic_v9.parquet"
+JAVA_FILE = Path(__file__).parents[3] / "golden" / "base_files" / "cow_basic_v9.parquet"
 
 
 @pytest.fixture

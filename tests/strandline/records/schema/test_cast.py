@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from strandline.records.cast import cast_column
+from strandline.records.schema.cast import cast_column
 
 UTC = timezone.utc
 WHOLE = pa.int64()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.base_file import MAX_KEY, MIN_KEY, key_range
-from strandline.records.base_file_writer import BLOOM_KEY, BLOOM_TYPE_KEY
-from strandline.records.bloom import BloomFilter
-from strandline.records.key_search import KeySearch
+from strandline.records.file.base_file import MAX_KEY, MIN_KEY, key_range
+from strandline.records.file.base_file_writer import BLOOM_KEY, BLOOM_TYPE_KEY
+from strandline.records.file.bloom import BloomFilter
+from strandline.records.file.key_search import KeySearch
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
 

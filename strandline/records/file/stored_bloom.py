@@ -2,7 +2,7 @@
 
 The hash chains of the keys don't depend on a filter's size, so ``KeyHashes`` computes them once for
 all files, and only as far as a filter asks: half of the keys that aren't in a full filter are out
-after each hash. ``strandline.records.bloom`` describes the format and writes it.
+after each hash. ``strandline.records.file.bloom`` describes the format and writes it.
 
 Source: Hudi 1.2.0 ``InternalBloomFilter.membershipTest``, ``ParquetUtils`` of the footer's keys.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.records.bloom import DYNAMIC, U32, bit_of, hash_chains
+from strandline.records.file.bloom import DYNAMIC, U32, bit_of, hash_chains
 from strandline.records.ordering import Positions
 
 BLOOM_KEY: Final = b"org.apache.hudi.bloomfilter"

@@ -1,6 +1,6 @@
 """Reads base files of any writer: Parquet with the meta columns first and Hudi's footer keys.
 
-``strandline.records.base_file_writer`` writes them.
+``strandline.records.file.base_file_writer`` writes them.
 
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 """

@@ -1,4 +1,4 @@
-"""Casts rows to the table's schema, by ``strandline.records.cast``, and finds columns in them.
+"""Casts rows to the table's schema (by ``cast``), and finds columns in them.
 
 Columns are matched by name, in any order. A null where the table allows none is refused, inside a
 column, too.
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.cast import cast_column, nulls
+from strandline.records.schema.cast import cast_column, nulls
 from timeline.errors import InputError
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)

@@ -5,13 +5,13 @@
   ``__empty__`` for null and empty values; path = values of the partition columns joined by slashes.
 * ``NON_PARTITION``: the path is empty; the key is the plain value of one column, or as in
   ``COMPLEX`` for several.
-* ``TIMESTAMP``: key as in ``SIMPLE``; path = the time by ``strandline.records.timestamp_path``.
+* ``TIMESTAMP``: key as in ``SIMPLE``; path = the time by ``strandline.records.key.timestamp_path``.
 * ``CUSTOM``: key as in ``NON_PARTITION``; path = for each column as in ``SIMPLE`` or ``TIMESTAMP``,
   joined by slashes.
 
 A null or empty partition value becomes ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
 before each value; URL encoding escapes, in the value only, the characters that Hive doesn't allow
-in directory names. ``strandline.records.key_text`` makes values text.
+in directory names. ``strandline.records.key.text`` makes values text.
 
 Source: Hudi 1.2.0 ``KeyGenUtils``, ``SimpleAvroKeyGenerator``, ``ComplexAvroKeyGenerator``,
 ``NonpartitionedAvroKeyGenerator``, ``CustomAvroKeyGenerator``, ``PartitionPathEncodeUtils``.
@@ -26,9 +26,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key_text import key_text
-from strandline.records.schema import column_of
-from strandline.records.timestamp_path import OUTPUT_FORMAT, PREFIX, TimestampFormat
+from strandline.records.key.text import key_text
+from strandline.records.key.timestamp_path import OUTPUT_FORMAT, PREFIX, TimestampFormat
+from strandline.records.schema.columns import column_of
 from timeline.errors import ConfigError, InputError
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_METADATA
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from strandline.records.avro_schema import avro_to_arrow
-from strandline.records.avro_type import (
+from strandline.records.meta_fields import IS_DELETED, META_FIELDS
+from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_type import (
     ArrayType,
     AvroType,
     Column,
@@ -21,8 +22,7 @@ from strandline.records.avro_type import (
     RecordType,
     parse_record,
 )
-from strandline.records.meta_fields import IS_DELETED, META_FIELDS
-from strandline.records.type_change import casts_all, type_text
+from strandline.records.schema.type_change import casts_all, type_text
 from timeline.errors import InputError, UnsupportedTableError
 
 _NO_COLUMNS: Final = RecordType("", ())

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.bloom import BloomFilter
-from tests.strandline.records.bloom_reader import BloomReader
+from strandline.records.file.bloom import BloomFilter
+from tests.strandline.records.file.bloom_reader import BloomReader
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "base_files" / "bloom_filters.json.gz"
+GOLDEN = Path(__file__).parents[3] / "golden" / "base_files" / "bloom_filters.json.gz"
 LETTERS = "abcXYZ019-_:,é中😀"
 
 

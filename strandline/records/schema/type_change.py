@@ -1,10 +1,10 @@
 """Which Avro types Hudi changes into which.
 
 Four relations: *reads* is Avro's schema resolution with Hudi's additions; *is wider* is what Hudi
-changes a column of a write to, so that it fits the table; *casts* is what its tasks, and
-``strandline.records.cast``, can do to some values of a type; *casts all* what they can do to every
-value. Values of a write can be checked before it begins, stored ones can't, so a table's column may
-only change to a type of the last relation.
+changes a column of a write to, so that it fits the table; *casts* is what its tasks, and the
+module ``cast``, can do to some values of a type; *casts all* what they can do to every value.
+Values of a write can be checked before it begins, stored ones can't, so a table's column may only
+change to a type of the last relation.
 
 Source: Hudi 1.2.0 ``HoodieSchemaCompatibilityChecker``, ``SchemaChangeUtils``,
 ``HoodieAvroUtils.rewritePrimaryType``.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.records.avro_type import (
+from strandline.records.schema.avro_type import (
     ArrayType,
     AvroType,
     Column,

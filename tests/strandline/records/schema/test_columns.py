@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields, without_meta_fields
-from strandline.records.schema import (
+from strandline.records.schema.avro_schema import (
+    arrow_to_avro,
+    avro_to_arrow,
+    avro_with_meta_fields,
+)
+from strandline.records.schema.columns import (
     column_of,
     conform,
     is_utf8,

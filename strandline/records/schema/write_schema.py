@@ -11,12 +11,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.avro_type import Column, RecordType, dump_record, parse_record
 from strandline.records.meta_fields import IS_DELETED, without_meta_fields
-from strandline.records.new_column import refuse_other_cases, refuse_other_types
-from strandline.records.schema import check_names, check_nesting, column_of, nullable_inside
-from strandline.records.schema_evolution import EvolutionRules, evolved
+from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.schema.avro_type import Column, RecordType, dump_record, parse_record
+from strandline.records.schema.columns import check_names, check_nesting, column_of, nullable_inside
+from strandline.records.schema.new_column import refuse_other_cases, refuse_other_types
+from strandline.records.schema.schema_evolution import EvolutionRules, evolved
 from timeline.errors import InputError
 
 _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

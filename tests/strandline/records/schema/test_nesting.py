@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from strandline.records.schema import check_nesting
+from strandline.records.schema.columns import check_nesting
 from strandline.table import Table
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError
