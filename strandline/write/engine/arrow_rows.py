@@ -12,8 +12,11 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.records.schema.columns import MAX_LEVELS
+from strandline.records.take import MAX_SIZE, bounded_chunks
 from timeline.errors import InputError
 
+_WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Types with 64-bit offsets for views, of which an array may hold any amount of text."""
 ALLOWED: Final = (
     "a type with __arrow_c_stream__, such as pyarrow.Table, pyarrow.RecordBatchReader,"
     " pandas.DataFrame, polars.DataFrame, duckdb.DuckDBPyRelation"
@@ -68,10 +71,20 @@ def type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _with_plain_types(rows: pa.Table, *, large: bool) -> pa.Table:
-    """Return the rows with plain types in place of views, and of large types unless ``large``."""
+def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) -> pa.Table:
+    """Return the rows with plain types in place of views, and of large types unless ``large``.
+
+    Chunks of text that exceed ``max_size`` bytes are sliced before they are cast.
+    """
     plain = pa.schema([field.with_type(_plain(field.type, large=large)) for field in rows.schema])
-    return rows if plain.equals(rows.schema) else rows.cast(plain)
+    if plain.equals(rows.schema):
+        return rows
+    if rows.nbytes > max_size:
+        wide = pa.schema(
+            [field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema]
+        )
+        rows = bounded_chunks(rows.cast(wide), max_size)
+    return rows.cast(plain)
 
 
 def _plain(kind: pa.DataType, *, large: bool, levels: int = MAX_LEVELS) -> pa.DataType:

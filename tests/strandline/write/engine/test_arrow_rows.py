@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from strandline.write.engine.arrow_rows import read_arrow_stream
+from strandline.write.engine.arrow_rows import _with_plain_types, read_arrow_stream
 from timeline.errors import InputError
 
 OPTIONS = {
@@ -100,3 +100,16 @@ def test_types_nested_deeper_than_any_stored_one_are_left_to_the_check() -> None
         kind = pa.list_(kind)
     empty = pa.schema([("c", kind)]).empty_table()
     assert read_arrow_stream(empty).num_rows == 0
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view(), pa.large_string()], ids=str)
+def test_chunks_too_large_for_the_plain_type_are_sliced(kind: pa.DataType) -> None:
+    values = [f"{number}" * 20 for number in range(9)]
+    rows = pa.table(
+        {"n": range(9), "c": pa.array(values, pa.string()).cast(pa.binary()).cast(kind)}
+    )
+    plain = _with_plain_types(rows, large=False, max_size=50)
+    assert plain["c"].type in (pa.string(), pa.binary())
+    assert plain["c"].num_chunks > 4
+    assert plain["c"].cast(pa.string()).to_pylist() == values
+    assert plain.equals(_with_plain_types(rows, large=False))
