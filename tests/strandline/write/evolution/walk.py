@@ -135,8 +135,13 @@ class Walk:
         return self._made(operation, columns, places, evolution)
 
     def _delete(self) -> Write:
+        """Return a delete of a stored key and others, or an upsert if the table is empty."""
+        if not self.model.records:
+            return self._upsert()
+        partition, row = self._rng.choice(list(self.model.records.values()))
+        places = dict(self._places()) | {int(row["id"].removeprefix("k")): partition}
         columns = self._rng.choice((self.columns, FIXED.remove(3)))
-        return self._made("delete", Columns(columns, self.columns), self._places())
+        return self._made("delete", Columns(columns, self.columns), list(places.items()))
 
     def _overwrite(self, operation: str) -> Write:
         """Return a write whose keys aren't stored in partitions that stay."""
@@ -169,15 +174,28 @@ class Walk:
         flagged: float = 0.0,
     ) -> Write:
         small = {SMALL_FILES: self._rng.choice(("0", "30000"))}
-        rows = [self._row(*place, columns.rows, flagged) for place in places]
+        # The first row is neither late nor a delete, so that the write does something.
+        rows = [
+            self._row(*place, columns.rows, flagged if at else 0.0, late=0.4 if at else 0.0)
+            for at, place in enumerate(places)
+        ]
         data = pa.Table.from_pylist(rows, columns.rows)
         return Write(operation, data, columns.table, {**evolution.options, **small}, evolution)
 
-    def _row(self, number: int, region: str, columns: pa.Schema, flagged: float) -> Row:
+    def _row(
+        self,
+        number: int,
+        region: str,
+        columns: pa.Schema,
+        flagged: float,
+        *,
+        late: float,
+    ) -> Row:
+        """Return a row; ``flagged`` and ``late``: how likely it is a delete, or has an old time."""
         fixed = {
             "id": f"k{number}",
             "region": region,
-            "ts": self._now - self._rng.choice((0, 0, 0, 1, 5)),
+            "ts": self._now - (self._rng.choice((1, 5)) if self._rng.random() < late else 0),
             IS_DELETED: self._rng.random() < flagged,
         }
         return {
