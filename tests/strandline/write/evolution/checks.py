@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,19 @@ from tests.strandline.write.evolution.column_values import comparable
 from tests.strandline.write.evolution.walk import Walk
 
 
-def differences(walk: Walk, base: Path) -> Iterator[str]:
-    """Yield how a table's columns and rows differ from those of a walk, in words."""
+def differences(walk: Walk, base: Path, *, ordered: bool = True) -> Iterator[str]:
+    """Yield how a table's columns and rows differ from those of a walk, in words.
+
+    Args:
+        walk: The walk.
+        base: The table's base path.
+        ordered: Whether the order of columns and fields matters.
+    """
     schema = Table(base).commit_metadata().avro_schema
     assert schema is not None
-    columns = shapes(avro_to_arrow(schema))
-    if columns != shapes(walk.columns):
-        yield f"columns of the newest commit: {columns}; expected: {shapes(walk.columns)}"
+    columns, expected = (shapes(each, ordered) for each in (avro_to_arrow(schema), walk.columns))
+    if columns != expected:
+        yield f"columns of the newest commit: {columns}; expected: {expected}"
     found = Table(base).to_arrow()
     partitions = found[PARTITION_PATH].to_pylist()
     kept = [name for name in found.column_names if name not in META_FIELDS]
@@ -51,16 +57,17 @@ def _ordered(value: Any) -> Any:
     return value.astimezone(timezone.utc) if isinstance(value, datetime) else value
 
 
-def shapes(columns: pa.Schema) -> list[tuple[str, Any]]:
+def shapes(columns: Iterable[pa.Field], ordered: bool) -> list[tuple[str, Any]]:
     """Return columns with their types, without the names of elements and values."""
-    return [(field.name, _shape(field.type)) for field in columns]
+    found = [(field.name, _shape(field.type, ordered)) for field in columns]
+    return found if ordered else sorted(found)
 
 
-def _shape(kind: pa.DataType) -> Any:
+def _shape(kind: pa.DataType, ordered: bool) -> Any:
     if pa.types.is_struct(kind):
-        return shapes(kind)
+        return shapes(kind, ordered)
     if pa.types.is_list(kind):
-        return ["list", _shape(kind.value_type)]
+        return ["list", _shape(kind.value_type, ordered)]
     if pa.types.is_map(kind):
-        return ["map", _shape(kind.item_type)]
+        return ["map", _shape(kind.item_type, ordered)]
     return str(kind)
