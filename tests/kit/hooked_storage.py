@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
@@ -14,12 +16,18 @@ Hook = Callable[[str, str], None]
 class HookedStorage(LocalStorage):
     """A local table with hooks around the calls that change a timeline or look at it.
 
-    A hook isn't run for calls made by a hook.
+    A hook isn't run for calls that a hook makes, on the same thread. The storage of a task that is
+    pickled within the process keeps its hooks.
     """
 
     def __init__(self, base_path, before: Hook | None = None, after: Hook | None = None) -> None:
         super().__init__(str(base_path))
         self.hooks: list[Hook | None] = [before, after]
+        self._inside: set[tuple[int, int]] = set()  # which hooks run on which threads
+
+    def __reduce__(self):
+        _PICKLED[id(self)] = self
+        return _unpickled, (id(self),)
 
     def list(self, path):
         return self._hooked("list", path)
@@ -40,12 +48,21 @@ class HookedStorage(LocalStorage):
         return result
 
     def _run(self, which, kind, path):
-        hook, self.hooks[which] = self.hooks[which], None
+        hook, here = self.hooks[which], (which, threading.get_ident())
+        if hook is None or here in self._inside:
+            return
+        self._inside.add(here)
         try:
-            if hook is not None:
-                hook(kind, path)
+            hook(kind, path)
         finally:
-            self.hooks[which] = hook
+            self._inside.discard(here)
+
+
+_PICKLED: WeakValueDictionary[int, HookedStorage] = WeakValueDictionary()
+
+
+def _unpickled(number: int) -> HookedStorage:
+    return _PICKLED[number]
 
 
 def failing(kind: str, ending: str, *, times: int | None = None) -> Hook:

@@ -9,6 +9,7 @@ import pytest
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
+from tests.kit.far_engine import FarEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import LaterClock
@@ -26,6 +27,7 @@ from timeline.metadata.instant_metadata import (
 from timeline.storage.local import LocalStorage
 
 FOREIGN = {"strandline__write__rollback__foreign": True}
+ON_EXECUTORS = {"strandline__write__driver__max__rows": 0}
 
 
 @pytest.fixture(params=[6, 9])
@@ -204,7 +206,7 @@ def test_markers_from_before_the_timeline_are_only_scratch(base):
 
 
 def test_a_late_attempts_file_goes_with_the_second_sweep(base):
-    """It is written after the commit deleted unreported files, and before it completed."""
+    """An executor writes it after the commit deleted unreported files, before it completed."""
     made = []
 
     def write_late(kind, path):
@@ -214,21 +216,21 @@ def test_a_late_attempts_file_goes_with_the_second_sweep(base):
             create_marker(LocalStorage(str(base)), time, marker_name(made[0], CREATE))
             (base / made[0]).write_bytes(b"half a file")
 
-    repeating = LocalEngine(task_retries=1)
-    with client(base, HookedStorage(base, before=write_late), repeating) as c:
+    storage = HookedStorage(base, before=write_late)
+    with client(base, storage, FarEngine(), **ON_EXECUTORS) as c:
         c.upsert(table(row("a", ts=2)))
     assert not (base / made[0]).exists()
     assert reader.leftovers(base) == []
 
 
 @pytest.mark.parametrize(
-    ("engine", "message"),
+    ("engine", "options", "message"),
     [
-        pytest.param(LocalEngine(task_retries=1), "1 files of this attempt were", id="task"),
-        pytest.param(LocalEngine(), "was rolled back by", id="driver"),
+        pytest.param(FarEngine(), ON_EXECUTORS, "1 files of this attempt were", id="task"),
+        pytest.param(LocalEngine(), {}, "was rolled back by", id="driver"),
     ],
 )
-def test_a_task_that_outlives_its_write_deletes_its_file(base, engine, message):
+def test_a_task_that_outlives_its_write_deletes_its_file(base, engine, options, message):
     """Its instant is rolled back while it writes; without a look its file would be an orphan.
 
     The look is the driver's where no task can outlive its stage.
@@ -240,7 +242,7 @@ def test_a_task_that_outlives_its_write_deletes_its_file(base, engine, message):
             with client(base, clock=LaterClock()) as other:
                 undone.extend(other.upsert(table(row("x", "us"))).rolled_back)
 
-    stalled = client(base, HookedStorage(base, before=repair), engine)
+    stalled = client(base, HookedStorage(base, before=repair), engine, **options)
     with stalled, pytest.raises(ConcurrentWriteError, match=message):
         stalled.upsert(table(row("far", "asia")))
     assert len(undone) == 1
