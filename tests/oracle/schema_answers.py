@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline.records.schema.avro_schema import arrow_to_avro
+from tests.kit.row_text import text
 from tests.kit.schema_cases import (
     ANSWERS,
     FAILS,
@@ -28,7 +29,6 @@ from tests.kit.schema_cases import (
     recorded,
     row_cases,
     stored_rows,
-    text,
     with_key,
     written_rows,
 )

@@ -8,15 +8,8 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.schema_cases import (
-    FAILS,
-    options,
-    recorded,
-    row_cases,
-    stored_rows,
-    text,
-    written_rows,
-)
+from tests.kit.row_text import text
+from tests.kit.schema_cases import FAILS, options, recorded, row_cases, stored_rows, written_rows
 from tests.oracle.hudi import Hudi
 from tests.oracle.schema_answers import WRITE, rows_after, schemas
 
