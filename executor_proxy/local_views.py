@@ -23,10 +23,11 @@ MAX_VIEWS: Final = 8
 
 @dataclass(slots=True)
 class _Kept:
-    """A view, and the size of its partitions after the last question."""
+    """A view, its size when it was measured last, and its number of partitions then."""
 
     view: LocalView
     size_bytes: int = 0
+    partitions: int = 0
 
 
 class LocalViews:
@@ -60,16 +61,23 @@ class LocalViews:
             return self._views.setdefault(key, _Kept(view)).view
 
     def measure(self, key: Hashable) -> None:
-        """Update the size of a view after a question, and drop other views beyond the bound."""
+        """Update the size of a view after a question, and drop other views beyond the bound.
+
+        Cost: amortised constant. A view is measured when it has an eighth more partitions than when
+        it was measured last; so up to an eighth of them aren't counted.
+        """
         with self._lock:
             kept = self._views.get(key)
         if kept is None:
             return
         # Outside the lock, so that no lock of the table is taken within it.
+        partitions = kept.view.table.partitions_loaded
+        if 0 < partitions < kept.partitions + max(1, kept.partitions // 8):
+            return
         size_bytes = kept.view.table.packed_bytes()
         with self._lock:
             # The view may have been dropped meanwhile; then its size isn't in the total.
-            kept.size_bytes = size_bytes
+            kept.size_bytes, kept.partitions = size_bytes, partitions
             total = sum(each.size_bytes for each in self._views.values())
             while len(self._views) > 1 and (
                 total > self._max_bytes or len(self._views) > MAX_VIEWS

@@ -263,8 +263,17 @@ class TableView:
         self.is_closed = True
         self.state.close()
 
+    @property
+    def partitions_loaded(self) -> int:
+        """Number of partitions held at the newest snapshot."""
+        held = self.state.held
+        return 0 if held is None else len(held.newest.files.versions)
+
     def packed_bytes(self) -> int:
-        """Return the size of the partitions held at the newest snapshot."""
+        """Return the size of the partitions held at the newest snapshot.
+
+        Cost: a step for each partition.
+        """
         return sum(version.size_bytes for version in self.state.newest_versions())
 
     def status(self) -> dict[str, Any]:

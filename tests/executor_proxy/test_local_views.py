@@ -167,6 +167,22 @@ def test_a_view_larger_than_all_stays_while_it_is_the_only_one():
     views.get("k", _unused)
 
 
+def test_a_view_is_measured_again_when_an_eighth_more_is_loaded():
+    """Each measure visits all partitions, so one after each question would cost their square."""
+    table = SmallTable()
+    table.write(*[(f"p={n}", "a-0") for n in range(100)])
+    view = LocalView.newest(TableView(table.storage))
+    views = LocalViews()
+    views.get("k", lambda: view)
+    sizes = []
+    for n in range(100):
+        view.latest_base_files(f"p={n}")
+        views.measure("k")
+        sizes.append(views._views["k"].size_bytes)
+        assert sizes[-1] >= view.table.packed_bytes() * 7 / 8
+    assert len(set(sizes)) < 40
+
+
 def test_an_instant_that_storage_no_longer_has_is_refused_in_words_of_a_listing(wide, nowhere):
     here = ViewLocation(wide.storage.base_path, (nowhere,), None, {}, "1", "00" * 32)
     with pytest.raises(ViewBehindError):
