@@ -14,7 +14,7 @@ import pytest
 from tests.oracle.evolution.walks import OURS, STEPS, THEIRS, WALKS
 from tests.oracle.hudi import HUDI, HUDI_0, Hudi
 from tests.strandline.write.evolution.column_changes import Evolution
-from tests.strandline.write.evolution.walk import OPERATIONS, Walk
+from tests.strandline.write.evolution.walk import OPERATIONS
 from tests.strandline.write.rounds import TIMES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_both_writers_do_everything() -> None:
     """What a walk draws depends on its seed alone."""
     drawn: set[str] = set()
     for evolving in itertools.chain(*WALKS.values()):
-        walk = Walk(evolving.rules, evolving.seed)
+        walk = evolving.begun()
         for who, write in evolving.steps_of(walk):
             drawn |= {f"{who} {write.operation}", f"{who} {write.evolution}"}
             walk.follow(write)

@@ -114,7 +114,7 @@ def take(hudi: Hudi, evolving: EvolvingWalk, path: Path, report: Callable[[str],
         StrayedError: Something differs, or failed.
     """
     started, commits, trail = time.monotonic(), Counter[str](), list[str]()
-    walk = Walk(evolving.rules, evolving.seed)
+    walk = evolving.begun()
     with ExitStack() as opened:
         writers = Writers(hudi, path, evolving, opened)
         for who, write in evolving.steps_of(walk):

@@ -79,10 +79,16 @@ class ColumnChanges:
     Args:
         rng: The source of all that is drawn.
         fixed: Names of the columns that keep their types and are never missing.
+        wider: Type of a column → types that it may widen to.
     """
 
-    def __init__(self, rng: random.Random, fixed: Sequence[str]) -> None:
-        self._rng, self._fixed = rng, fixed
+    def __init__(
+        self,
+        rng: random.Random,
+        fixed: Sequence[str],
+        wider: Mapping[pa.DataType, Sequence[pa.DataType]] = WIDER,
+    ) -> None:
+        self._rng, self._fixed, self._wider = rng, fixed, wider
         self._numbers = count()
 
     def first(self, fixed: pa.Schema) -> pa.Schema:
@@ -156,8 +162,8 @@ class ColumnChanges:
             rows, table = self._change_type(kind.item_type, evolution, depth + 1)
             return pa.map_(TEXT, rows), pa.map_(TEXT, table)
         drawn = self._rng.random()
-        if drawn < 0.15 and evolution.may_add and kind in WIDER:
-            wider = self._rng.choice(WIDER[kind])
+        if drawn < 0.15 and evolution.may_add and kind in self._wider:
+            wider = self._rng.choice(self._wider[kind])
             return wider, wider
         narrower = [each for each in NARROWER.get(kind, ()) if not depth or each in _NESTED]
         if drawn > 0.8 and narrower:

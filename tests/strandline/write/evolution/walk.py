@@ -11,7 +11,12 @@ import pyarrow as pa
 
 from strandline.records.meta_fields import IS_DELETED
 from tests.strandline.write.evolution.column_changes import ColumnChanges, Columns, Evolution
-from tests.strandline.write.evolution.column_values import comparable, converted, draw_value
+from tests.strandline.write.evolution.column_values import (
+    WIDER,
+    comparable,
+    converted,
+    draw_value,
+)
 from tests.strandline.write.index.walk import Model, Row, Rules
 
 REGIONS: Final = ("eu", "us", "asia")
@@ -63,15 +68,21 @@ class Walk:
     Args:
         rules: The rules of the table.
         seed: Of all that is drawn.
+        wider: Type of a column → types that it may widen to.
 
     Attributes:
         columns: The table's columns.
         model: The table's rows.
     """
 
-    def __init__(self, rules: Rules, seed: int) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        seed: int,
+        wider: Mapping[pa.DataType, Sequence[pa.DataType]] = WIDER,
+    ) -> None:
         self._rng = random.Random(seed)
-        self._changes = ColumnChanges(self._rng, FIXED.names)
+        self._changes = ColumnChanges(self._rng, FIXED.names, wider)
         self._rules, self._now = rules, 0
         self.columns = FIXED
         self.model = Model(rules)
