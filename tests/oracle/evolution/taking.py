@@ -153,7 +153,9 @@ def differences_for(hudi: Hudi, walk: Walk, path: Path) -> list[str]:
         shapes(each, ordered=False)
         for each in (to_arrow_schema(frame.drop(PARTITION_PATH).schema), walk.columns)
     )
-    told = [f"Hudi: {each}" for each in differing_rows(found, walk.model.records.values())]
+    # It reads the partition column from the path, also of rows that stayed in another partition.
+    records = [(place, {**row, "region": place}) for place, row in walk.model.records.values()]
+    told = [f"Hudi: {each}" for each in differing_rows(found, records)]
     return (
         told if columns == expected else [f"Hudi's columns: {columns}; expected: {expected}", *told]
     )
