@@ -28,6 +28,7 @@ from strandline.commit.owner import this_process
 from strandline.service.marker.heartbeat import ENDED
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
+from timeline.joined_thread import JoinedThread
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Heartbeat:
         self._last = self._first
         self._expired = False
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: JoinedThread | None = None
 
     @property
     def instant(self) -> str:
@@ -101,7 +102,7 @@ class Heartbeat:
                 self._create()
             self._is_started = True
             name = f"heartbeat-{instant}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread = JoinedThread(self._run, name, daemon=True)
             self._thread.start()
         except BaseException:
             # An interrupt of ``Thread.start`` leaves a thread that runs.
@@ -239,8 +240,7 @@ class Heartbeat:
         """Stop the thread; when this returns, no beat is under way."""
         self._stopping.set()
         self._is_ended = True
-        # An interrupt may have come between making the thread and starting it.
-        if self._thread is not None and self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:

@@ -184,6 +184,7 @@ class WriteClient:
         """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
         context = self._open_context()
         target = self._target()
+        context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()
         return context.clean(target.meta, context.embedded.synced_view())
 
@@ -211,6 +212,7 @@ class WriteClient:
                 " WriteResult.instant"
             )
         target = self._target()
+        context.last_timeline.forget()
         rollbacks = context.rollbacks(target.meta)
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:

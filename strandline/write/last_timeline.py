@@ -60,6 +60,10 @@ class LastTimeline:
         if self.is_sole and config.layout_version > 1 and not timeline.pending():
             self.config, self.timeline = config, timeline
 
+    def forget(self) -> None:
+        """Forget the timeline, because something other than a write is about to change it."""
+        self.timeline = None
+
     def is_outdated(self, storage: Storage) -> bool:
         """Return whether the timeline is known, and has changed since.
 

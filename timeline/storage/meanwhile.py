@@ -7,10 +7,11 @@ local disk a thread costs more than a call, so there they are made one after the
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
+from timeline.joined_thread import JoinedThread
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
     """Make calls while the block runs if the storage is remote, else before the block.
 
+    Where no thread can be started, a call is made before the block as well.
+
     The calls and the block must not depend on each other: after a crash or an error any of them may
     have taken effect without the others. All have ended when this returns or raises.
 
@@ -28,7 +31,8 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
         calls: The calls; each gets a thread.
 
     Raises:
-        BaseException: What the block raised; else what the first call to fail raised.
+        BaseException: What the block raised; else what the first call to fail raised. If the caller
+            is interrupted while it waits for the calls, a second interrupt ends the wait.
     """
     if not storage.is_remote:
         for call in calls:
@@ -37,13 +41,15 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
         return
     # Changed by atomic calls: a lock could stay locked after an interrupt.
     failures: list[BaseException] = []
-    threads = [
-        threading.Thread(target=_run, args=(call, failures), name=f"strandline-call-{number}")
-        for number, call in enumerate(calls)
-    ]
+    made = [partial(_run, call, failures) for call in calls]
+    threads = [JoinedThread(call, f"strandline-call-{number}") for number, call in enumerate(made)]
     try:
-        for thread in threads:
-            thread.start()
+        for thread, call in zip(threads, made, strict=True):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                logger.warning("there is no thread for a call, so the write waits: %s", error)
+                call()
         yield
         _join(threads)
     except BaseException:
@@ -64,7 +70,6 @@ def _run(call: Callable[[], object], failures: list[BaseException]) -> None:
         failures.append(failure)
 
 
-def _join(threads: list[threading.Thread]) -> None:
+def _join(threads: list[JoinedThread]) -> None:
     for thread in threads:
-        if thread.is_alive():
-            thread.join()
+        thread.join()

@@ -113,10 +113,11 @@ class NewS3File(AbstractContextManager[IO[bytes]]):
         return opened
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._abort()
+            return
         with mapped_client_errors(self._full):
-            if kind is not None:
-                self._discard()
-            elif self._file.tell() == 0:
+            if self._file.tell() == 0:
                 self._discard()
                 self._create(self._full, b"")
             else:
@@ -134,21 +135,26 @@ class NewS3File(AbstractContextManager[IO[bytes]]):
                 raise
         finally:
             if not is_complete:
-                # S3 keeps and bills the parts of an upload that isn't completed. An error of
-                # aborting it would hide that of completing it.
-                with suppress(StrandlineError), mapped_client_errors(self._full):
-                    self._discard()
+                self._abort()
 
     def _is_ours(self) -> bool:
         bucket, key, _ = self._fs.split_path(self._full)
         found = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
         return bool(found.get("Metadata", {}).get(_UPLOAD) == self._upload)
 
+    def _abort(self) -> None:
+        """Discard the upload after an error, which one of aborting would hide."""
+        # S3 keeps and bills the parts of an upload that isn't completed.
+        with suppress(StrandlineError), mapped_client_errors(self._full):
+            self._discard()
+
     def _discard(self) -> None:
         """Abort a multipart upload; nothing is visible before one ends."""
-        self._file.discard()
-        # s3fs leaves it open, and its finalizer would complete the upload.
-        self._file.closed = True
+        try:
+            self._file.discard()
+        finally:
+            # s3fs leaves it open, and its finalizer would complete the upload.
+            self._file.closed = True
 
 
 class KeptTails:

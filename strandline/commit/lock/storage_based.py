@@ -21,11 +21,13 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 from strandline.commit.lock.base import PollingProvider, Wait
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, LockError
+from timeline.joined_thread import JoinedThread
 from timeline.storage.conditional_file import ConditionalFile
 
 logger = logging.getLogger(__name__)
@@ -131,7 +133,7 @@ class StorageBasedLock(PollingProvider):
         self._in_doubt = False  # a write raised, and may have succeeded
         self._was_taken = False  # another client replaced the lease while it was held
         self._other: LockData | None = None
-        self._renewal: tuple[threading.Thread, threading.Event] | None = None
+        self._renewal: tuple[JoinedThread, threading.Event] | None = None
 
     def _attempt(self) -> bool:
         if self.is_held():
@@ -142,9 +144,7 @@ class StorageBasedLock(PollingProvider):
             return False
         stop = threading.Event()
         # A daemon: a process that ends without releasing leaves a lease that ends by itself.
-        thread = threading.Thread(
-            target=self._renew_until, args=(stop,), name="table-lock-renewal", daemon=True
-        )
+        thread = JoinedThread(partial(self._renew_until, stop), "table-lock-renewal", daemon=True)
         self._renewal = (thread, stop)
         thread.start()
         return True
@@ -267,9 +267,7 @@ class StorageBasedLock(PollingProvider):
         if self._renewal is not None:
             thread, stop = self._renewal
             stop.set()
-            # An interrupt may have come between making the thread and starting it.
-            if thread.ident is not None:
-                thread.join()
+            thread.join()
             self._renewal = None
 
     @property

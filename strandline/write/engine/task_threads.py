@@ -6,10 +6,15 @@ connections that this thread keeps to the timeline service are used again.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
+
+from timeline.joined_thread import JoinedThread
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -32,7 +37,8 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
         run: Runs the task with a number from 0 to ``tasks - 1``. While the event is set, another
             task has failed: ``run`` should then end soon, by ``StageStoppedError``.
         tasks: Number of tasks.
-        threads: Maximum number of tasks that run at the same time.
+        threads: Maximum number of tasks that run at the same time; fewer do where no more threads
+            can be started.
 
     Raises:
         BaseException: What the first task to fail raised, or an interrupt of the calling thread;
@@ -54,12 +60,10 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
             stop.set()
 
     helpers = [
-        threading.Thread(target=work, name=f"strandline-task-{number}")
-        for number in range(1, min(tasks, threads))
+        JoinedThread(work, f"strandline-task-{number}") for number in range(1, min(tasks, threads))
     ]
     try:
-        for helper in helpers:
-            helper.start()
+        _start(helpers)
         work()
         _join(helpers)
     except BaseException:
@@ -73,7 +77,15 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
     return [results[number] for number in range(tasks)]
 
 
-def _join(helpers: list[threading.Thread]) -> None:
+def _start(helpers: list[JoinedThread]) -> None:
+    for number, helper in enumerate(helpers):
+        try:
+            helper.start()
+        except RuntimeError as error:
+            logger.warning("tasks run on %d threads, not more: %s", number + 1, error)
+            return
+
+
+def _join(helpers: list[JoinedThread]) -> None:
     for helper in helpers:
-        if helper.is_alive():
-            helper.join()
+        helper.join()

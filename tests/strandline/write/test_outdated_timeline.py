@@ -27,6 +27,12 @@ IN_PROCESS = {
 }
 
 
+SERVICES = {
+    "clean": lambda c, _: c.clean(),
+    "rollback": lambda c, newest: c.rollback(newest),
+}
+
+
 class AheadClock(SystemClock):
     """A clock three seconds ahead."""
 
@@ -72,6 +78,19 @@ def test_a_schema_that_was_rolled_back_refuses_no_rows(new_table):
         with pytest.raises(InputError):
             running.upsert(rows(["x"]))
     assert [each["extra"] for each in reader.rows(new_table)] == ["x"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_clients_own_services_are_no_other_writers(new_table, service):
+    with client(new_table, clean__automatic="false", clean__commits__retained=1) as c:
+        for ts in range(3):
+            newest = c.upsert(table(row("a", ts=ts))).instant
+        assert SERVICES[service](c, newest) is not None
+        result = c.upsert(table(row("a", ts=9)))
+        assert result.rolled_back == ()
+        rollbacks = [name for name in reader.timeline_names(new_table) if "rollback" in name]
+        assert len(rollbacks) == (3 if service == "rollback" else 0)
+    assert reader.leftovers(new_table) == []
 
 
 def test_writers_in_turn_whose_clocks_differ(new_table):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
 from timeline.storage.meanwhile import meanwhile
@@ -92,3 +93,29 @@ def test_the_blocks_error_is_raised_when_all_calls_have_ended(remote, caplog, er
         block()
     assert ended == ["slow"]
     assert "also failed" in caplog.text
+
+
+def test_calls_have_ended_after_an_interrupt_of_the_wait_for_them(remote):
+    ended = []
+
+    def outlasts():
+        wait_until_in("join")
+        interrupt()
+        assert raised.wait(LONG_S)
+        wait_until_in("join")
+        ended.append("slow")
+
+    with interrupts() as raised, pytest.raises(Interrupted), meanwhile(remote, outlasts):
+        pass
+    assert ended == ["slow"]
+
+
+def test_without_threads_calls_are_made_before_the_block(remote, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    made = []
+    with meanwhile(remote, lambda: made.append("first"), lambda: made.append("second")):
+        made.append("block")
+    assert made == ["first", "second", "block"]

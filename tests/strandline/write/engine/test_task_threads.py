@@ -15,7 +15,9 @@ from strandline.write.engine.task_threads import run_in_threads, usable_cores
 from tests.kit import reader
 from tests.kit.interrupts import interrupted
 from tests.kit.patience import PATIENCE_S
+from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
 from tests.strandline.write.tables import client, row, table
+from timeline import joined_thread
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
@@ -85,12 +87,36 @@ def test_a_stage_interrupted_at_any_step_leaves_no_thread_behind() -> None:
     for at in itertools.count(1):
         done: list[int] = []
         stage = lambda done=done: run_in_threads(lambda n, _: done.append(n), 3, 2)  # noqa: E731
-        was_interrupted = interrupted(stage, at, (task_threads,))
+        was_interrupted = interrupted(stage, at, (task_threads, joined_thread))
         assert running() == [], f"a task runs on after an interrupt at opcode {at}"
         if not was_interrupted:
             break
     assert at > 50
     assert sorted(done) == [0, 1, 2]
+
+
+def test_a_stage_interrupted_while_it_waits_ends_all_tasks() -> None:
+    ended: list[int] = []
+
+    def run(number: int, stop: threading.Event) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            wait_until_in("join")
+            interrupt()
+            assert stop.wait(PATIENCE_S)
+            ended.append(number)
+
+    with interrupts(), pytest.raises(Interrupted):
+        run_in_threads(run, 2, 2)
+    assert running() == []
+    assert len(ended) == 1
+
+
+def test_a_stage_without_threads_runs_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert run_in_threads(lambda number, _: number, 3, 3) == [0, 1, 2]
 
 
 class Meeting(LocalStorage):

@@ -1,0 +1,66 @@
+"""``JoinedThread``: a thread that is waited for even if the waiting thread is interrupted.
+
+In CPython before 3.13 an interrupt of ``threading.Thread.join`` marks the thread as ended although
+it runs on: later calls return at once, and ``is_alive`` is false.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+_LOOK_S: Final = 0.1
+"""A waiting thread looks this often, in case another one that waits was woken in its place."""
+
+
+class JoinedThread:
+    """A thread that makes one call, which must not raise.
+
+    All state is changed by single atomic calls: a lock could stay locked after an interrupt.
+
+    Args:
+        call: The call.
+        name: Name of the thread.
+        daemon: Whether the process may end while the thread runs.
+    """
+
+    def __init__(self, call: Callable[[], object], name: str, *, daemon: bool = False) -> None:
+        self._call = call
+        self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
+        # Whoever takes the only item decides: the thread makes the call, or it is never made.
+        self._claim = iter((True,))
+        self._is_running = False
+        self._ended: SimpleQueue[None] = SimpleQueue()
+
+    def start(self) -> None:
+        """Start the thread, once.
+
+        Raises:
+            RuntimeError: There is no thread left; the call wasn't made, and never will be.
+        """
+        try:
+            self._is_running = True
+            self._thread.start()
+        except BaseException:
+            # After an interrupt there may be a thread. Either it has begun, or it does nothing.
+            if next(self._claim, False):
+                self._is_running = False
+            raise
+
+    def join(self) -> None:
+        """Wait until the call has ended; return at once if the thread wasn't started."""
+        while self._is_running:
+            with suppress(Empty):
+                self._ended.get(timeout=_LOOK_S)
+
+    def _run(self) -> None:
+        if not next(self._claim, False):
+            return
+        try:
+            self._call()
+        finally:
+            self._is_running = False
+            self._ended.put(None)
