@@ -55,7 +55,21 @@ def take_column(
 
 def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
     """Return the rows with one chunk a column; as they are if there may be too much for one."""
-    return rows.combine_chunks() if rows.nbytes <= max_size else rows
+    fits = rows.nbytes <= max_size and all(_size_bound(c) <= max_size for c in rows.columns)
+    return rows.combine_chunks() if fits else rows
+
+
+def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Table]:
+    """Yield consecutive slices of rows, of which each column fits into one array."""
+    if all(_size_bound(column) <= max_size for column in rows.columns):
+        yield rows
+        return
+    sizes: Positions = np.ones(rows.num_rows, np.int64)
+    for column in rows.columns:
+        chunks = [row_sizes(chunk) for chunk in column.chunks]
+        sizes = np.maximum(sizes, np.concatenate(chunks)) if chunks else sizes
+    for part in _bounded_slices(sizes, max_size):
+        yield rows.slice(part.start, part.stop - part.start)
 
 
 def bounded_chunks(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
@@ -112,16 +126,23 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _fits(column: pa.ChunkedArray, at: Positions, max_size: int) -> bool:
     """Return whether both a column and its values at some positions surely fit into one array."""
+    size = _size_bound(column)
+    if not size:
+        return True
+    if size > max_size:
+        return False
+    return size * len(at) <= max_size or size * int(np.bincount(at).max()) <= max_size
+
+
+def _size_bound(column: pa.ChunkedArray) -> int:
+    """Return an upper bound of the offsets of a column's values; 0 for types without offsets."""
     kind = (
         column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
     )
     if not _is_text(kind) and not pa.types.is_nested(kind):
-        return True
+        return 0
     # A list of booleans has eight elements a byte.
-    size = int(column.nbytes) * (1 if _is_text(kind) else 8)
-    if size > max_size:
-        return False
-    return size * len(at) <= max_size or size * int(np.bincount(at).max()) <= max_size
+    return int(column.nbytes) * (1 if _is_text(kind) else 8)
 
 
 def _bounded_slices(sizes: Positions, max_size: int) -> Iterator[slice]:

@@ -34,7 +34,7 @@ from strandline.records.meta_fields import (
     RECORD_KEY,
 )
 from strandline.records.schema.avro_schema import avro_with_meta_fields
-from strandline.records.take import MAX_SIZE
+from strandline.records.take import bounded_slices
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
@@ -157,12 +157,12 @@ class BaseFileWriter:
         table = _with_constants(pa.concat_tables(self._waiting))
         size = max(1, self._waiting_bytes)
         rows = table.num_rows * self._settings.row_group_bytes // size
-        # pyarrow reads a nested column of a row group only if one array holds it.
-        least = min(_LEAST_ROWS, table.num_rows * MAX_SIZE // size)
         self._waiting, self._waiting_bytes = [], 0
         if self._writer is None:
             self._writer = self._open(table)
-        self._writer.write_table(table, row_group_size=max(1, least, rows))
+        # pyarrow reads a nested column of a row group only if one array holds it.
+        for part in bounded_slices(table):
+            self._writer.write_table(part, row_group_size=max(_LEAST_ROWS, rows))
         # A copy: the columns of a batch from Spark share one buffer, which a key would keep.
         nothing = pa.array([], pa.string())
         chunks = table.column(RECORD_KEY).chunks

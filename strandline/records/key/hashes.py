@@ -49,4 +49,9 @@ def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
         read = words[starts[rows] + at] & _FIRST_BYTES[np.minimum(lengths[rows] - at, _WORD)]
         mixed = (hashes[rows] ^ read) * _FACTOR
         hashes[rows] = mixed ^ (mixed >> _HALF)
+    # Else the last word's high bytes would only be added, and sums of hashes wouldn't tell which
+    # keys they came from.
+    hashes = hashes * _START
+    hashes = (hashes ^ (hashes >> _HALF)) * _FACTOR
+    hashes ^= hashes >> _HALF
     return pa.array((hashes * _START >> _HALF).astype(np.int64))

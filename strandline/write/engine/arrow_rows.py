@@ -7,6 +7,7 @@ they become plain ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from timeline.errors import InputError
 
 _WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types with 64-bit offsets for views, of which an array may hold any amount of text."""
+_PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_SMALL: Final = {**_PLAIN, pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 ALLOWED: Final = (
     "a type with __arrow_c_stream__, such as pyarrow.Table, pyarrow.RecordBatchReader,"
     " pandas.DataFrame, polars.DataFrame, duckdb.DuckDBPyRelation"
@@ -76,30 +79,31 @@ def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) 
 
     Chunks of text that exceed ``max_size`` bytes are sliced before they are cast.
     """
-    plain = pa.schema([field.with_type(_plain(field.type, large=large)) for field in rows.schema])
+    plain = _converted(rows.schema, _PLAIN if large else _SMALL, large_lists=large)
     if plain.equals(rows.schema):
         return rows
-    if rows.nbytes > max_size:
-        wide = pa.schema(
-            [field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema]
-        )
-        rows = bounded_chunks(rows.cast(wide), max_size)
-    return rows.cast(plain)
+    # Views may share their text, so their size isn't known; and Arrow casts views to types with
+    # 32-bit offsets without looking for an overflow.
+    wide = _converted(rows.schema, _WIDE, large_lists=True)
+    return bounded_chunks(rows.cast(wide), max_size).cast(plain)
 
 
-def _plain(kind: pa.DataType, *, large: bool, levels: int = MAX_LEVELS) -> pa.DataType:
-    """Return the plain type of a type, down to some levels."""
-    if kind == pa.string_view() or (kind == pa.large_string() and not large):
-        return pa.string()
-    if kind == pa.binary_view() or (kind == pa.large_binary() and not large):
-        return pa.binary()
-    if not levels:  # deeper types are refused by ``check_nesting``
+def _converted(
+    schema: pa.Schema, types: Mapping[pa.DataType, pa.DataType], *, large_lists: bool
+) -> pa.Schema:
+    """Return a schema with some types replaced, nested ones too, and large lists by lists."""
+
+    def convert(kind: pa.DataType, levels: int) -> pa.DataType:
+        if kind in types:
+            return types[kind]
+        if not levels:  # deeper types are refused by ``check_nesting``
+            return kind
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            is_large = large_lists and pa.types.is_large_list(kind)
+            inner = kind.value_field.with_type(convert(kind.value_type, levels - 1))
+            return (pa.large_list if is_large else pa.list_)(inner)
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(convert(field.type, levels - 1)) for field in kind])
         return kind
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _plain(kind.value_type, large=large, levels=levels - 1)
-        is_large = large and pa.types.is_large_list(kind)
-        return (pa.large_list if is_large else pa.list_)(kind.value_field.with_type(inner))
-    if pa.types.is_struct(kind):
-        fields = [(f, _plain(f.type, large=large, levels=levels - 1)) for f in kind]
-        return pa.struct([field.with_type(inner) for field, inner in fields])
-    return kind
+
+    return pa.schema([field.with_type(convert(field.type, MAX_LEVELS)) for field in schema])

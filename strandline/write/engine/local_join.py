@@ -17,6 +17,7 @@ from strandline.records.ordering import Positions
 from strandline.records.take import one_array, take_column, take_rows
 
 _NO_MATCH = -1
+_LARGE = (pa.large_string(), pa.large_binary())
 
 
 def group_adjacent(rows: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positions]:
@@ -86,7 +87,10 @@ def _codes(rows: pa.Table, known: pa.Table, on: Sequence[str]) -> Positions:
         part = known_part
         if not same:
             column = one_array(rows.column(name))
-            part = _filled(pc.index_in(column, value_set=encoded.dictionary.cast(column.type)))
+            # Of two types the one with 64-bit offsets.
+            wide = column.type if column.type in _LARGE else encoded.dictionary.type
+            known_values = encoded.dictionary.cast(wide)
+            part = _filled(pc.index_in(column.cast(wide), value_set=known_values))
         known_codes, codes = (
             np.where((left == _NO_MATCH) | (right == _NO_MATCH), _NO_MATCH, left * size + right)
             for left, right in ((known_codes, known_part), (codes, part))

@@ -191,8 +191,8 @@ def _plan_without_adaptive(data: DataFrame) -> None:
     # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
     with _PLANNING:
         before = conf.get(_ADAPTIVE, None)
-        conf.set(_ADAPTIVE, "false")
         try:
+            conf.set(_ADAPTIVE, "false")
             data._jdf.queryExecution().executedPlan()
         finally:
             if before is None:

@@ -147,8 +147,10 @@ def test_the_thread_of_a_stalled_writer_does_not_beat_again(storage):
     settings = HeartbeatSettings(interval_ms=200, tolerable_misses=2)
     heartbeat = Heartbeat(storage, settings, StallingClock(stall))
     heartbeat.start(T)
-    heartbeat._thread.join(PATIENCE_S)
-    assert not heartbeat._thread.is_alive()
+    waiting = threading.Thread(target=heartbeat._thread.join, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
     assert read_beat(storage, T) is None
 
 

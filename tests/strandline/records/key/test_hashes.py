@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -48,3 +50,19 @@ def test_consecutive_keys_spread_evenly(form, shares):
     assert abs(counts - even).max() < 5 * even**0.5
     # Of 64,000 numbers drawn from 2**32, some 0.5 are drawn twice.
     assert len(set(found)) >= 63_990
+
+
+@pytest.mark.parametrize("form", ["{}{}", "user-{}{}", "123456{}{}", "12345678123456{}{}", "{}:{}"])
+def test_swapped_parts_of_keys_change_the_sum_of_hashes(form):
+    """Sums are compared to see whether rows have changed."""
+    first, second = "abcdefghijklm", "0123456789"
+    swaps = itertools.combinations(first, 2), itertools.permutations(second, 2)
+    pairs = list(itertools.product(*swaps))
+
+    def hashed(left: int, right: int) -> np.ndarray:
+        return np.array(hashes([form.format(a[left], b[right]) for a, b in pairs]))
+
+    before, after = hashed(0, 0) + hashed(1, 1), hashed(0, 1) + hashed(1, 0)
+    assert len(pairs) == 7020
+    # Of 7,020 sums drawn at random, none is likely to be equal.
+    assert (before == after).sum() == 0
