@@ -75,7 +75,8 @@ class EngineContext(ABC, Generic[D]):
         driver_host: Address at which executors reach a server of the driver.
         bind_address: Address that a server of the driver binds; ``None``: ``driver_host``.
         driver_cores: Maximum number of tasks of a small batch that the driver runs at the same
-            time; ``None``: the cores that its process may use.
+            time; ``None``: the cores that its process may use. On a remote storage, where tasks
+            mostly wait, it runs some more.
     """
 
     in_process: bool
