@@ -7,7 +7,7 @@ it runs on: later calls return at once, and ``is_alive`` is false.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -64,3 +64,9 @@ class JoinedThread:
         finally:
             self._is_running = False
             self._ended.put(None)
+
+
+def join_all(threads: Iterable[JoinedThread]) -> None:
+    """Wait until the calls of all threads have ended."""
+    for thread in threads:
+        thread.join()

@@ -49,7 +49,7 @@ def take_column(
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     sizes = np.concatenate([row_sizes(chunk) for chunk in chunks])[at]
     starts = np.cumsum([0, *map(len, chunks[:-1])])
-    slices = list(_bounded_slices(sizes, max_size))
+    slices = list(_slices_of(sizes, max_size))
     return pa.chunked_array([_gathered(chunks, starts, at[part]) for part in slices], column.type)
 
 
@@ -68,7 +68,7 @@ def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Tabl
     for column in rows.columns:
         chunks = [row_sizes(chunk) for chunk in column.chunks]
         sizes = np.maximum(sizes, np.concatenate(chunks)) if chunks else sizes
-    for part in _bounded_slices(sizes, max_size):
+    for part in _slices_of(sizes, max_size):
         yield rows.slice(part.start, part.stop - part.start)
 
 
@@ -145,7 +145,7 @@ def _size_bound(column: pa.ChunkedArray) -> int:
     return int(column.nbytes) * (1 if _is_text(kind) else 8)
 
 
-def _bounded_slices(sizes: Positions, max_size: int) -> Iterator[slice]:
+def _slices_of(sizes: Positions, max_size: int) -> Iterator[slice]:
     """Yield slices of consecutive rows of at most ``max_size``, or of one row."""
     ends = np.cumsum(sizes)
     begin = 0
@@ -179,6 +179,6 @@ def _bounded(column: pa.ChunkedArray, max_size: int) -> pa.ChunkedArray:
     pieces = [
         chunk.slice(part.start, part.stop - part.start)
         for chunk in column.chunks
-        for part in _bounded_slices(row_sizes(chunk), max_size)
+        for part in _slices_of(row_sizes(chunk), max_size)
     ]
     return pa.chunked_array(pieces, column.type)

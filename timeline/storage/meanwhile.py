@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from timeline.joined_thread import JoinedThread
+from timeline.joined_thread import JoinedThread, join_all
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -48,13 +48,13 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
             try:
                 thread.start()
             except RuntimeError as error:
-                logger.warning("there is no thread for a call, so the write waits: %s", error)
+                logger.warning("there is no thread for a call, so it is made first: %s", error)
                 call()
         yield
-        _join(threads)
+        join_all(threads)
     except BaseException:
         # The block's error, or an interrupt, of which a second one may end this early.
-        _join(threads)
+        join_all(threads)
         for failure in failures:
             logger.info("a call made at the same time failed, too: %r", failure)
         raise
@@ -68,8 +68,3 @@ def _run(call: Callable[[], object], failures: list[BaseException]) -> None:
         call()
     except BaseException as failure:  # noqa: BLE001 - raised by the calling thread
         failures.append(failure)
-
-
-def _join(threads: list[JoinedThread]) -> None:
-    for thread in threads:
-        thread.join()

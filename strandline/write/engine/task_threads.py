@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from timeline.joined_thread import JoinedThread
+from timeline.joined_thread import JoinedThread, join_all
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,11 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
     try:
         _start(helpers)
         work()
-        _join(helpers)
+        join_all(helpers)
     except BaseException:
         # An interrupt between the steps: the helpers end before their next file.
         stop.set()
-        _join(helpers)
+        join_all(helpers)
         raise
     if failures:
         # Taken out of the list, as the error's traceback refers to this frame.
@@ -84,8 +84,3 @@ def _start(helpers: list[JoinedThread]) -> None:
         except RuntimeError as error:
             logger.warning("tasks run on %d threads, not more: %s", number + 1, error)
             return
-
-
-def _join(helpers: list[JoinedThread]) -> None:
-    for helper in helpers:
-        helper.join()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.table import Table
-from tests.strandline.write.evolution.column_values import comparable
+from tests.kit.row_text import with_dicts
 from tests.strandline.write.evolution.walk import Walk
 
 
@@ -34,7 +34,7 @@ def differences(walk: Walk, base: Path, *, ordered: bool = True) -> Iterator[str
     kept = [name for name in found.column_names if name not in META_FIELDS]
     rows = found.select(kept)
     kind = pa.struct(list(rows.schema))
-    made = [(p, comparable(row, kind)) for p, row in zip(partitions, rows.to_pylist(), strict=True)]
+    made = [(p, with_dicts(row, kind)) for p, row in zip(partitions, rows.to_pylist(), strict=True)]
     yield from differing_rows(made, walk.model.records.values())
 
 

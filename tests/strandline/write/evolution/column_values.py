@@ -107,14 +107,3 @@ def _text(value: object) -> str:
         return str(value)
     digits, exponent = f"{Decimal(value).normalize():E}".split("E+")
     return f"{digits}{'' if '.' in digits else '.0'}E{exponent}"
-
-
-def comparable(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of ``to_pylist`` with its maps as dicts."""
-    if value is None or not pa.types.is_nested(kind):
-        return value
-    if pa.types.is_struct(kind):
-        return {field.name: comparable(value[field.name], field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return {key: comparable(each, kind.item_type) for key, each in value}
-    return [comparable(each, kind.value_type) for each in value]

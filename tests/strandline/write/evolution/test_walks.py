@@ -5,18 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.strandline.write.evolution.taking import take
-from tests.strandline.write.index.walk import Rules
-
-RULES = [
-    Rules("SIMPLE"),
-    Rules("BLOOM"),
-    Rules("BUCKET"),
-    Rules("BUCKET", by_time=False),
-    Rules("GLOBAL_SIMPLE"),
-    Rules("GLOBAL_SIMPLE", by_time=False),
-    Rules("GLOBAL_SIMPLE", moves=False),
-    Rules("GLOBAL_BLOOM"),
-]
+from tests.strandline.write.index.walk import RULES
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)

@@ -10,10 +10,10 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.records.meta_fields import IS_DELETED
+from tests.kit.row_text import with_dicts
 from tests.strandline.write.evolution.column_changes import ColumnChanges, Columns, Evolution
 from tests.strandline.write.evolution.column_values import (
     WIDER,
-    comparable,
     converted,
     draw_value,
 )
@@ -119,7 +119,7 @@ class Walk:
         for key, (partition, row) in records.items():
             records[key] = (partition, converted(row, old, new))
         self.columns = write.columns
-        rows = [comparable(row, given) for row in write.rows.to_pylist()]
+        rows = [with_dicts(row, given) for row in write.rows.to_pylist()]
         if write.operation == "delete":
             self.model.delete(rows)
             return

@@ -67,6 +67,19 @@ class Rules:
         }
 
 
+RULES = (
+    Rules("SIMPLE"),
+    Rules("BLOOM"),
+    Rules("BUCKET"),
+    Rules("BUCKET", by_time=False),
+    Rules("GLOBAL_SIMPLE"),
+    Rules("GLOBAL_SIMPLE", by_time=False),
+    Rules("GLOBAL_SIMPLE", moves=False),
+    Rules("GLOBAL_BLOOM"),
+)
+"""Rules of random walks, also of those in which columns change."""
+
+
 @dataclass
 class Model:
     """What the table must hold: the identity of each record → its partition and row."""
