@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.ratios import Ratio
-from benchmarks.ratios import table as markdown
+from benchmarks.results.ratios import Ratio
+from benchmarks.results.ratios import table as markdown
 from demo.feed import arrow, flights
 from strandline.records.file.base_file import stored_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter

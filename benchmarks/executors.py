@@ -1,8 +1,8 @@
 """Look-ups in executors: ``python -m benchmarks.executors``.
 
 Prints every figure with what it is compared with, measured in the same run in alternation:
-single look-ups through the service (``benchmarks.lookups``), and whole jobs through it, through
-Hudi's REMOTE view, by listing, and with a dead service (``benchmarks.jobs``).
+single look-ups through the service (``benchmarks.lookups.single``), and whole jobs through it,
+through Hudi's REMOTE view, by listing, and with a dead service (``benchmarks.lookups.jobs``).
 ``benchmarks/README.md`` describes the figures and has results.
 """
 
@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.java_server import HUDI, JavaHudi
-from benchmarks.jobs import TASKS, dead_service, jobs
-from benchmarks.lookups import look_ups
-from benchmarks.ratios import Ratio, table
+from benchmarks.java.server import HUDI, JavaHudi
+from benchmarks.lookups.jobs import TASKS, dead_service, jobs
+from benchmarks.lookups.single import look_ups
+from benchmarks.results.ratios import Ratio, table
 
 
 def figures(folder: Path, hudi: JavaHudi | None, rounds: int, tasks: int) -> Iterator[Ratio]:

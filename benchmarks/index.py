@@ -108,8 +108,8 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def main() -> None:
-    """Measure, and print the table."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the table; by default with the arguments of the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.index", description=__doc__)
     parser.add_argument(
         "--files", type=positive, default=20, help="files in a partition (default 20)"
@@ -118,7 +118,7 @@ def main() -> None:
         "--rows", type=positive, default=10_000, help="rows in a file (default 10000)"
     )
     parser.add_argument("--rounds", type=positive, default=5, help="rounds (default 5)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     lines = [
         "| keys | index | seconds | files opened | MB read |",
         "| --- | --- | --- | --- | --- |",

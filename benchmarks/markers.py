@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from benchmarks.command import Bench, Part, run
-from benchmarks.figures import NO_TARGET, Figure, Target
-from benchmarks.marker_load import MarkerLoad, Outcome, names
-from benchmarks.servers import Server
+from benchmarks.results.figures import NO_TARGET, Figure, Target
+from benchmarks.servers.command import Bench, Part, run
+from benchmarks.servers.marker_load import MarkerLoad, Outcome, names
+from benchmarks.servers.server import Server
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config

@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.big_table import FILES_A_COMMIT, BigTable, Shape
-from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
-from benchmarks.figures import NO_TARGET, Figure, Target
-from benchmarks.resident import grown
-from benchmarks.servers import Server, ServerError, StrandlineServer, target
+from benchmarks.results.figures import NO_TARGET, Figure, Target
+from benchmarks.servers.big_table import FILES_A_COMMIT, BigTable, Shape
+from benchmarks.servers.command import Bench, Part, all_partitions, load_all, opened, run
+from benchmarks.servers.resident import grown
+from benchmarks.servers.server import Server, ServerError, StrandlineServer, target
 from fsview.store.stores import KINDS
 
 SMALL = (1000, 100, 3)
@@ -146,7 +146,8 @@ def _refresh(big: BigTable) -> str:
 def _restarts(bench: Bench, big: BigTable, kept: Kept, at_most: Target) -> Iterator[Figure]:
     asked = all_partitions(big)[-1]
     store = (f"kind={kept.kind}", f"directory={kept.folder}")
-    command = [sys.executable, "-m", "benchmarks.first_answer", str(big.path), asked, *store]
+    module = "benchmarks.servers.first_answer"
+    command = [sys.executable, "-m", module, str(big.path), asked, *store]
     wall, cpu, lists = [], [], []
     for _ in range(bench.rounds):
         done = subprocess.run(command, capture_output=True, text=True, check=False)

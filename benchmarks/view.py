@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
-from benchmarks.big_table import BigTable, Shape
-from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
-from benchmarks.figures import Figure, Target
-from benchmarks.servers import Server, StrandlineServer, target
+from benchmarks.results.figures import Figure, Target
+from benchmarks.servers.big_table import BigTable, Shape
+from benchmarks.servers.command import Bench, Part, all_partitions, load_all, opened, run
+from benchmarks.servers.server import Server, StrandlineServer, target
 
 TOUCHED = 10
 """Partitions that a commit touches, and file groups in each of them, at most."""

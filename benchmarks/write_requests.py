@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from benchmarks.delay import Proxy, Request, delayed
-from benchmarks.s3_server import s3_options, s3_process
+from benchmarks.object_store.delay import Proxy, Request, delayed
+from benchmarks.object_store.s3_server import s3_options, s3_process
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from timeline.storage.base import StorageCalls
@@ -196,6 +196,8 @@ class Ours(DailyUpserts):
             storage=storage,
             storage_options=s3_options(proxy.endpoint, _SERVICE),
         )
+        # A running client's commits are measured: its service has started.
+        assert bool(self._client.service) == service
 
     def _upsert(self, rows: object) -> None:
         self._client.upsert(rows)

@@ -43,8 +43,9 @@ from demo.lake import Lake, LocalLake, ObjectStoreLake
 from demo.prove import prove
 from demo.record import BatchRecord, GroupProof, Proof, RunRecord, ServiceKill
 from demo.replay import replay
-from demo.report import Report, show
-from demo.report_files import write
+from demo.report.files import write
+from demo.report.report import Report
+from demo.report.terminal import show
 from demo.run import JobFailedError, Plan, run
 from demo.spark import NoJavaError, java_home
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from demo.record import ServiceKill
-from strandline.write.engine.base import EngineContext, Task
-from strandline.write.tasks.key_task import KeyProfileTask
+from strandline.write.engine.base import Count, EngineContext
 from timeline.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ class LookupHook(EngineContext[D]):
 
     before_lookups: Callable[[], None]
 
-    def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
-        if isinstance(task, KeyProfileTask):
-            self.before_lookups()
-        return super().transform(data, task, schema)  # type: ignore[safe-super]
+    def persist_counted(
+        self, data: D, count: Count, schema: pa.Schema
+    ) -> AbstractContextManager[tuple[D, pa.Table]]:
+        self.before_lookups()
+        return super().persist_counted(data, count, schema)
 
 
 @dataclass(slots=True)

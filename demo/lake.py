@@ -99,8 +99,8 @@ class ObjectStoreLake(Lake):
             delay_s: How long each request of the job waits.
         """
         # Only this storage needs the packages of an S3 client.
-        from benchmarks.delay import delayed  # noqa: PLC0415
-        from benchmarks.s3_server import s3_options, s3_process  # noqa: PLC0415
+        from benchmarks.object_store.delay import delayed  # noqa: PLC0415
+        from benchmarks.object_store.s3_server import s3_options, s3_process  # noqa: PLC0415
 
         with (
             s3_process() as endpoint,

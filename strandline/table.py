@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
 
+from fsview.local_view import LocalView
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
+from strandline.read.committed import CommittedInstants, NeededBytes
+from strandline.read.log_blocks import LogReader
+from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.commit_history import CommitHistory
-from strandline.records.file.base_file import read_base_file, stored_columns
+from strandline.records.file.base_file import read_base_file
+from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
-from strandline.records.schema.columns import conform
-from timeline.errors import InputError, UnsupportedTableError
+from timeline.errors import CorruptMetadataError, InputError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 from timeline.storage.open import open_storage
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
 HISTORY_SCHEMA: Final = pa.schema(
     [
@@ -157,41 +163,43 @@ class Table:
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest committed rows, meta columns first.
 
+        Records of logs are merged into the rows of base files by the rules of Hudi 1.2.0.
+
         Args:
             columns: Columns to read, in this order; ``None`` for all.
 
         Raises:
-            UnsupportedTableError: There are log files, which this release can't merge.
+            UnsupportedTableError: There are log files that this release can't merge, columns were
+                renamed, or base files lack columns; the message says why.
+            CorruptMetadataError: A log file is damaged where a completed instant needs it, or
+                nothing has the table's schema.
             InputError: There is no such column.
 
-        Cost: reads all base files of the newest slices into memory.
+        Cost: reads the columns of all base files of the newest slices into memory, and their logs.
         """
-        slices = [found for found in self._slices(None) if not found.is_empty]
-        for found in slices:
-            if found.log_files or found.base_file is None:
-                raise UnsupportedTableError(
-                    f"file group {found.file_id} of partition {found.partition!r} has log files;"
-                    " only tables of base files can be read"
-                )
-        schema = self._schema(slices)
+        refuse_incomplete_files(self.config, self._storage.base_path)
+        with closing(open_view(self._storage)) as view:
+            timeline = view.snapshot.active
+            slices = [found for found in _merged_slices(view) if not found.is_empty]
+        schema = self._schema(slices, timeline)
+        rules = SliceRules(schema, self.config)
         if columns is not None:
             unknown = [name for name in columns if name not in schema.names]
             if unknown:
                 raise InputError(f"the table has no columns {unknown}; it has {schema.names}")
             schema = pa.schema([schema.field(name) for name in columns])
-        parts = [
-            conform(stored_columns(self._storage, found.base_file.path, columns), schema)
+        committed = CommittedInstants(timeline)
+        logs = LogReader(self._storage, committed, NeededBytes(self._meta, committed))
+        batches = [
+            batch
             for found in slices
-            if found.base_file is not None
+            for batch in read_slice(self._storage, found, rules, logs, columns)
         ]
-        rows = pa.concat_tables(parts) if parts else schema.empty_table()
-        # Without the footer of a file, which holds a Bloom filter and a range of its keys alone.
-        return pa.Table.from_arrays(rows.columns, schema=schema)
+        return pa.Table.from_batches(batches, schema)
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
-        view = open_view(self._storage)
-        try:
+        with closing(open_view(self._storage)) as view:
             if partition is None:
                 newest = view.all_latest_file_slices_before_or_on(_END_OF_TIME)
             else:
@@ -202,20 +210,29 @@ class Table:
                         yield from group.slices
                 else:
                     yield from newest[path]
-        finally:
-            view.close()
 
-    def _schema(self, slices: Sequence[FileSlice]) -> pa.Schema:
+    def _schema(self, slices: Sequence[FileSlice], timeline: Timeline) -> pa.Schema:
         """Return the schema with the meta columns: of the newest commit, or else base file."""
-        timeline = self._meta.active_timeline()
         avro_schema = CommitHistory().avro_schema(self._meta, timeline)
         if avro_schema is not None:
             return with_meta_fields(avro_to_arrow(avro_schema))
-        newest = max(slices, key=lambda found: found.base_instant, default=None)
-        if newest is None or newest.base_file is None:
+        bases = [found.base_file for found in slices if found.base_file is not None]
+        if slices and not bases:
+            raise CorruptMetadataError(
+                f"no commit of {self._storage.base_path} has the table's schema, nor is there a"
+                " base file that has it"
+            )
+        if not bases:
             return with_meta_fields(pa.schema([]))
-        schema = read_base_file(self._storage, newest.base_file.path).schema
+        newest = max(bases, key=lambda base: base.instant)
+        schema = read_base_file(self._storage, newest.path).schema
         return pa.schema([field.remove_metadata() for field in schema])
+
+
+def _merged_slices(view: LocalView) -> Iterator[FileSlice]:
+    """Yield each group's newest slice, joined with the one before if a compaction pends on it."""
+    for path in sorted(view.all_latest_file_slices_before_or_on(_END_OF_TIME)):
+        yield from view.latest_merged_file_slices_before_or_on(path, _END_OF_TIME)
 
 
 def _history_row(entry: Entry) -> dict[str, Any]:

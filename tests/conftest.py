@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="tests.kit.s3_server",
         help="the module whose s3_server() runs the server of the tests marked s3",
     )
+    parser.addoption("--spark-master", default="local[2,2]", help="where the Spark tests run")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from benchmarks.ratios import Ratio, table
+from benchmarks.results.ratios import Ratio, table
 from benchmarks.write import goals
 from benchmarks.write.data import Step, few_row_steps, flight_steps, generated_steps
 from benchmarks.write.race import Contestant, Race, Samples

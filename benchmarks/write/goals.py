@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from benchmarks.ratios import Bound, Ratio
+from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.write.data import (
     BULK_INSERT,
     DAILY,

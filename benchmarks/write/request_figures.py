@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.delay import delayed
-from benchmarks.ratios import Bound, Ratio
-from benchmarks.s3_server import s3_process
+from benchmarks.object_store.delay import delayed
+from benchmarks.object_store.s3_server import s3_process
+from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.write_requests import Commit, counted, in_turns, sides_of
 
 _DELAY_S: Final = 0.03

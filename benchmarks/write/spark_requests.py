@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from benchmarks.delay import Proxy
+from benchmarks.object_store.delay import Proxy
 from benchmarks.write.spark_session import s3_session
 from benchmarks.write_requests import OPTIONS, DailyUpserts, Ours, day, make_bucket
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.java_server import HUDI
-from benchmarks.s3_server import CREDENTIALS
+from benchmarks.java.server import HUDI
+from benchmarks.object_store.s3_server import CREDENTIALS
 from demo.spark import start_session
 
 if TYPE_CHECKING:

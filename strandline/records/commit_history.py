@@ -21,6 +21,8 @@ from timeline.timeline import Timeline
 _COMMITS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
 _WITHOUT_SCHEMA: Final = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 """Operations whose metadata may hold a schema other than the table's."""
+_COLUMN_IDS: Final = "latest_schema"
+"""Hudi's internal schema in a commit's extra metadata (``SerDeHelper.LATEST_SCHEMA``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,15 @@ class CommitFacts:
         records_written: Total over its files.
         avro_schema: The table's schema at the commit; ``None`` if the commit doesn't have it.
         file: Path of one of its files; ``None`` if it wrote none.
+        has_column_ids: Whether columns of that schema are known by ids (schema on read), so that a
+            column may have another name in older files.
     """
 
     bytes_written: int
     records_written: int
     avro_schema: str | None
     file: str | None
+    has_column_ids: bool = False
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
@@ -50,6 +55,7 @@ class CommitFacts:
             sum(stat.num_writes for stat in stats),
             schema if is_of_table else None,
             next((stat.path for stat in stats if stat.path), None),
+            bool(metadata.extra_metadata.get(_COLUMN_IDS)),
         )
 
 
@@ -78,10 +84,18 @@ class CommitHistory:
         Raises:
             CorruptMetadataError: A commit can't be read, or its schema isn't that of a record; the
                 message names its file.
+            UnsupportedTableError: Its columns are known by ids.
         """
         for instant in _newest_commits(timeline):
-            schema = self._facts_of(instant, meta).avro_schema
+            facts = self._facts_of(instant, meta)
+            schema = facts.avro_schema
             if schema:
+                if facts.has_column_ids:
+                    raise UnsupportedTableError(
+                        f"{meta.storage.base_path}/{meta.path_of(instant)} gives columns ids"
+                        f" ({_COLUMN_IDS}), as ALTER TABLE with hoodie.schema.on.read.enable does:"
+                        " columns that were renamed would read as nulls"
+                    )
                 if schema != self._checked_schema:
                     _check_schema(schema, f"{meta.storage.base_path}/{meta.path_of(instant)}")
                     self._checked_schema = schema

@@ -17,7 +17,7 @@ Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.file.base_file import StoredRows
+from strandline.records.key_match import KeyMatch
 from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
 from strandline.records.meta_fields import (
     FILE_NAME,
@@ -33,15 +34,13 @@ from strandline.records.meta_fields import (
     RECORD_KEY,
     with_meta_fields,
 )
-from strandline.records.ordering import Mask, Positions, one_chunk
+from strandline.records.ordering import Mask, Positions
 from strandline.records.schema.columns import column_of, conform
-from strandline.records.take import compact, one_array, take_column
+from strandline.records.take import compact, replace_rows, take_column
 
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
 
-_REPLACED_AT_ONCE: Final = 1 << 30
-"""Size in memory of the rows replaced at once; an array of Arrow's strings holds at most 2 GiB."""
 _FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
 _FILE_NAME_FIELD: Final = pa.field(FILE_NAME, pa.dictionary(pa.int32(), pa.string()))
 
@@ -137,7 +136,7 @@ class Merger:
             order = RowOrder.of(columns, self._deletes)
             self._order = replace(order, unordered=order.unordered | removes)
         self._schema = with_meta_fields(rules.schema).remove(_FILE_NAME_AT)
-        self._match = _Match()
+        self._match = KeyMatch()
         self._next_row = 0
         self._seqno = first_seqno
         self._inserts = self._updates = self._removed = self._late = 0
@@ -173,7 +172,7 @@ class Merger:
         Args:
             keys: The keys of all stored rows, in their order.
         """
-        self._match = _Match.of(keys, self._keys)
+        self._match = KeyMatch.of(keys, self._keys)
         self._matched[self._match.touched] = True
 
     def apply(self, existing: pa.Table) -> pa.Table:
@@ -198,7 +197,7 @@ class Merger:
         self._removed += len(removed)
         self._updates += len(updated)
         if len(rows):
-            stored = _replaced(stored, updated, self._stamped(by), removed)
+            stored = replace_rows(stored, updated, self._stamped(by), removed)
         return self._named(stored)
 
     def finish(self) -> pa.Table:
@@ -241,66 +240,3 @@ class Merger:
         zeros = pa.array(np.zeros(rows.num_rows, np.int32))
         names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._file_name]))
         return rows.add_column(_FILE_NAME_AT, _FILE_NAME_FIELD, names)
-
-
-def _no_positions() -> Positions:
-    return np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """Pairs of a stored row and the write's row with the same key, by stored row.
-
-    Attributes:
-        rows: Positions of the stored rows, ascending.
-        touched: Positions of the write's rows.
-    """
-
-    rows: Positions = field(default_factory=_no_positions)
-    touched: Positions = field(default_factory=_no_positions)
-
-    @classmethod
-    def of(cls, stored: pa.ChunkedArray, incoming: pa.ChunkedArray) -> _Match:
-        """Return the pairs of two columns of keys, of which the second has no duplicates."""
-        known = one_array(incoming)
-        # On the key alone: Acero's joins refuse nested payloads, and lose the order of rows.
-        found = one_chunk(pc.index_in(stored.cast(known.type), value_set=known))
-        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
-        return cls(rows, found.drop_null().to_numpy().astype(np.int64))
-
-    def between(self, first: int, count: int) -> tuple[Positions, Positions]:
-        """Return the pairs of some consecutive stored rows, whose positions count from 0."""
-        low, high = np.searchsorted(self.rows, [first, first + count])
-        return self.rows[low:high] - first, self.touched[low:high]
-
-
-def _replaced(
-    stored: pa.Table,
-    at: Positions,
-    rows: pa.Table,
-    without: Positions,
-    max_bytes: int = _REPLACED_AT_ONCE,
-) -> pa.Table:
-    """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
-
-    Positions are ascending. Halves are replaced by themselves if both tables exceed ``max_bytes``.
-
-    ``take`` from both tables' rows costs a third of ``replace_with_mask`` for strings, and takes
-    nested columns.
-    """
-    if stored.num_rows > 1 and stored.nbytes + rows.nbytes > max_bytes:
-        half = stored.num_rows // 2
-        cut, gone = np.searchsorted(at, half), np.searchsorted(without, half)
-        parts = [
-            (stored.slice(0, half), at[:cut], rows.slice(0, cut), without[:gone]),
-            (stored.slice(half), at[cut:] - half, rows.slice(cut), without[gone:] - half),
-        ]
-        return pa.concat_tables([_replaced(*part, max_bytes) for part in parts])
-    places: Positions = np.arange(stored.num_rows)
-    places[at] = stored.num_rows + np.arange(len(at))
-    taken = pa.array(np.delete(places, without))
-    columns = [
-        pa.concat_arrays([*old.chunks, *new.chunks]).take(taken)
-        for old, new in zip(stored.columns, rows.columns, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=stored.schema)

@@ -114,6 +114,32 @@ def winners(groups: Positions, order: RowOrder) -> Positions:
     return won
 
 
+def following_deletes(groups: Positions, order: RowOrder, by_key: Mask) -> RowOrder:
+    """Return the order of a log's records, in which deletes by key may lose their ordering value.
+
+    A delete by key that comes directly after a delete without an ordering value has none either:
+    Hudi keeps the earlier one, which wins over the base file's row.
+
+    Args:
+        groups: Group of each record, records from the oldest to the newest.
+        order: Order of the records.
+        by_key: Where a record is a delete by key.
+
+    Source: Hudi 1.2.0 ``BufferedRecordMergerFactory.deltaMergeDeleteRecord``.
+    """
+    places = np.argsort(groups, kind="stable")
+    follows = (by_key & ~order.unordered)[places]
+    if not follows.any() or not order.unordered.any():
+        return order
+    # For each record the last one of another kind at or before it.
+    last = np.maximum.accumulate(np.where(follows, 0, np.arange(len(places))))
+    sorted_groups, sorted_unordered = groups[places], order.unordered[places]
+    same = sorted_groups[last] == sorted_groups
+    unordered = order.unordered.copy()
+    unordered[places[follows & same & sorted_unordered[last]]] = True
+    return RowOrder(order.values, unordered)
+
+
 def deduplicate(
     rows: pa.Table, ordering_fields: Sequence[str], key: Sequence[str] = _HOODIE_KEY
 ) -> pa.Table:

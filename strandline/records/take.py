@@ -53,6 +53,38 @@ def take_column(
     return pa.chunked_array([_gathered(chunks, starts, at[part]) for part in slices], column.type)
 
 
+def replace_rows(
+    stored: pa.Table,
+    at: Positions,
+    rows: pa.Table,
+    without: Positions,
+    max_size: int = MAX_SIZE,
+) -> pa.Table:
+    """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
+
+    Positions are ascending. Halves are replaced by themselves if both tables exceed ``max_size``.
+
+    ``take`` from both tables' rows costs a third of ``replace_with_mask`` for strings, and takes
+    nested columns.
+    """
+    if stored.num_rows > 1 and stored.nbytes + rows.nbytes > max_size:
+        half = stored.num_rows // 2
+        cut, gone = np.searchsorted(at, half), np.searchsorted(without, half)
+        parts = [
+            (stored.slice(0, half), at[:cut], rows.slice(0, cut), without[:gone]),
+            (stored.slice(half), at[cut:] - half, rows.slice(cut), without[gone:] - half),
+        ]
+        return pa.concat_tables([replace_rows(*part, max_size) for part in parts])
+    places: Positions = np.arange(stored.num_rows)
+    places[at] = stored.num_rows + np.arange(len(at))
+    taken = pa.array(np.delete(places, without))
+    columns = [
+        pa.concat_arrays([*old.chunks, *new.chunks]).take(taken)
+        for old, new in zip(stored.columns, rows.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=stored.schema)
+
+
 def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
     """Return the rows with one chunk a column; as they are if there may be too much for one."""
     fits = rows.nbytes <= max_size and all(_size_bound(c) <= max_size for c in rows.columns)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
-from strandline.services.clean.run import CleanResult
+from strandline.services.clean.execution import CleanResult
 from strandline.write.context import WriteContext
 from strandline.write.result import WriteAccount
 from strandline.write.tasks.write_report import WriteReport
@@ -80,12 +80,12 @@ def synced_view(
         timeline: The active timeline, read after the commit.
 
     Returns:
-        The view; ``None`` if that failed, or if nobody needs it: there is no service, and nothing
-        to clean as far as is known.
+        The view; ``None`` if that failed, or if nobody needs it: no service is ready, and there is
+        nothing to clean as far as is known.
 
     Cost: none in the last case.
     """
-    if not context.embedded.is_started and not _cleans(context, timeline):
+    if not context.embedded.is_ready and not _cleans(context, timeline):
         return None
     with account.survived("syncing"), account.timed("sync"):
         return context.embedded.synced_view()

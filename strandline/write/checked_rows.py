@@ -56,10 +56,9 @@ def checked_rows(
     limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
     count = KeyProfileTask(limits, engine.attempt)
     with ExitStack() as persisted:
-        keyed = persisted.enter_context(engine.persist(made))
         with account.timed("tag"):
-            counted = engine.transform(keyed, count, key_task.PROFILE_SCHEMA)
-            profile = engine.collect(counted)
+            counted = engine.persist_counted(made, count, key_task.PROFILE_SCHEMA)
+            keyed, profile = persisted.enter_context(counted)
             counts = key_task.rows_by_partition(profile)
         key_task.refuse_long_names(counts, context.storage)
         if not operation.hard_delete:

@@ -17,8 +17,8 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy
 from strandline.records.commit_history import CommitHistory
+from strandline.services.clean.execution import CleanResult
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import CleanResult
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
@@ -217,7 +217,7 @@ class WriteClient:
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:
             rollback = rollbacks.roll_back_completed(instant)
-        if context.embedded.service is not None:
+        if context.embedded.is_ready:
             context.embedded.synced_view()
         return rollback
 

@@ -11,8 +11,9 @@ from fsview.model.file_system_view import FileSystemView
 from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
+from strandline.services.clean.execution import CleanResult
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult, is_idle
+from strandline.services.clean.run import Cleaner, CleanMemory, is_idle
 from strandline.services.metadata_table import drop_metadata_table
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
@@ -20,7 +21,7 @@ from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.operation import Operation
+from strandline.write.operation import Operation, Replaces
 from strandline.write.options.settings import (
     MARKERS_TYPE,
     METADATA_TABLE,
@@ -66,6 +67,7 @@ class WriteContext:
         values = self.settings
         return (
             operation.needs_match
+            or operation.replaces is not Replaces.NOTHING
             or (operation.fills_small_files and values.get(SMALL_FILE_LIMIT) > 0)
             or values.get(MARKERS_TYPE) == TIMELINE_SERVER_BASED
         )

@@ -1,7 +1,8 @@
 """The write client's side of the timeline service: starts it and tells tasks where it is.
 
-If the service can't be started or reached, a warning is logged, and tasks and the driver list
-storage themselves.
+The service starts on a thread, and a write's look-ups wait for it only if listing storage would
+take longer (``FEW_LISTS``). If it can't be started or reached, a warning is logged, and tasks and
+the driver list storage themselves.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from executor_proxy.exchange import Timeouts
 from executor_proxy.http import HttpSession
@@ -23,7 +24,6 @@ from strandline.settings import lookup
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
 from strandline.write.service_start import ServiceStart
-from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from strandline.service.process.shared_service import SharedService
 
 logger = logging.getLogger(__name__)
+
+FEW_LISTS: Final = 32
+"""Most partitions of a remote storage that are listed rather than waiting for a service that is
+starting. The service would make the same lists once it has started, and has to make them for a
+later write if the driver makes them now. A start takes about a second, as do 32 lists of 30 ms; so
+the lists that are made twice never cost much more than the wait. On a local disk a list takes less
+than a millisecond."""
 
 
 class EmbeddedService:
@@ -84,30 +91,45 @@ class EmbeddedService:
 
     def begin_start(self) -> None:
         """Start the service, if it is enabled, while the caller does other work."""
-        if self.is_started or self._has_failed or not self._settings.get(config.EMBED):
+        if self.is_begun or self._has_failed or not self._settings.get(config.EMBED):
             return
         # Known before it begins: a client that is interrupted in between releases it.
         self._start = ServiceStart(self._acquire)
         self._start.begin()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client uses a service, which may still be starting."""
+        return self._service is not None or self._start is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client uses a service, which isn't starting any more."""
+        return self.is_begun and not (self._start is not None and self._start.is_running)
+
     def _finish_start(self) -> None:
         """Start the service, or wait until it has started."""
         start = self._start = self._start or ServiceStart(self._acquire)
+        # One that a clean needed before the service was ready lists storage.
+        self._close_view()
         try:
             self._service = start.result()
             self._start = None
         # The service only saves listings; no write depends on it.
-        except (StrandlineError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - threads, processes, modules: all may be missing
             self._has_failed = True
-            logger.warning(
-                "the timeline service for %s can't be started, so tasks list storage: %s",
-                self._host,
-                error,
-            )
+            self._warn_of(error)
         finally:
             # If the wait was interrupted it is still starting, for the next use or ``close``.
             if start.has_failed:
                 self._start = None
+
+    def _warn_of(self, error: BaseException) -> None:
+        logger.warning(
+            "the timeline service for %s can't be started, so tasks list storage: %s",
+            self._host,
+            error,
+        )
 
     def _acquire(self) -> SharedService:
         # Imports Flask, so only when a service is started.
@@ -122,19 +144,16 @@ class EmbeddedService:
         )
         return _usable(service, self._storage.base_path)
 
-    @property
-    def is_started(self) -> bool:
-        """Whether this client uses a service by now, which may still be starting."""
-        return self._service is not None or self._start is not None
-
     def replace_ended(self) -> None:
         """Drop a service that has ended or failed to start, so that the next use starts another.
 
-        A service whose process is being replaced hasn't ended. Must not be called during a write,
-        whose tasks know only the old address.
+        A failure that no write has met yet is logged. A service whose process is being replaced
+        hasn't ended. Must not be called during a write, whose tasks know only the old address.
         """
-        if self._start is not None:
-            # Begun by a write that failed before it needed the service.
+        if self._start is not None and self._start.is_lost:
+            self._start = None
+        elif self._start is not None and not self._start.is_running:
+            # Begun by a write that didn't wait for it, or that failed before it needed it.
             self._finish_start()
         if self._has_failed:
             self._has_failed = False
@@ -145,36 +164,82 @@ class EmbeddedService:
             self.close()
 
     def location(self, timeline: Timeline) -> ViewLocation:
-        """Return where tasks find the view pinned to a timeline that this client has read."""
+        """Return where tasks find the view pinned to a timeline that this client has read.
+
+        Waits for a service that is starting, and starts one if there is none.
+        """
+        return self._pinned(self.service, timeline)
+
+    def lookup_location(self, timeline: Timeline, partitions: int | None) -> ViewLocation:
+        """Return where the driver finds the view for a write's look-ups, pinned as ``location``.
+
+        If the service is still starting, that is a view that lists storage, which is no fallback:
+        the look-ups are reported as ``local``.
+
+        Args:
+            timeline: As of ``location``.
+            partitions: How many partitions are looked up; ``None``: the table's.
+        """
+        self.begin_start()
+        are_few = partitions is not None and partitions <= FEW_LISTS
+        may_list = bool(self._settings.get(lookup.BACKUP_VIEW))
+        if may_list and (are_few or not self._storage.is_remote):
+            return self._pinned(self._ready_service(), timeline)
+        return self.location(timeline)
+
+    def _ready_service(self) -> SharedService | None:
+        """Return the service if it has been started and is ready."""
+        return self.service if self.is_ready else None
+
+    def _pinned(self, service: SharedService | None, timeline: Timeline) -> ViewLocation:
         # Hudi's clients hash completed instants and pending compactions, nothing else.
         pinned = timeline.client_timeline()
-        return replace(self._location(pinned.last_time, pinned.hash), shared=not self._is_custom)
+        found = self._location(service, pinned.last_time, pinned.hash)
+        return replace(found, shared=not self._is_custom)
 
     def synced_view(self) -> FileSystemView:
-        """Return the driver's view, synced to the newest instant together with the service's.
+        """Return the driver's view, synced to the newest instant.
+
+        A service that is ready is synced with it. One that is still starting reads the newest
+        timeline when it is first asked, so it needs no sync, and the view lists storage.
 
         The view is kept between writes, so that a view that lists storage isn't rebuilt.
         """
+        service = self._ready_service()
         if self._view is None:
-            self._view = self._location("", NEWEST).open(self.report)
+            self._view = self._location(service, "", NEWEST).open(self.report)
         self._view.sync()
         return self._view
 
     def close(self) -> None:
-        """Close the view and release the table, which the service serves until its last client."""
+        """Close the view and release the table, which the service serves until its last client.
+
+        Waits for a service that is starting, and logs it if that fails.
+        """
         # Forgotten before they are closed: if that fails, no closed one stays in use.
+        start, self._start = self._start, None
+        service, self._service = self._service, None
+        try:
+            self._close_view()
+        finally:
+            if service is not None:
+                service.release(self._storage.base_path)
+            elif start is not None:
+                self._abandon(start)
+
+    def _abandon(self, start: ServiceStart[SharedService]) -> None:
+        error = start.abandon(lambda service: service.release(self._storage.base_path))
+        if error is not None:
+            self._warn_of(error)
+
+    def _close_view(self) -> None:
         view, self._view = self._view, None
         if view is not None:
             view.close()
-        start, self._start = self._start, None
-        service, self._service = self._service, None
-        if service is not None:
-            service.release(self._storage.base_path)
-        elif start is not None:
-            start.abandon(lambda service: service.release(self._storage.base_path))
 
-    def _location(self, last_instant: str, timeline_hash: str) -> ViewLocation:
-        service = self.service
+    def _location(
+        self, service: SharedService | None, last_instant: str, timeline_hash: str
+    ) -> ViewLocation:
         return ViewLocation(
             base_path=self._storage.base_path,
             urls=() if service is None else (service.url,),

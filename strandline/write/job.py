@@ -53,6 +53,7 @@ from strandline.write.tasks.sort_mode import by_key_ranges
 from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
 from strandline.write.tasks.write_task import WriteTask
 from timeline.errors import StrandlineError, WriteConflictError
+from timeline.instant import Instant, State
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class WriteJob:
             context.embedded.report,
             in_process=context.engine.in_process,
         )
-        self._instant: str | None = None
+        self._has_requested = False
         self._begun = BegunFiles()
         # Base files are opened to find keys, and soon again to be merged.
         self._files = context.storage.keeping_tails()
@@ -113,7 +114,7 @@ class WriteJob:
             context.last_timeline.is_sole = False
         except Exception as error:
             # Another writer may have deleted files of the last timeline, or undone its schema.
-            if self._instant is not None or not left.is_outdated(context.storage):
+            if self._has_requested or not left.is_outdated(context.storage):
                 raise
             logger.info("write begins again, as the timeline has changed: %s", error)
         # Nothing was written, and the last timeline is forgotten, so this reads it.
@@ -127,19 +128,17 @@ class WriteJob:
             # A client that knows what it has left knows that there is nothing to roll back.
             rolled_back = () if target.is_left else self._roll_back_failed(target)
             heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
-            self._instant = ""
+            self._has_requested = True
             try:
-                with self._account.timed("commit"):
-                    action = self._operation.action
-                    transaction = request_instant(context, target, heartbeat, action)
+                transaction = self._requested(target, heartbeat)
                 with self._ended(target, transaction):
                     written = self._write(_Write(rows, target, transaction, rows.engine.tally()))
                 # The write has happened: from here on failures are reported, not raised.
                 view = finish_write(context, self._account, transaction, written)
             finally:
                 # An interrupt may have come between the steps that end it themselves.
+                self._begun.is_left = True
                 heartbeat.give_up()
-                self._instant = heartbeat.instant
         cleaned = clean(context, self._account, target.meta, transaction.after, view)
         in_driver = rows.engine.in_process
         # Tasks of executors may outlive their stage, and leave markers at any time.
@@ -153,9 +152,21 @@ class WriteJob:
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
         """Roll back failed writes, before the timeline for this write's look-ups is read."""
         with self._account.timed("rollback"):
-            undone = self._context.rollbacks(target.meta).repair(target.timeline)
-        # Its own instant, requested from an outdated timeline, is no failed write.
-        return tuple(time for time in undone if time != self._instant)
+            return tuple(self._context.rollbacks(target.meta).repair(target.timeline))
+
+    def _requested(self, target: Target, heartbeat: Heartbeat) -> Transaction:
+        """Request the instant; roll it back if it was requested from an outdated timeline."""
+        context, action = self._context, self._operation.action
+        try:
+            with self._account.timed("commit"):
+                return request_instant(context, target, heartbeat, action)
+        except TimelineOutdatedError:
+            # At once: the write that begins again may be refused before it repairs the table.
+            heartbeat.give_up()
+            own = Instant(heartbeat.instant, action, State.REQUESTED)
+            with self._account.timed("rollback"):
+                context.rollbacks(target.meta).roll_back_dead(own)
+            raise
 
     @contextmanager
     def _ended(self, target: Target, transaction: Transaction) -> Iterator[None]:
@@ -164,6 +175,8 @@ class WriteJob:
             yield
         # Also an interrupt: the heartbeat's thread would keep a dead write alive.
         except BaseException as failure:
+            # Before the heartbeat ends: another writer may then roll the write back at once.
+            self._begun.is_left = True
             is_undone = False
             try:
                 is_conflict = isinstance(failure, WriteConflictError)
@@ -246,13 +259,14 @@ class WriteJob:
 
     def _stored_files(self, write: _Write, scope: Scope) -> tuple[StoredFile, ...]:
         """Return the newest base files of partitions at the write's timeline."""
-        embedded, report = self._context.embedded, LookupReport()
-        location = embedded.location(write.transaction.timeline)
+        report, counts = LookupReport(), write.rows.counts
+        asked = None if scope is Scope.TABLE else len(counts)
+        location = self._context.embedded.lookup_location(write.transaction.timeline, asked)
         try:
             with closing(location.open(report)) as view:
                 if scope is Scope.TABLE:
                     return all_stored_files(view)
-                return stored_files(view, tuple(sorted(write.rows.counts)))
+                return stored_files(view, tuple(sorted(counts)))
         finally:
             self._account.add({}, report)
 

@@ -4,11 +4,11 @@ A write lists the timeline to see the table before it requests its instant, look
 and sweeps what they left. A client that was the last to write knows all that: it saves two lists,
 and makes sure afterwards. If the look once the instant has been requested shows anything else than
 that instant on top of what the client left, or markers, another writer was here. Then the instant
-is left as a failed write's, and the write begins again with those looks, which roll it back;
-nothing has been written by then, and an engine that computes rows on demand computes them again. A
-write by executors leaves nothing to start from: a task that outlives its stage may still create
-markers and files. A rollback, rather than a deletion of the request, tells writers
-that have seen the instant what became of it. From then on the client always looks.
+is rolled back, and the write begins again with those looks; nothing has been written by then, and
+an engine that computes rows on demand computes them again. A rollback, rather than a deletion of
+the request, tells writers that have seen the instant what became of it. From then on the client
+always looks. A write by executors leaves nothing to start from: a task that outlives its stage may
+still create markers and files.
 """
 
 from __future__ import annotations

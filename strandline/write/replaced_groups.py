@@ -49,7 +49,8 @@ def replaced_groups(
     if operation.replaces is Replaces.NOTHING:
         return {}
     embedded, timeline = context.embedded, transaction.timeline
-    with closing(embedded.location(timeline).open(embedded.report)) as view:
+    asked = None if operation.replaces is Replaces.TABLE else len(partitions)
+    with closing(embedded.lookup_location(timeline, asked).open(embedded.report)) as view:
         files = _stored_files(view, operation.replaces, sorted(partitions))
     clustered = pending_clustering(target.meta, timeline)
     replaced: dict[str, list[str]] = {partition: [] for partition in partitions}

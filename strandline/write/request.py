@@ -29,7 +29,7 @@ def request_instant(
     Raises:
         TimelineOutdatedError: The target's timeline is what the client's last write left, and
             another writer, or a task of one, has been here since. The caller ends the heartbeat,
-            and the next repair rolls the instant back.
+            and rolls the instant back if it was requested.
         ConcurrentWriteError: Another writer requested the same time, or a later one.
         LockError: The lock can't be acquired.
     """

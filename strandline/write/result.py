@@ -12,7 +12,7 @@ from typing import Final
 from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
-from strandline.services.clean.run import CleanResult
+from strandline.services.clean.execution import CleanResult
 from strandline.write.tasks.write_report import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
@@ -39,7 +39,8 @@ class WriteResult:
         bytes_written: Total size of those files.
         seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
             ``rollback``.
-        lookups: Look-ups by tasks, each with its duration and the source of its answer.
+        lookups: The write's look-ups, each with its duration and the source of its answer, which is
+            ``local`` also while the service is still starting; that is no fallback.
         fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
             each with its cause.
         marker_fallbacks: Tasks that wrote markers instead of the service, or the whole write, each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -32,6 +33,8 @@ class ServiceStart(Generic[S]):
         # thread whose claim it is even if an interrupt follows at once.
         self._claimed: dict[str, object] = {}
         self._outcome: Future[S] = Future()
+        self._has_thread = False
+        self._pid = os.getpid()
 
     def begin(self) -> None:
         """Start the service on another thread, if the system has one."""
@@ -40,6 +43,21 @@ class ServiceStart(Generic[S]):
             threading.Thread(
                 target=self._run, args=(self._acquire,), name="strandline-service-start"
             ).start()
+            self._has_thread = True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread of ``begin`` is still starting the service."""
+        return self._has_thread and not self._outcome.done()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process was forked from the one that began the start.
+
+        The thread doesn't exist here, and may have held the outcome's lock: only ``abandon``, which
+        does nothing then, may be called.
+        """
+        return self._pid != os.getpid()
 
     def result(self) -> S:
         """Return the service, once it has started.
@@ -55,11 +73,16 @@ class ServiceStart(Generic[S]):
         """Whether the service couldn't be started."""
         return self._outcome.done() and self._outcome.exception() is not None
 
-    def abandon(self, release: Callable[[S], None]) -> None:
+    def abandon(self, release: Callable[[S], None]) -> BaseException | None:
         """Have the service released if it was or is being started; wait for that.
 
         If the wait is interrupted, the thread releases the service.
+
+        Returns:
+            What ``acquire`` raised; ``None`` if it returned a service or was never called.
         """
+        if self.is_lost:
+            return None
         self._run(_refuse)
         ended = threading.Event()
 
@@ -73,6 +96,8 @@ class ServiceStart(Generic[S]):
         self._outcome.add_done_callback(end)
         # The outcome is known to waiters before its callback has run.
         ended.wait()
+        error = self._outcome.exception()
+        return None if isinstance(error, CancelledError) else error
 
     def _run(self, acquire: Callable[[], S]) -> None:
         """Run the start and set its outcome, unless another call has claimed it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.delay import delayed
+from benchmarks.object_store.delay import delayed
 
 pytestmark = pytest.mark.property
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.big_table import BigTable, Shape
-from benchmarks.jobs import ALONE, FILES, LISTING, in_this_worker, jobs
-from benchmarks.lookups import FILES as OF_PARTITION
-from benchmarks.lookups import Lookups, in_pairs, location_of
-from benchmarks.ratios import Bound, Ratio, table
-from benchmarks.slow_store import SCHEME
+from benchmarks.lookups.jobs import ALONE, FILES, LISTING, in_this_worker, jobs
+from benchmarks.lookups.single import FILES as OF_PARTITION
+from benchmarks.lookups.single import Lookups, in_pairs, location_of
+from benchmarks.object_store.slow_store import SCHEME
+from benchmarks.results.ratios import Bound, Ratio, table
+from benchmarks.servers.big_table import BigTable, Shape
 from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 
 pytestmark = pytest.mark.property

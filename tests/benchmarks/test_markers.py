@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command import Bench, measured
-from benchmarks.marker_load import MarkerLoad, Outcome, names
 from benchmarks.markers import CONNECTIONS, PARTS
-from benchmarks.servers import ServerError
+from benchmarks.servers.command import Bench, measured
+from benchmarks.servers.marker_load import MarkerLoad, Outcome, names
+from benchmarks.servers.server import ServerError
 from tests.kit.live_service import serving
 
 pytestmark = pytest.mark.property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.delay import Request
+from benchmarks.object_store.delay import Request
 from benchmarks.write.request_figures import ratios
 from benchmarks.write_requests import Commit, Seen, counted, kind_of, round_trips, table
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from strandline.write.engine.base import TaskAttempt
+from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 
 KEYED = pa.schema([("part", pa.int32()), ("path", pa.string()), ("key", pa.string())])
 NESTED = pa.schema(
@@ -21,6 +21,31 @@ NESTED = pa.schema(
 )
 FOUND = pa.schema([("path", pa.string()), ("key", pa.string()), ("file", pa.int32())])
 SEEN = pa.schema([("seen_in", pa.int32()), ("position", pa.int64()), *KEYED])
+
+
+LARGEST = pa.schema([("rows", pa.int64()), ("largest", pa.int64())])
+
+
+class LargestNumber(Count):
+    """Counts the rows of a part, and finds the largest ``n``."""
+
+    def begin(self):
+        return RunningLargest()
+
+
+class RunningLargest(RunningCount):
+    """What ``LargestNumber`` has found so far."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+
+    def add(self, batch):
+        self._numbers += batch.column("n").to_pylist()
+
+    def finish(self):
+        if self._numbers:
+            found = [[len(self._numbers)], [max(self._numbers)]]
+            yield pa.record_batch([pa.array(each, pa.int64()) for each in found], schema=LARGEST)
 
 
 def rows(count: int, parts: int = 1, schema: pa.Schema = NESTED) -> pa.Table:
@@ -145,6 +170,13 @@ class EngineSuite:
         )
         self.check_adjacent(self.seen(engine, data), parts)
 
+    def test_the_parts_of_joined_rows_keep_their_numbers(self, engine):
+        """A row's number, by which the last of equal rows is found, begins with its part's."""
+        given = engine.transform(self.given(engine, rows(90), 3), Seen(engine.attempt), SEEN)
+        stored = self.given(engine, FOUND.empty_table(), 1)
+        joined = engine.collect(engine.join(given, stored, ("key",), 2))
+        assert set(joined["seen_in"].to_pylist()) == {0, 1, 2}
+
     def test_a_join_on_one_column_ignores_the_other(self, engine):
         stored = pa.table({"key": ["k1"], "file": pa.array([9], pa.int32())})
         data = engine.join(self.given(engine, rows(6)), self.given(engine, stored, 1), ("key",), 2)
@@ -175,6 +207,17 @@ class EngineSuite:
             found = self.seen(engine, engine.shuffle(kept, "part", 5, ("key",)))
         assert len(found) == 60
         assert all(each["seen_in"] == each["part"] for each in found)
+
+    def test_rows_are_kept_and_counted(self, engine):
+        """The rows that are kept have no counts among them, and may be moved."""
+        given = self.given(engine, rows(60, 5))
+        with engine.persist_counted(given, LargestNumber(), LARGEST) as (kept, counts):
+            assert counts.schema.equals(LARGEST)
+            assert max(counts["largest"].to_pylist()) == 59
+            assert sum(counts["rows"].to_pylist()) == 60
+            assert engine.collect(kept).num_rows == 60
+            found = self.seen(engine, engine.shuffle(kept, "part", 5, ("key",)))
+        assert len(found) == 60
 
     def test_tasks_count_for_the_driver(self, engine):
         tally = engine.tally()

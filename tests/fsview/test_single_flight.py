@@ -1,54 +1,21 @@
-"""Work that several callers need and one of them does."""
+"""Callers share a run of work, and each name is loaded once."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from fsview import single_flight
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
+from tests.fsview.shared_work import Loading, Work, wait_until, waits_in
 from tests.kit.patience import PATIENCE_S
-
-
-class Work:
-    """Work that runs until the test ends it; counts its runs."""
-
-    def __init__(self) -> None:
-        self.began = threading.Semaphore(0)
-        self.may_end = threading.Semaphore(0)
-        self.runs = 0
-        self.at_once = 0
-
-    def __call__(self) -> int:
-        self.at_once += 1
-        assert self.at_once == 1
-        self.runs += 1
-        number = self.runs
-        self.began.release()
-        assert self.may_end.acquire(timeout=PATIENCE_S)
-        self.at_once -= 1
-        return number
 
 
 def asked(pool: ThreadPoolExecutor, ask: Callable[[], int], times: int) -> list[Future[int]]:
     """Have ``times`` threads ask."""
     return [pool.submit(ask) for _ in range(times)]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for another thread to reach a place that it doesn't signal."""
-    event = threading.Event()
-    for _ in range(int(PATIENCE_S * 1000)):
-        if true():
-            return
-        event.wait(0.001)
-    raise AssertionError("nobody came")
 
 
 def test_callers_during_a_run_share_the_next_one() -> None:
@@ -94,20 +61,6 @@ def test_one_key_is_worked_on_once_at_a_time() -> None:
         results = {future.result(PATIENCE_S) for future in (first, *others)}
     assert 1 in results
     assert shared.run("p", lambda: 9) == 9
-
-
-class Loading:
-    """Loads names; each run waits until it may end."""
-
-    def __init__(self) -> None:
-        self.began = threading.Semaphore(0)
-        self.may_end = threading.Semaphore(0)
-        self.loaded: list[str] = []
-
-    def __call__(self, names: Collection[str]) -> None:
-        self.began.release()
-        assert self.may_end.acquire(timeout=PATIENCE_S)
-        self.loaded += names
 
 
 def test_each_name_is_loaded_once_for_all_callers() -> None:
@@ -198,207 +151,3 @@ def test_an_error_of_loading_several_names_is_of_none_that_waits_for_one() -> No
         with pytest.raises(OSError, match="injected"):
             both.result(PATIENCE_S)
         assert one.result(PATIENCE_S) is False
-
-
-class InterruptedHereError(BaseException):
-    """Raised by a signal in the main thread, like ``KeyboardInterrupt``."""
-
-
-@pytest.fixture
-def interrupt() -> Iterator[Callable[[], None]]:
-    """Return a function that interrupts the main thread, which runs the test, once."""
-    main = threading.get_ident()
-    interrupted = threading.Event()
-
-    def handle(_number: int, _frame: object) -> None:
-        if not interrupted.is_set():
-            interrupted.set()
-            raise InterruptedHereError
-
-    def send() -> None:
-        # A signal that comes just before a thread goes to sleep doesn't wake it.
-        while not interrupted.is_set():
-            signal.pthread_kill(main, signal.SIGUSR1)
-            interrupted.wait(0.001)
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        yield send
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-class Aside:
-    """A caller in its own daemon thread, whose outcome is waited for with a limit."""
-
-    def __init__(self, ask: Callable[[], object]) -> None:
-        self._outcome: Future[object] = Future()
-        self._ask = ask
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._outcome.set_result(self._ask())
-        except BaseException as exc:
-            self._outcome.set_exception(exc)
-
-    def result(self) -> object:
-        return self._outcome.result(PATIENCE_S)
-
-
-def waits_in(function: str) -> int:
-    """Return how many threads are below a function of this name of the module under test."""
-    return sum(
-        any(
-            frame.f_code.co_name == function and frame.f_code.co_filename == single_flight.__file__
-            for frame, _ in traceback.walk_stack(top)
-        )
-        for top in sys._current_frames().values()
-    )
-
-
-def test_an_interrupted_waiter_passes_the_lead_on(
-    interrupt: Callable[[], None],
-) -> None:
-    flight: SingleFlight[int] = SingleFlight()
-    work = Work()
-    first = Aside(lambda: flight.run(work))
-    assert work.began.acquire(timeout=PATIENCE_S)
-
-    def join_and_interrupt() -> Aside:
-        wait_until(lambda: waits_in("run") == 2)
-        waiter = Aside(lambda: flight.run(work))
-        wait_until(lambda: waits_in("run") == 3)
-        interrupt()
-        return waiter
-
-    with ThreadPoolExecutor(1) as pool:
-        joined = pool.submit(join_and_interrupt)
-        with pytest.raises(InterruptedHereError):
-            flight.run(work)
-        waiter = joined.result(PATIENCE_S)
-    assert work.runs == 1, "nothing runs beside the first run"
-    work.may_end.release(3)
-    assert first.result() == 1
-    assert waiter.result() == 2
-    assert Aside(lambda: flight.run(work)).result() == 3
-
-
-def test_an_interrupt_of_the_only_one_queued_leaves_nothing_behind(
-    interrupt: Callable[[], None],
-) -> None:
-    flight: SingleFlight[int] = SingleFlight()
-    work = Work()
-    first = Aside(lambda: flight.run(work))
-    assert work.began.acquire(timeout=PATIENCE_S)
-    with ThreadPoolExecutor(1) as pool:
-
-        def interrupt_queued() -> None:
-            wait_until(lambda: waits_in("run") == 2)
-            interrupt()
-
-        pool.submit(interrupt_queued)
-        with pytest.raises(InterruptedHereError):
-            flight.run(work)
-    work.may_end.release(2)
-    assert first.result() == 1
-    assert Aside(lambda: flight.run(work)).result() == 2
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_an_interrupt_of_the_run_reaches_no_waiter(
-    interrupt: Callable[[], None], shared: bool
-) -> None:
-    single: SingleFlight[int] = SingleFlight()
-    by_key: Shared[int] = Shared()
-
-    def run(work: Work) -> int:
-        return by_key.run("key", work) if shared else single.run(work)
-
-    mine, others = Work(), Work()
-    others.may_end.release(2)
-
-    def join_and_interrupt() -> list[Aside]:
-        assert mine.began.acquire(timeout=PATIENCE_S)
-        waiters = [Aside(lambda: run(others)) for _ in range(2)]
-        wait_until(lambda: waits_in("run") == 3)
-        interrupt()
-        return waiters
-
-    with ThreadPoolExecutor(1) as pool:
-        joined = pool.submit(join_and_interrupt)
-        with pytest.raises(InterruptedHereError):
-            run(mine)
-        waiters = joined.result(PATIENCE_S)
-    # The second may have come when the first was through.
-    assert {waiter.result() for waiter in waiters} <= {1, 2}
-
-
-def test_an_interrupt_before_loading_all_passes_the_lead_on(
-    interrupt: Callable[[], None],
-) -> None:
-    loads, one, late = SharedLoads(), Loading(), Loading()
-    late.may_end.release(2)
-    everything: list[str] = []
-    first = Aside(lambda: loads.run(["a"], one))
-    assert one.began.acquire(timeout=PATIENCE_S)
-
-    def join_and_interrupt() -> Aside:
-        wait_until(lambda: waits_in("run_all") == 1)
-        waiter = Aside(lambda: loads.run_all(lambda: everything.append("all")))
-        wait_until(lambda: waits_in("run_all") == 2)
-        interrupt()
-        return waiter
-
-    with ThreadPoolExecutor(1) as pool:
-        joined = pool.submit(join_and_interrupt)
-        with pytest.raises(InterruptedHereError):
-            loads.run_all(lambda: everything.append("interrupted"))
-        waiter = joined.result(PATIENCE_S)
-    assert everything == [], "all are loaded after what is being loaded"
-    one.may_end.release()
-    assert first.result()
-    waiter.result()
-    assert everything == ["all"]
-    assert Aside(lambda: loads.run(["b"], late)).result()
-    assert Aside(lambda: loads.run_all(lambda: everything.append("again"))).result() is None
-    assert (everything, late.loaded) == (["all", "again"], ["b"])
-
-
-def test_an_interrupt_of_a_load_leaves_its_names_to_others(
-    interrupt: Callable[[], None],
-) -> None:
-    loads, mine = SharedLoads(), Loading()
-    loaded: list[str] = []
-
-    def join_and_interrupt() -> Aside:
-        assert mine.began.acquire(timeout=PATIENCE_S)
-        waiter = Aside(lambda: loads.run(["b", "c"], loaded.extend))
-        wait_until(lambda: loaded == ["c"])
-        interrupt()
-        return waiter
-
-    with ThreadPoolExecutor(1) as pool:
-        joined = pool.submit(join_and_interrupt)
-        with pytest.raises(InterruptedHereError):
-            loads.run(["a", "b"], mine)
-        assert joined.result(PATIENCE_S).result() is False
-    assert Aside(lambda: loads.run(["a", "b"], loaded.extend)).result() is True
-    assert loaded == ["c", "a", "b"]
-
-
-def test_an_interrupt_of_loading_one_name_is_no_outcome(interrupt: Callable[[], None]) -> None:
-    loads, mine = SharedLoads(), Loading()
-
-    def join_and_interrupt() -> Aside:
-        assert mine.began.acquire(timeout=PATIENCE_S)
-        waiter = Aside(lambda: loads.run_one("a", mine))
-        wait_until(lambda: waits_in("_wait_for") == 1)
-        interrupt()
-        return waiter
-
-    with ThreadPoolExecutor(1) as pool:
-        joined = pool.submit(join_and_interrupt)
-        with pytest.raises(InterruptedHereError):
-            loads.run_one("a", mine)
-        assert joined.result(PATIENCE_S).result() is False

@@ -13,7 +13,7 @@ from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
 from fsview.timed_barrier import TimedBarrier
-from tests.fsview.wide_table import WIDE, wide_table
+from tests.fsview.load.wide_table import WIDE, wide_table
 from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable

@@ -1,6 +1,6 @@
 """Record keys, and the buckets that real Hudi puts them in (``bucket_answers.json``).
 
-``tests.oracle.bucket_answers`` asks Hudi.
+``tests.oracle.answers.bucket_answers`` asks Hudi.
 """
 
 from __future__ import annotations

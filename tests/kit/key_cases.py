@@ -1,7 +1,8 @@
 """Cases of key generators, and real Hudi's answers to them (``key_answers.json``).
 
 A case is a column, used as record key and as partition column, with the options of a key generator.
-Its answer is the text of each value, or ``REFUSED``. ``tests.oracle.key_answers`` asks Hudi.
+Its answer is the text of each value, or ``REFUSED``. ``tests.oracle.answers.key_answers`` asks
+Hudi.
 """
 
 from __future__ import annotations

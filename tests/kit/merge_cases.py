@@ -2,7 +2,7 @@
 
 A case is a stored row, if any, and the rows of one write with its key, in their order. An answer
 names the row that is left: ``stored``, the number of a row of the write, or ``gone``; ``fails``
-means that Hudi's write fails. ``tests.oracle.merge_answers`` asks Hudi.
+means that Hudi's write fails. ``tests.oracle.answers.merge_answers`` asks Hudi.
 """
 
 from __future__ import annotations

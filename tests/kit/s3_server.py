@@ -97,13 +97,18 @@ class S3Server(S3Endpoint):
 
 @contextmanager
 def s3_server(
-    *, ignores_conditions: bool = False, watch: Callable[[], None] = lambda: None
+    *,
+    ignores_conditions: bool = False,
+    watch: Callable[[], None] = lambda: None,
+    hold: Callable[[str, str], None] = lambda method, path: None,
 ) -> Iterator[S3Server]:
     """Run a server within the block.
 
     Args:
         ignores_conditions: Whether it takes a conditional write for any other, as some servers do.
         watch: Called before each request is carried out, and again before it is answered.
+        hold: Called with the method and path of each request, which is carried out when it returns;
+            others are carried out meanwhile.
     """
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -111,7 +116,7 @@ def s3_server(
     assert listening is not None
     requests = RequestFaults(listening.app)
     # moto looks whether a condition holds and then writes; S3 does both in one step.
-    listening.app = _one_at_a_time(requests, ignores_conditions, watch)
+    listening.app = _one_at_a_time(requests, ignores_conditions, watch, hold)
     try:
         host, port = server.get_host_and_port()
         yield S3Server(f"http://{host}:{port}", requests)
@@ -120,7 +125,10 @@ def s3_server(
 
 
 def _one_at_a_time(
-    app: RequestFaults, ignores_conditions: bool, watch: Callable[[], None]
+    app: RequestFaults,
+    ignores_conditions: bool,
+    watch: Callable[[], None],
+    hold: Callable[[str, str], None],
 ) -> Callable[..., Any]:
     """Return a WSGI application that works on one request at a time."""
     turn = threading.Lock()
@@ -128,6 +136,7 @@ def _one_at_a_time(
     def answer(environ: Any, start_response: Any) -> Any:
         if ignores_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
+        hold(environ["REQUEST_METHOD"], environ["PATH_INFO"])
         with turn:
             watch()
             found = app(environ, start_response)

@@ -4,7 +4,7 @@ A case is the columns of a table and those of a write. Its answer, for each comb
 is ``TABLE`` or ``ROWS``, whose schema the table then has, or that schema's fields as Avro JSON, or
 ``REFUSED``, or ``FAILS``: the schema is accepted, but values can't be rewritten. Some cases have
 rows, too: their answer is the rows of the table after the write, as text. Asked by
-``tests.oracle.schema_answers``.
+``tests.oracle.answers.schema_answers``.
 """
 
 from __future__ import annotations

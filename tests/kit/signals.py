@@ -52,3 +52,10 @@ def wait_until_in(name: str) -> None:
             frame = frame.f_back
         pause.wait(0.01)
     raise AssertionError(f"the main thread isn't in {name}")
+
+
+def join_calls() -> None:
+    """Wait for the storage calls on threads that have outlived their caller."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("strandline-call-"):
+            thread.join(PATIENCE_S)

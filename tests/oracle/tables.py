@@ -17,7 +17,7 @@ from fsview.table_view import TableView
 from strandline import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
-from tests.oracle.hudi import Rows, rows_of
+from tests.oracle.hudi import Hudi, Rows, rows_of
 from timeline.storage.open import open_storage
 
 SCHEMA = pa.schema(
@@ -46,6 +46,10 @@ def rides(ids: Iterable[int], ts: int, **changes: Any) -> pa.Table:
         for number in ids
     ]
     return pa.Table.from_pylist(rows, SCHEMA)
+
+
+FIRST = rides(range(20), ts=5)
+"""The rows that the fixture ``path`` inserts."""
 
 
 def ours(version: int, **more: str) -> dict[str, str]:
@@ -117,6 +121,12 @@ def view_of(path: Path) -> TableView:
 def newest_rows(path: Path, *, by: str = "id") -> Rows:
     """Return the table's rows as a new view of ours finds them."""
     return our_rows(path, LocalView.newest(view_of(path)), by=by)
+
+
+def check(hudi: Hudi, path: Path, expected: Rows) -> None:
+    """Compare Hudi's rows of a table, and those of a new view of ours, with the expected ones."""
+    assert hudi.read(path) == expected
+    assert newest_rows(path) == expected
 
 
 def our_rows(path: Path, view: LocalView, *, by: str = "id") -> Rows:

@@ -9,9 +9,10 @@ import pytest
 from strandline.service.marker.announced import announced
 from tests.oracle.hudi import Hudi, merged, rows_of
 from tests.oracle.tables import (
+    FIRST,
     SCHEMA,
+    check,
     die_before_completion,
-    newest_rows,
     ours,
     rides,
     theirs,
@@ -36,23 +37,7 @@ def files_of(path: Path, instant: str) -> list[str]:
     return sorted(str(p.relative_to(path)) for p in path.rglob(f"*_{instant}.parquet"))
 
 
-def check(hudi: Hudi, path: Path, *writes: list) -> None:
-    expected: list = []
-    for rows in writes:
-        expected = merged(expected, rows)
-    assert hudi.read(path) == expected
-    assert newest_rows(path) == expected
-
-
-FIRST, LAST = rides(range(20), ts=1), rides(range(5), ts=2)
-
-
-@pytest.fixture
-def path(tmp_path: Path, version: int) -> Path:
-    """A table of ours with the first rows."""
-    with writer(tmp_path / "rides", ours(version)) as client:
-        client.insert(FIRST)
-    return tmp_path / "rides"
+LAST = rides(range(5), ts=7)
 
 
 @pytest.mark.oracle
@@ -69,7 +54,7 @@ def test_hudi_rolls_back_ours(hudi: Hudi, path: Path, version: int) -> None:
 
     hudi.write(LAST, path, theirs(version, "upsert", hoodie_index_type="SIMPLE"))
     assert files_of(path, folder.name) == []
-    check(hudi, path, rows_of(FIRST), rows_of(LAST))
+    check(hudi, path, merged(rows_of(FIRST), rows_of(LAST)))
 
 
 @pytest.mark.oracle
@@ -95,4 +80,4 @@ def test_we_roll_back_hudis(hudi: Hudi, path: Path, version: int) -> None:
         assert client.upsert(LAST).rolled_back == (folder.name,)
     assert files_of(path, folder.name) == []
     assert not folder.exists()
-    check(hudi, path, rows_of(FIRST), rows_of(LAST))
+    check(hudi, path, merged(rows_of(FIRST), rows_of(LAST)))

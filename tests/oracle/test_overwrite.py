@@ -11,6 +11,8 @@ import pytest
 from strandline import Table
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
+    FIRST,
+    check,
     die_before_completion,
     newest_rows,
     ours,
@@ -19,7 +21,6 @@ from tests.oracle.tables import (
     writer,
 )
 
-FIRST = rides(range(20), ts=5)
 NEWER = rides((0, 3, 40), ts=1, note="overwritten")
 
 
@@ -30,19 +31,6 @@ def overwritten(rows: Rows, data: pa.Table) -> Rows:
     kept = [row for row in rows if row["city"] not in cities]
     assert 0 < len(kept) < len(rows)
     return sorted(kept + new, key=lambda row: row["id"])
-
-
-def check(hudi: Hudi, path: Path, expected: Rows) -> None:
-    assert hudi.read(path) == expected
-    assert newest_rows(path) == expected
-
-
-@pytest.fixture
-def path(tmp_path: Path, version: int) -> Path:
-    """A table of ours with the first rows."""
-    with writer(tmp_path / "rides", ours(version)) as client:
-        client.insert(FIRST)
-    return tmp_path / "rides"
 
 
 @pytest.mark.oracle

@@ -15,18 +15,10 @@ from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.s3_server import S3Endpoint
-from tests.strandline.write.round_writer import Order
-from tests.strandline.write.rounds import (
-    NAMES,
-    RETRYABLE,
-    Model,
-    Orders,
-    ProcessWriter,
-    copy_tree,
-    create,
-    heard,
-    with_lock,
-)
+from tests.strandline.write.concurrent.round_model import NAMES, Model, Orders, create
+from tests.strandline.write.concurrent.round_writer import Order
+from tests.strandline.write.concurrent.rounds import RETRYABLE, copy_tree, heard, with_lock
+from tests.strandline.write.concurrent.writer_pipes import ProcessWriter
 from tests.strandline.write.tables import OPTIONS, table
 
 LOOKS = 200

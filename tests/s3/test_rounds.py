@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.s3_server import S3Endpoint
 from tests.s3.struck_writer import play_s3_rounds
-from tests.strandline.write.rounds import TIMES, play_s3, with_lock
+from tests.strandline.write.concurrent.rounds import TIMES, play_s3, with_lock
 
 pytestmark = pytest.mark.s3
 

@@ -11,8 +11,8 @@ import pytest
 from tests.kit import reader
 from tests.kit.manual_clock import LaterClock
 from tests.kit.s3_server import S3Endpoint
-from tests.strandline.write.fault_scenarios import SCENARIOS, Options
-from tests.strandline.write.rounds import copy_tree
+from tests.strandline.write.concurrent.rounds import copy_tree
+from tests.strandline.write.faults.fault_scenarios import SCENARIOS, Options
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import main
-from demo.lookups import by_source, rows
-from demo.report_files import read
+from demo.report.files import read
+from demo.report.lookups import by_source, rows
 from strandline import Table
 from tests.kit.interruptible import interruptible
 

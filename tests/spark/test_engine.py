@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from strandline.write.engine.lanes import lanes, murmur3
 from strandline.write.engine.spark import SparkEngine
@@ -47,7 +48,8 @@ def test_the_session_s_adaptive_execution_stays(spark, setting):
     before = spark.conf.get(name, None)
     try:
         spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
-        assert SparkEngine(spark).collect(spark.range(3)).num_rows == 3
+        engine = SparkEngine(spark)
+        assert engine.collect(engine.adopt(spark.range(3))).num_rows == 3
         assert spark.conf.get(name, None) == setting
     finally:
         spark.conf.unset(name) if before is None else spark.conf.set(name, before)
@@ -57,15 +59,29 @@ def test_a_job_fills_a_cache_and_reads_it(spark):
     """With adaptive execution, the cache would be filled by a job, and read by another."""
     engine, group = SparkEngine(spark), "cache-and-read"
     tracker = spark.sparkContext.statusTracker()
-    with engine.persist(spark.range(30, numPartitions=3).repartition(2)) as kept:
+    rows = engine.adopt(spark.range(30, numPartitions=3).repartition(2))
+    with engine.persist(rows) as kept:
         spark.sparkContext.setJobGroup(group, group)
         try:
-            assert engine.collect(kept.selectExpr("id + 1 as n")).num_rows == 30
+            assert engine.collect(kept).num_rows == 30
         finally:
             spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     stages = [tracker.getJobInfo(job).stageIds for job in tracker.getJobIdsForGroup(group)]
     found = [tracker.getStageInfo(stage) for each in stages for stage in each]
     assert sum(stage.numCompletedTasks for stage in found if stage) == 3 + 2
+
+
+def test_a_cache_that_can_not_be_freed_is_no_failed_write(spark, monkeypatch, caplog):
+    def fails(frame):
+        raise Py4JNetworkError("the JVM is gone")
+
+    monkeypatch.setattr(type(spark.range(1)), "unpersist", fails)
+    engine = SparkEngine(spark)
+    with engine.persist(engine.adopt(spark.range(3))) as kept:
+        assert engine.collect(kept).num_rows == 3
+    assert "can't be freed: the JVM is gone" in caplog.text
+    with pytest.raises(KeyError), engine.persist(engine.adopt(spark.range(3))):
+        raise KeyError
 
 
 def test_the_hash_is_spark_s(spark):

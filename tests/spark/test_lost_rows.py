@@ -126,7 +126,7 @@ def test_a_task_that_lacks_a_module_says_so_in_one_line(spark, tmp_path):
     finally:
         sys.path.remove(str(tmp_path))
     engine = SparkEngine(spark)
-    rows = engine.transform(spark.range(3), task, pa.schema([("id", pa.int64())]))
+    rows = engine.transform(engine.adopt(spark.range(3)), task, pa.schema([("id", pa.int64())]))
     with pytest.raises(ConfigError) as caught:
         engine.collect(rows)
     message = str(caught.value)

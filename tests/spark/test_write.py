@@ -86,6 +86,7 @@ def test_a_table_through_its_life(spark, tmp_path, version, way):
         "cleaner__commits__retained": 1,
     }
     with client(spark, tmp_path, **options) as c:
+        assert c.service is not None  # waited for, so that it answers
         first = c.upsert(rows(spark, BEFORE))
         second = c.upsert(rows(spark, NEXT))
         third = c.delete(rows(spark, [("b", "eu"), ("x", "us")], "id string, region string"))
@@ -161,6 +162,18 @@ def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path, way):
         again = spark.createDataFrame(data[2:], columns)
         assert c.upsert(again).rows_updated == 1
     assert Table(str(tmp_path)).to_arrow().num_rows == 4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nested_lists_and_maps_may_be_empty_in_all_rows(spark, tmp_path, way):
+    columns = (
+        "id string, region string, ts long, l array<array<string>>, m map<string,map<string,int>>"
+    )
+    with client(spark, tmp_path, embed__timeline__server=False, **way) as c:
+        c.upsert(rows(spark, [("a", "eu", 1, [], None), ("b", "eu", 1, [[]], {"k": {}})], columns))
+        c.upsert(rows(spark, [("a", "eu", 2, [None], {})], columns))
+    found = {each["id"]: (each["l"], each["m"]) for each in reader.rows(tmp_path)}
+    assert found == {"a": ([None], []), "b": ([[]], [("k", [])])}
 
 
 @pytest.mark.parametrize("column", ["a.b", "a`b", "x."])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.records.meta_fields import META_FIELDS
 from strandline.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
 from tests.kit import golden
-from timeline.errors import InputError, TableNotFoundError, UnsupportedTableError
+from tests.kit.avro_container import engine
+from tests.strandline.read import log_table
+from timeline.errors import CorruptMetadataError, InputError, TableNotFoundError
+from timeline.storage.local import LocalStorage
 
-WITH_ROWS = [
-    name
-    for name in golden.scenarios()
-    if golden.has_final_table(name) and golden.info(name)["table_type"] == "cow"
-]
+WITH_ROWS = [name for name in golden.scenarios() if golden.has_final_table(name)]
+WITH_LOGS = [name for name in WITH_ROWS if golden.info(name)["table_type"] == "mor"]
 
 
 def text(rows: list[dict]) -> list[dict]:
@@ -36,7 +37,12 @@ def test_rows_are_those_that_spark_read(scenario, tmp_path):
     assert text(found.select(common).to_pylist()) == [
         {column: row[column] for column in common} for row in truth
     ]
-    assert table.to_arrow(["_hoodie_record_key"]).num_rows == len(truth)
+    keys = ["_hoodie_record_key", "_hoodie_partition_path"]
+    assert text(table.to_arrow(keys).to_pylist()) == [
+        {name: row[name] for name in keys} for row in truth
+    ]
+    logs = sum(len(row["log_paths"]) for row in table.files().to_pylist())
+    assert (logs > 0) == (scenario in WITH_LOGS)
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())
@@ -91,10 +97,25 @@ def test_all_slices_are_in_the_order_of_their_instants(name, tmp_path):
 def test_what_can_not_be_read(tmp_path):
     with pytest.raises(TableNotFoundError):
         Table(str(tmp_path / "none"))
-    base = golden.build("mor_basic_v9", golden.steps("mor_basic_v9")[-1], tmp_path / "mor")
-    if any(row["log_paths"] for row in Table(str(base)).files().to_pylist()):
-        with pytest.raises(UnsupportedTableError, match="has log files"):
-            Table(str(base)).to_arrow()
     cow = Table(str(golden.build_final(WITH_ROWS[0], tmp_path / "cow")))
     with pytest.raises(InputError, match=r"no columns \['nothing'\]"):
         cow.to_arrow(["nothing"])
+
+
+def test_rows_of_logs_are_read_without_fastavro(tmp_path):
+    table = Table(str(golden.build_final("mor_basic_v9", tmp_path)))
+    rows = table.to_arrow()
+    with engine(plain=True):
+        assert table.to_arrow().equals(rows)
+
+
+def test_a_table_whose_schema_is_unknown(tmp_path):
+    table = log_table.LogTable(LocalStorage(str(tmp_path)), schema=None)
+    assert Table(tmp_path).to_arrow().schema.names == list(META_FIELDS)
+    table.rows_log(log_table.row("a", 1))
+    with pytest.raises(CorruptMetadataError, match="has the table's schema"):
+        Table(tmp_path).to_arrow()
+    table = log_table.LogTable(LocalStorage(str(tmp_path / "based")), schema=None)
+    table.base([log_table.row("a", 1, "base"), log_table.row("b", 1, "base")])
+    table.rows_log(log_table.row("b", 2, "new"))
+    assert Table(tmp_path / "based").to_arrow()["v"].to_pylist() == ["base", "new"]

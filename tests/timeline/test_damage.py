@@ -1,40 +1,28 @@
-"""Damaged metadata of every kind is read, or refused with its own error, fast and in little memory.
-
-Real files of the golden tables are cut, flipped, swapped and replaced. The result is a value or a
-``CorruptMetadataError`` that names the file: no other exception, no endless reading, no memory
-beyond a small multiple of the file's size.
-"""
+"""Damaged instants' files are read or refused."""
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.kit import golden
 from tests.kit.avro_container import container, record_schema
 from tests.kit.memory_storage import MemoryStorage
-from timeline.archive.archived_timeline import HistoryArchive
-from timeline.archive.log_archive import LogArchive
+from tests.timeline.refusals import perhaps_refused
 from timeline.encoding import avro, avro_binary
-from timeline.errors import CorruptMetadataError, StorageUnavailableError, StrandlineError
+from timeline.errors import CorruptMetadataError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import CommitMetadata
-from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 
 SCENARIOS = ("replace_cow_v6", "rollback_mor_v6_h0150", "mor_basic_v8", "savepoint_cow_v9")
-HISTORY = ".hoodie/timeline/history"
 
 
 @cache
@@ -64,18 +52,6 @@ def kind_of(action: str, state: str) -> type:
     if state is State.REQUESTED:
         return codec.plan_type(action)
     return codec.metadata_type(action, state)
-
-
-@contextmanager
-def perhaps_refused(named: str, refused: list[str] | None = None) -> Iterator[None]:
-    """Let pass an error of Strandline's that names the file."""
-    try:
-        yield
-    except StrandlineError as error:
-        if re.search(named, str(error)) is None:
-            raise
-        if refused is not None:
-            refused.append(str(error))
 
 
 def read_or_refused(kind: type, data: bytes) -> None:
@@ -130,7 +106,6 @@ ITSELF = record_schema(CLEAN, next=CLEAN)
 CHAIN = record_schema(CLEAN, next=["null", CLEAN])
 TEXT = record_schema(CLEAN, x="string")
 LONG = 1 << 40
-
 HOSTILE = {
     "a record of itself": container(ITSELF, b"x"),
     "a chain of records": container(CHAIN, b"\x02" * 300_000 + b"\x00"),
@@ -254,163 +229,3 @@ def test_a_rollback_or_restore_under_way_says_what_it_undoes() -> None:
             CorruptMetadataError, match=rf"{action}\.requested .0 bytes. doesn't say"
         ):
             client.read_plan(inflight)
-
-
-# Properties, partition metadata, archives.
-
-
-def test_properties_are_read_or_refused() -> None:
-    good = golden.contents("cow_basic_v9", 0)[CONFIG_PATH]
-    rng = random.Random(9)
-    foreign = [b"", b"\x00" * 100, b"{}", rng.randbytes(500), b"\\u12", b"hoodie.table.name"]
-    flipped = []
-    for _ in range(300):
-        at = rng.randrange(len(good))
-        flipped.append(good[:at] + rng.randbytes(1) + good[at + 1 :])
-    storage = MemoryStorage()
-    storage.files[".hoodie/timeline/20240101000000000.commit.requested"] = (b"", 0)
-    refused: list[str] = []
-    for data in (*foreign, *flipped, *(good[:cut] for cut in range(0, len(good), 37))):
-        storage.files[CONFIG_PATH] = (data, 0)
-        with perhaps_refused("hoodie.properties|/memory/t", refused):
-            client = TableMetaClient.open(storage)
-            client.active_timeline()
-            assert client.config.archive_folder
-    assert len(refused) >= len(foreign)
-
-
-@pytest.mark.parametrize("key", ["hoodie.timeline.path", "hoodie.timeline.history.path"])
-@pytest.mark.parametrize("value", ["../x", "a/../../b", ".", "a//b", "a\0b"])
-def test_a_folder_outside_the_table_is_refused(key: str, value: str) -> None:
-    config = TableConfig.create(name="t").with_properties({key: value})
-    storage = MemoryStorage()
-    storage.files[CONFIG_PATH] = (config.to_bytes(), 0)
-    with pytest.raises(CorruptMetadataError, match=r"hoodie\.properties names a folder"):
-        TableMetaClient.open(storage).active_timeline()
-
-
-def history(scenario: str = "archival_mor_v9") -> MemoryStorage:
-    storage = MemoryStorage()
-    for path, data in golden.contents(scenario, golden.steps(scenario)[-1]).items():
-        storage.files[path] = (data, 0)
-    return storage
-
-
-def read_history(storage: Storage) -> None:
-    archive = HistoryArchive(storage, HISTORY)
-    for instant in archive.timeline:
-        archive.read(instant)
-    assert archive.completion_times("", "~")
-
-
-def test_damaged_history_is_read_or_refused() -> None:
-    storage = history()
-    read_history(storage)
-    rng = random.Random(17)
-    names = sorted(
-        path for path in storage.files if path.startswith(HISTORY) and ".crc" not in path
-    )
-    for path in (names[0], names[1], names[-1]):
-        good = storage.files[path]
-        damaged = [b"", b"9" * 5000, good[0][: len(good[0]) // 2], storage.files[names[-2]][0]]
-        for _ in range(15):
-            at = rng.randrange(len(good[0]))
-            length = rng.choice((1, 1, 8))
-            damage = rng.choice((rng.randbytes(length), b"\xff" * length))
-            damaged.append(good[0][:at] + damage + good[0][at + length :])
-        for data in damaged:
-            storage.files[path] = (data, 0)
-            with perhaps_refused(HISTORY):
-                assert HistoryArchive(storage, HISTORY).completion_times("", "~")
-        storage.files[path] = good
-    read_history(storage)
-
-
-@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "", "a/../b", "[" * 3, "\\ud800"])
-def test_a_manifest_that_leads_elsewhere_is_refused(name: str) -> None:
-    storage = history()
-    for path in [path for path in storage.files if "/manifest_" in path]:
-        storage.files[path] = (f'{{"files": [{{"fileName": "{name}"}}]}}'.encode(), 0)
-    with pytest.raises(CorruptMetadataError, match=HISTORY):
-        assert HistoryArchive(storage, HISTORY).timeline
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"instantTime": [1], "completionTime": ["2"], "action": ["commit"]},
-        {"instantTime": [None], "completionTime": ["2"], "action": ["commit"]},
-        {"completionTime": ["2"], "action": ["commit"]},
-        {"instantTime": ["1"], "completionTime": [2], "action": ["commit"]},
-        {"other": [1]},
-    ],
-)
-def test_a_history_file_of_other_columns_is_named(columns: dict[str, list[object]]) -> None:
-    storage = history()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    for path in [path for path in storage.files if path.endswith(".parquet")]:
-        storage.files[path] = (sink.getvalue().to_pybytes(), 0)
-    with pytest.raises(CorruptMetadataError, match=r"\.parquet is no history file"):
-        assert HistoryArchive(storage, HISTORY).timeline
-
-
-class BrokenFile:
-    """A file whose disk fails while it is read."""
-
-    closed = False
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, *_: int) -> int:
-        return 0
-
-    def tell(self) -> int:
-        raise OSError(5, "Input/output error")
-
-    size = read = tell
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    flush = close
-
-
-class BrokenDisk(MemoryStorage):
-    def open_input(self, path: str, *about: object) -> pa.NativeFile:
-        return pa.PythonFile(BrokenFile(), mode="r")
-
-
-def test_a_disk_that_fails_while_history_is_read_is_no_damage() -> None:
-    storage = BrokenDisk()
-    storage.files = history().files
-    with pytest.raises(StorageUnavailableError, match=r"\.parquet: "):
-        assert HistoryArchive(storage, HISTORY).timeline
-
-
-def log_files() -> dict[str, bytes]:
-    scenario = "archival_cow_v6"
-    files = golden.contents(scenario, golden.steps(scenario)[-1])
-    return {p: d for p, d in files.items() if "/.commits_" in p}
-
-
-def test_log_archives_are_read_or_refused() -> None:
-    path, data = next(iter(log_files().items()))
-    folder = path.rpartition("/")[0]
-    storage = MemoryStorage()
-    rng = random.Random(6)
-    damaged = [b"x", rng.randbytes(200), b"#HUDI#" + b"\x7f" * 40, data.replace(b"Time", b"time")]
-    for length in (1, 8):
-        for _ in range(40):
-            at = rng.randrange(len(data))
-            damaged.append(data[:at] + rng.randbytes(length) + data[at + length :])
-    for content in damaged:
-        storage.files[path] = (content, 0)
-        with perhaps_refused(f"{folder}|can't be read"):
-            archive = LogArchive(storage, folder)
-            for instant in archive.timeline:
-                archive.read(instant)

@@ -187,6 +187,7 @@ def test_both_avro_readers_read_every_file_alike() -> None:
     assert compared > 700
 
 
+@pytest.mark.property
 def test_our_schemas_are_those_in_the_files_of_1_2_0() -> None:
     compared = set()
     for data in unique_files():

@@ -1,6 +1,6 @@
 """A reader of Avro's binary encoding in plain Python, for executors, which often lack fastavro.
 
-Covers what Hudi's records use: every type but fixed and enum, no codec. Values are the same as
+Covers what Hudi's records use: every type but enum, no codec. Values are the same as
 fastavro's: records are dicts, unions the bare value. ``timeline.encoding.avro`` chooses between
 the two.
 
@@ -119,6 +119,8 @@ def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
         return _array_reader(_readers(schema["items"], named, special))
     if kind == "map":
         return _map_reader(_readers(schema["values"], named, special))
+    if kind == "fixed":
+        return _fixed_reader(schema, named)
     if isinstance(kind, (dict, list)):
         return _readers(kind, named, special)
     if kind in _READERS:
@@ -142,6 +144,16 @@ def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special:
     if made is None:
         fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
     return made or record
+
+
+def _fixed_reader(schema: Mapping[str, Any], named: dict[str, Reader]) -> Reader:
+    size = schema["size"]
+
+    def fixed(cursor: Cursor) -> bytes:
+        return cursor.take(size)
+
+    named.update(dict.fromkeys(record_names(schema), fixed))
+    return fixed
 
 
 def _array_reader(read: Reader) -> Reader:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from timeline.encoding import avro
-from timeline.encoding.avro_binary import Cursor
+from timeline.encoding.delete_block import deleted_records
 from timeline.encoding.hfile import HFile
 from timeline.encoding.log_block import (
     AVRO_DATA,
@@ -30,7 +30,6 @@ from timeline.encoding.log_block import (
     SCHEMA,
     LogBlock,
     avro_values,
-    take_int,
 )
 from timeline.errors import CorruptMetadataError
 
@@ -45,11 +44,8 @@ Files = Mapping[str, "int | None"]
 
 _MAP: Final = "filesystemMetadata"
 _RECORD: Final = "HoodieMetadataRecord"
-_DELETES: Final = "HoodieDeleteRecordList"
 _PARTITIONS_KIND: Final = 1
 _FILES_KIND: Final = 2
-_DELETES_VERSION: Final = 3
-"""Version of delete blocks; earlier ones use Java's serialisation."""
 
 
 def base_records(data: bytes, source: str) -> Iterator[tuple[str, Files]]:
@@ -79,7 +75,8 @@ def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | N
                 key = _checked_key(record["key"])
                 yield key, _files(key, record)
         elif block.kind == DELETE:
-            yield from _deleted(block)
+            for deleted in deleted_records(block.content):
+                yield deleted.key, None
         else:
             raise ValueError(f"type {block.kind}; supported: {DELETE}, {AVRO_DATA}, {HFILE_DATA}")
 
@@ -98,16 +95,6 @@ def _of_entries(file: HFile, schema: str) -> Iterator[tuple[str, Files]]:
     for key, value in file.entries():
         name = key.decode()
         yield name, _files(name, _record(schema, value))
-
-
-def _deleted(block: LogBlock) -> Iterator[tuple[str, None]]:
-    content = Cursor(block.content)
-    version, size = take_int(content), take_int(content)
-    if version != _DELETES_VERSION:
-        raise ValueError(f"delete block of version {version}; supported: {_DELETES_VERSION}")
-    records = avro.read_record(avro.schema_text(_DELETES), content.take(size))
-    for record in records["deleteRecordList"]:
-        yield _checked_key(record["recordKey"]), None
 
 
 def _checked_key(key: Any) -> str:

@@ -26,13 +26,13 @@ from timeline.storage.base import (
 )
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
 from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
+from timeline.storage.new_file import NewFile, NewS3File
 from timeline.storage.protocol import protocols
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
     TAIL_BYTES,
     KeptTails,
-    NewS3File,
     TailedFile,
     delete_keys,
     listed,
@@ -247,12 +247,12 @@ class FsspecStorage(Storage):
             if self._is_object_store and creates_exclusively(
                 self._fs, self._root, self._count_probe
             ):
-                return NewS3File(self._fs, full, self._exclusive_create())
+                return NewS3File(self, self._fs, full, self._exclusive_create())
             # Checked only beforehand: data files' names have their writer's token, so none compete.
             if self._fs.exists(full):
                 raise FileExistsError(full)
             self._make_parents(full)
-            return _NewFile(self._fs, full)
+            return NewFile(self, self._fs, full)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing an older one; atomic and durable."""
@@ -316,36 +316,6 @@ class FsspecStorage(Storage):
 
     def _joined(self, path: str) -> str:
         return f"{self._root}/{checked_path(path)}" if path else self._root
-
-
-class _NewFile(AbstractContextManager[IO[bytes]]):
-    """The block of ``create_stream``."""
-
-    def __init__(self, fs: Any, full: str) -> None:
-        self._fs = fs
-        self._full = full
-        self._file: Any = fs.open(full, "wb")
-
-    def __enter__(self) -> IO[bytes]:
-        opened: IO[bytes] = self._file
-        return opened
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with mapped_client_errors(self._full):
-            if kind is None:
-                self._file.close()
-                return
-            discard = getattr(self._file, "discard", None)
-            if discard is not None and not self._fs.exists(self._full):
-                discard()  # abort the unfinished multipart upload
-                # s3fs leaves it open, and its finalizer would complete the upload.
-                self._file.closed = True
-                return
-            # Without a way to abort, closing makes the name appear, so the file is removed after
-            # it.
-            self._file.close()
-            if self._fs.exists(self._full):
-                self._fs.rm_file(self._full)
 
 
 def _info(entry: Mapping[str, Any]) -> FileInfo:

@@ -31,8 +31,10 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
         calls: The calls; each gets a thread.
 
     Raises:
-        BaseException: What the block raised; else what the first call to fail raised. If the caller
-            is interrupted while it waits for the calls, a second interrupt ends the wait.
+        BaseException: What the first call to fail raised, as if the calls were made before the
+            block; an error of the block is its context. Without one, what the block raised. An
+            interrupt of the block or of the wait for the calls is raised whatever else failed; a
+            second one ends the wait.
     """
     if not storage.is_remote:
         for call in calls:
@@ -52,9 +54,11 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
                 call()
         yield
         join_all(threads)
-    except BaseException:
+    except BaseException as error:
         # The block's error, or an interrupt, of which a second one may end this early.
         join_all(threads)
+        if failures and isinstance(error, Exception):
+            raise failures.pop(0)  # noqa: B904 - neither error caused the other
         for failure in failures:
             logger.info("a call made at the same time failed, too: %r", failure)
         raise

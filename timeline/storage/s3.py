@@ -1,21 +1,16 @@
 """Requests to S3 that ``s3fs`` has no call for, or makes more of than the call needs.
 
-s3fs lists the parent of an empty prefix, asks for an object's size before it is opened, and looks
-whether a name is taken by two requests. What is here makes one request for each.
+s3fs lists the parent of an empty prefix, and asks for an object's size before it is opened. What is
+here makes one request for each.
 """
 
 from __future__ import annotations
 
 import io
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from timeline.errors import AlreadyExistsError, StrandlineError
-from timeline.storage.base import FileInfo, mapped_client_errors
-from timeline.storage.conditional_file import s3_conditions
-from timeline.storage.exclusive_create import Create
+from timeline.storage.base import FileInfo
 
 KEYS_A_REQUEST: Final = 1000
 """Most keys that a page of a listing or a ``DeleteObjects`` request has."""
@@ -26,9 +21,6 @@ TAIL_BYTES: Final = 1 << 20
 More delays the first read of a large file (10 ms a MiB at 100 MB/s); less makes a second request of
 each base file below this size.
 """
-
-_UPLOAD: Final = "upload"
-"""Key of the user metadata that identifies an upload."""
 
 
 def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> Iterator[FileInfo]:
@@ -87,74 +79,6 @@ def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
             f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
             f" {first.get('Code')} {first.get('Message', '')}"
         )
-
-
-class NewS3File(AbstractContextManager[IO[bytes]]):
-    """The block of ``create_stream``: an object that is created exclusively when the block ends.
-
-    The client repeats a request without an answer, and is refused if the first one succeeded. So
-    the object carries a random name of its upload, by which it is recognised.
-
-    Args:
-        fs: The file system of s3fs, at an endpoint that heeds conditions.
-        full: The object's path in it.
-        create: Creates an empty object, which s3fs would do unconditionally.
-    """
-
-    def __init__(self, fs: Any, full: str, create: Create) -> None:
-        self._fs = fs
-        self._full = full
-        self._create = create
-        self._upload = uuid.uuid4().hex
-        self._file: Any = fs.open(full, "xb", Metadata={_UPLOAD: self._upload})
-
-    def __enter__(self) -> IO[bytes]:
-        opened: IO[bytes] = self._file
-        return opened
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._abort()
-            return
-        with mapped_client_errors(self._full):
-            if self._file.tell() == 0:
-                self._discard()
-                self._create(self._full, b"")
-            else:
-                self._close()
-
-    def _close(self) -> None:
-        is_complete = False
-        try:
-            with s3_conditions(self._full):
-                self._file.close()
-            is_complete = True
-        except AlreadyExistsError:
-            is_complete = self._is_ours()
-            if not is_complete:
-                raise
-        finally:
-            if not is_complete:
-                self._abort()
-
-    def _is_ours(self) -> bool:
-        bucket, key, _ = self._fs.split_path(self._full)
-        found = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
-        return bool(found.get("Metadata", {}).get(_UPLOAD) == self._upload)
-
-    def _abort(self) -> None:
-        """Discard the upload after an error, which one of aborting would hide."""
-        # S3 keeps and bills the parts of an upload that isn't completed.
-        with suppress(StrandlineError), mapped_client_errors(self._full):
-            self._discard()
-
-    def _discard(self) -> None:
-        """Abort a multipart upload; nothing is visible before one ends."""
-        try:
-            self._file.discard()
-        finally:
-            # s3fs leaves it open, and its finalizer would complete the upload.
-            self._file.closed = True
 
 
 class KeptTails:

@@ -93,24 +93,32 @@ class StoredRows:
         _check_keys(self._keys, self._path)
         return self._keys
 
-    def pieces(self) -> Iterator[pa.Table]:
-        """Yield the rows in file order, in pieces, without the column of the file's name."""
+    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows in file order, in pieces.
+
+        Args:
+            columns: Columns to read, in the file's order; those that it lacks are left out.
+                ``None`` for all but the file's name; their keys are checked.
+        """
         with _read_errors(self._place):
-            _checked(self._file, [RECORD_KEY], self._path)
-            names = [name for name in self._file.schema_arrow.names if name != FILE_NAME]
-            key_at = names.index(RECORD_KEY)
-            if self._keys is not None:
+            if columns is None:
+                _checked(self._file, [RECORD_KEY], self._path)
+            names = self._file.schema_arrow.names
+            names = [n for n in names if (n != FILE_NAME if columns is None else n in columns)]
+            key_at = names.index(RECORD_KEY) if RECORD_KEY in names else 0
+            known = self._keys if RECORD_KEY in names else None
+            if known is not None:
                 names.remove(RECORD_KEY)
             first = 0
             # Row group by row group, so that no more than one is buffered.
             for group in range(self._file.num_row_groups):
                 for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
                     piece = pa.Table.from_batches([batch])
-                    if self._keys is None:
-                        _check_keys(batch.column(RECORD_KEY), self._path)
-                    else:
-                        keys = self._keys.slice(first, batch.num_rows)
+                    if known is not None:
+                        keys = known.slice(first, batch.num_rows)
                         piece = piece.add_column(key_at, RECORD_KEY, keys)
+                    elif columns is None:
+                        _check_keys(batch.column(RECORD_KEY), self._path)
                     first += batch.num_rows
                     yield piece
 
@@ -202,7 +210,8 @@ def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
 def _read_errors(place: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as exc:
+    # A damaged footer may have unknown types, and names that aren't UTF-8.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as exc:
         raise TableError(f"{place} can't be read: {exc}") from exc
 
 

@@ -1,16 +1,12 @@
-"""``Cleaner`` plans a clean, writes it to the timeline, deletes the files and records the result.
+"""``Cleaner`` finishes crashed cleans, then plans a clean and has it carried out.
 
-    requested (the plan) → inflight → files deleted → completed (the result)
+It lists only the timeline, and asks the view for the files of partitions.
 
-A clean that crashed is finished by the next one. The cleaner lists only the timeline; it asks the
-view for the files of partitions.
-
-Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanActionExecutor``.
+Source: Hudi 1.2.0 ``CleanPlanActionExecutor``.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -18,7 +14,7 @@ from typing import Final, TypeVar
 
 from fsview.model.file_group import CompactionOperation
 from fsview.model.file_system_view import FileSystemView
-from strandline.services.clean.deletion import delete_planned
+from strandline.services.clean.execution import CleanResult, Executed, Execution
 from strandline.services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
@@ -33,42 +29,18 @@ from strandline.services.clean.plan import (
 from strandline.services.clean.policy import CleanSettings, earliest_to_retain, is_due
 from timeline.clock import TimeGenerator
 from timeline.errors import CorruptMetadataError
-from timeline.instant import CLEAN, SAVEPOINT, Instant, State
+from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
-    CleanerPlan,
     CleanMetadata,
     CommitMetadata,
     SavepointMetadata,
 )
 from timeline.timeline import Timeline
 
-logger = logging.getLogger(__name__)
-
 _END_OF_TIME: Final = "9" * 17
 
 M = TypeVar("M")
-
-
-@dataclass(frozen=True, slots=True)
-class CleanResult:
-    """Result of a clean.
-
-    Attributes:
-        instant: Requested time of the clean.
-        files_deleted: Number of files deleted, including those that were already missing.
-        bytes_deleted: Their size as the view knew it; 0 for a clean finished from its plan.
-        earliest_commit_to_retain: Oldest instant that stays readable; empty if the plan had none.
-        seconds: Duration from reading the timeline to the completed instant.
-        finished: Requested times of crashed cleans that were finished first.
-    """
-
-    instant: str
-    files_deleted: int
-    bytes_deleted: int
-    earliest_commit_to_retain: str
-    seconds: float
-    finished: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +91,7 @@ class Cleaner:
         self._times = time_generator
         self._settings = settings
         self._memory = CleanMemory() if memory is None else memory
+        self._execution = Execution(self._meta, time_generator, settings.parallelism)
 
     def run(self) -> CleanResult | None:
         """Finish crashed cleans, then plan and run one clean.
@@ -138,25 +111,28 @@ class Cleaner:
         """
         start = time.perf_counter()
         timeline = self._meta.active_timeline()
-        done: CleanResult | None = None
-        # A clean that crashed is finished from its plan, which names every file.
+        finished: tuple[str, ...] = ()
+        result: CleanResult | None = None
         for instant in _cleans(timeline.pending()):
-            done = self._finish(instant) or done
-        if done is not None:
+            executed = self._execution.resume(instant)
+            if executed is not None:
+                result = self._remembered(executed, finished)
+                finished = (*finished, result.instant)
+        if finished:
             # Read again, so that files just deleted aren't planned a second time.
             timeline = self._meta.active_timeline()
             self._view.sync()
         planned = self.plan(timeline)
         if planned is None:
-            return done
-        finished = () if done is None else (*done.finished, done.instant)
+            return result
         last = timeline.last
         now = self._times.next("" if last is None else last.requested_time)
-        # The plan comes before any deletion, because a view that lists a partition must know which
-        # files may be missing.
-        requested = self._meta.create_requested(CLEAN, now, planned.plan)
-        inflight = self._inflight(requested, planned.plan, just_created=True)
-        return self._execute(inflight, planned.plan, planned.bytes, start, finished)
+        return self._remembered(self._execution.request(now, planned, start), finished)
+
+    def _remembered(self, executed: Executed, finished: tuple[str, ...]) -> CleanResult:
+        """Remember a clean for the next plan; return its result with those finished before it."""
+        self._memory.last_clean = executed.completed, executed.metadata
+        return replace(executed.result, finished=finished)
 
     def plan(self, timeline: Timeline) -> PlannedClean | None:
         """Return what a clean would delete now, without changing anything.
@@ -263,65 +239,6 @@ class Cleaner:
         metadata = self._meta.read(instant)
         assert isinstance(metadata, kind)
         return metadata
-
-    def _finish(self, instant: Instant) -> CleanResult | None:
-        """Finish a crashed clean; delete its instant if its plan is empty."""
-        start = time.perf_counter()
-        plan = self._meta.read_plan(instant)
-        assert isinstance(plan, CleanerPlan)
-        # Its writer died before the plan was written, so nothing was deleted.
-        if plan == CleanerPlan():
-            logger.warning("deleting %s, whose plan is empty", instant)
-            # Inflight first: a crash in between leaves a requested instant, which is found again.
-            for state in (State.INFLIGHT, State.REQUESTED):
-                self._meta.delete_instant_file(Instant(instant.requested_time, CLEAN, state))
-            return None
-        logger.info("finishing %s from its plan", instant)
-        if instant.state is State.REQUESTED:
-            instant = self._inflight(instant, plan)
-        return self._execute(instant, plan, 0, start, ())
-
-    def _inflight(
-        self, requested: Instant, plan: CleanerPlan, *, just_created: bool = False
-    ) -> Instant:
-        # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
-        copy = plan if self._meta.config.version < 8 else None
-        return self._meta.transition_to_inflight(requested, copy, just_created=just_created)
-
-    def _execute(
-        self,
-        instant: Instant,
-        plan: CleanerPlan,
-        planned_bytes: int,
-        start: float,
-        finished: tuple[str, ...],
-    ) -> CleanResult:
-        """Complete an inflight clean."""
-        # A missing file counts as deleted, so after a crash this step can be repeated.
-        source = self._meta.path_of(replace(instant, state=State.REQUESTED))
-        cleaned = delete_planned(self._storage, plan, self._settings.parallelism, source)
-        deleted = sum(len(each.success_delete_files) for each in cleaned.values())
-        seconds = time.perf_counter() - start
-        earliest = plan.earliest_instant_to_retain
-        metadata = CleanMetadata(
-            start_clean_time=instant.requested_time,
-            time_taken_in_millis=round(seconds * 1000),
-            total_files_deleted=deleted,
-            earliest_commit_to_retain="" if earliest is None else earliest.timestamp,
-            last_completed_commit_timestamp=plan.last_completed_commit_timestamp,
-            partition_metadata=cleaned,
-            extra_metadata=plan.extra_metadata,
-        )
-        completed = self._meta.complete(instant, metadata, self._times.next(instant.requested_time))
-        self._memory.last_clean = completed, metadata
-        return CleanResult(
-            instant.requested_time,
-            deleted,
-            planned_bytes,
-            metadata.earliest_commit_to_retain,
-            time.perf_counter() - start,
-            finished,
-        )
 
 
 def is_idle(timeline: Timeline, settings: CleanSettings, memory: CleanMemory) -> bool:

@@ -163,6 +163,14 @@ class Rollbacks:
         """
         return bool(self._request(instant, lambda _: True))
 
+    def roll_back_dead(self, instant: Instant) -> bool:
+        """Roll back a pending write if its writer is known to be dead; never waits for it.
+
+        Returns:
+            Whether it was pending, and was rolled back.
+        """
+        return bool(self._request(instant, self._permission.is_dead))
+
     def roll_back_completed(self, requested_time: str) -> str:
         """Roll back the newest completed commit.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -32,6 +32,35 @@ D = TypeVar("D")
 """Type in which an engine holds rows."""
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class RunningCount(ABC):
+    """A count of the rows of one part; used by one thread."""
+
+    @abstractmethod
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count rows."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield what was counted; may be called once."""
+
+
+class Count(ABC):
+    """A task that reads all rows of a part first, and can do so while they go elsewhere, too."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def begin(self) -> RunningCount:
+        """Return a count that has no rows yet."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count all rows, and yield what was counted."""
+        running = self.begin()
+        for batch in batches:
+            running.add(batch)
+        yield from running.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +173,23 @@ class EngineContext(ABC, Generic[D]):
     @abstractmethod
     def persist(self, data: D) -> AbstractContextManager[D]:
         """Keep rows while the block runs, so that they are computed once though used twice."""
+
+    @contextmanager
+    def persist_counted(
+        self, data: D, count: Count, schema: pa.Schema
+    ) -> Iterator[tuple[D, pa.Table]]:
+        """Keep rows as ``persist``, and collect what a count of each part yields.
+
+        Args:
+            data: The rows.
+            count: Counts them.
+            schema: Schema of what it yields.
+
+        Yields:
+            The kept rows, and the counts of all parts.
+        """
+        with self.persist(data) as kept:
+            yield kept, self.collect(self.transform(kept, count, schema))
 
     @abstractmethod
     def collect(self, data: D) -> pa.Table:

@@ -21,7 +21,12 @@ from strandline.write.engine.arrow_rows import (
     type_name,
 )
 from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, TaskAttempt
-from strandline.write.engine.local_join import group_adjacent, left_join, split_groups
+from strandline.write.engine.local_join import (
+    adjacent,
+    group_adjacent,
+    left_join,
+    split_groups,
+)
 from strandline.write.engine.local_shuffle import shuffled
 from strandline.write.engine.task_threads import StageStoppedError, run_in_threads, usable_cores
 from timeline.errors import ConfigError, InputError, StrandlineError
@@ -127,16 +132,14 @@ class LocalEngine(EngineContext[LocalRows]):
 
     def group(self, data: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
         """Group by numbers that stand for the keys."""
-        return self._grouped(self.collect(data), on, parts)
+        together, codes = group_adjacent(self.collect(data), on)
+        return LocalRows(together.schema, tuple(split_groups(together, codes, parts)))
 
     def join(self, rows: LocalRows, found: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
         """Join on numbers that stand for the keys."""
-        return self._grouped(left_join(self.collect(rows), self.collect(found), on), on, parts)
-
-    @staticmethod
-    def _grouped(rows: pa.Table, on: Sequence[str], parts: int) -> LocalRows:
-        together, codes = group_adjacent(rows, on)
-        return LocalRows(rows.schema, tuple(split_groups(together, codes, parts)))
+        joined, codes = left_join(self.collect(rows), self.collect(found), on)
+        together, codes = adjacent(joined, codes)
+        return LocalRows(together.schema, tuple(split_groups(together, codes, parts)))
 
     def tally(self) -> Tally:
         """Return a plain counter."""

@@ -1,4 +1,4 @@
-"""Grouping and joining of Arrow tables by key columns, as ``LocalEngine`` does it.
+"""Grouping and joining of Arrow tables by key columns: a whole table, or a place of packed rows.
 
 Arrow's own join refuses tables with nested columns. So keys are compared as numbers, and other
 columns only follow by ``take``.
@@ -26,7 +26,12 @@ def group_adjacent(rows: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positio
     Groups are in the order of their first rows, and the rows of a group in theirs: rows that are
     all different aren't moved.
     """
-    codes = _codes(rows, rows, on)
+    (codes,) = _codes(rows, (), on)
+    return adjacent(rows, codes)
+
+
+def adjacent(rows: pa.Table, codes: Positions) -> tuple[pa.Table, Positions]:
+    """Return rows and their group numbers in the order of the numbers."""
     order = np.argsort(codes, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         rows, codes = take_rows(rows, order), codes[order]
@@ -41,19 +46,21 @@ def split_groups(rows: pa.Table, codes: Positions, parts: int) -> list[pa.Table]
     return [rows.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
 
-def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> pa.Table:
+def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positions]:
     """Return each row once for each row of ``found`` that equals it in ``on``, else once with null.
 
     The order of ``rows`` is kept; columns of ``found`` other than ``on`` follow theirs. Nulls in
     ``on`` equal nothing.
+
+    Returns:
+        The joined rows, and the group number of each, as ``group_adjacent`` counts groups.
     """
-    wanted = _codes(rows, rows, on)
-    codes = _codes(found, rows, on)
+    wanted, codes = _codes(rows, (found,), on)
     order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    first = np.searchsorted(codes, wanted, "left")
-    matches = np.searchsorted(codes, wanted, "right") - first
-    matches[wanted == _NO_MATCH] = 0
+    # Rows of ``found`` by code, and none for those without a match, whose -1 is the last place.
+    matches_of = np.bincount(codes[codes != _NO_MATCH], minlength=wanted.max(initial=_NO_MATCH) + 2)
+    first_of = np.count_nonzero(codes == _NO_MATCH) + np.cumsum(matches_of) - matches_of
+    first, matches = first_of[wanted], matches_of[wanted]
     times = np.maximum(matches, 1)
     left = np.repeat(np.arange(rows.num_rows), times)
     # The n-th match of each row: positions within runs of equal ``left``.
@@ -68,52 +75,41 @@ def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> pa.Table:
             chunks = [*found.column(field.name).chunks, pa.nulls(1, field.type)]
             column = take_column(pa.chunked_array(chunks), at)
             joined = joined.append_column(field.with_nullable(True), column)
-    return joined
+    return joined, wanted[left]
 
 
-def _codes(rows: pa.Table, known: pa.Table, on: Sequence[str]) -> Positions:
-    """Return a number for each row, the same for rows that are equal in ``on``.
+def _codes(known: pa.Table, others: Sequence[pa.Table], on: Sequence[str]) -> list[Positions]:
+    """Return numbers for the rows of ``known`` and of each other table.
 
-    Numbers are in the order in which ``known`` first has the keys. A row with a null, or that
-    equals no row of ``known``, has the number -1.
+    Rows that are equal in ``on`` have the same number, which counts from 0 in the order in which
+    ``known`` first has the keys. A row with a null, or that equals no row of ``known``, has -1.
     """
-    same = rows is known
-    codes: Positions = np.zeros(rows.num_rows, np.int64)
-    known_codes: Positions = np.zeros(known.num_rows, np.int64)
+    codes: list[Positions] = []
     for name in on:
-        encoded = one_array(known.column(name)).dictionary_encode()
-        size = len(encoded.dictionary)
-        known_part = _filled(encoded.indices)
-        part = known_part
-        if not same:
-            column = one_array(rows.column(name))
+        column = one_array(known.column(name)).dictionary_encode()
+        values = column.dictionary
+        parts = [_filled(column.indices)]
+        for other in others:
+            keys = one_array(other.column(name))
             # Of two types the one with 64-bit offsets.
-            wide = column.type if column.type in _LARGE else encoded.dictionary.type
-            known_values = encoded.dictionary.cast(wide)
-            part = _filled(pc.index_in(column.cast(wide), value_set=known_values))
-        known_codes, codes = (
-            np.where((left == _NO_MATCH) | (right == _NO_MATCH), _NO_MATCH, left * size + right)
-            for left, right in ((known_codes, known_part), (codes, part))
-        )
-        if len(on) > 1:
-            known_codes, codes = _compact(known_codes, codes)
-    return known_codes if same else codes
+            wide = keys.type if keys.type in _LARGE else values.type
+            parts.append(_filled(pc.index_in(keys.cast(wide), value_set=values.cast(wide))))
+        codes = _combined(codes, parts, len(values)) if codes else parts
+    return codes
 
 
-def _compact(known: Positions, codes: Positions) -> tuple[Positions, Positions]:
-    """Return codes renumbered by the first row of ``known`` that has each, so they stay small."""
-    values, first = np.unique(known, return_index=True)
-    valid = values != _NO_MATCH
-    values, first = values[valid], first[valid]
-    if not len(values):
-        return np.full_like(known, _NO_MATCH), np.full_like(codes, _NO_MATCH)
-    rank = np.empty(len(values), np.int64)
-    rank[np.argsort(first)] = np.arange(len(values))
-    renumbered = []
-    for each in (known, codes):
-        at = np.minimum(np.searchsorted(values, each), len(values) - 1)
-        renumbered.append(np.where(values[at] == each, rank[at], _NO_MATCH))
-    return renumbered[0], renumbered[1]
+def _combined(codes: list[Positions], parts: list[Positions], size: int) -> list[Positions]:
+    """Return codes of the pairs of a code and a part below ``size``, numbered as ``_codes`` says.
+
+    Renumbered by hashing: for 100,000 numbers that takes a fifth of the time of sorting.
+    """
+    known, *others = (
+        pa.array(left * size + right, mask=(left == _NO_MATCH) | (right == _NO_MATCH))
+        for left, right in zip(codes, parts, strict=True)
+    )
+    encoded = known.dictionary_encode()
+    found = (pc.index_in(each, value_set=encoded.dictionary) for each in others)
+    return [_filled(encoded.indices), *map(_filled, found)]
 
 
 def _filled(indices: pa.Array) -> Positions:

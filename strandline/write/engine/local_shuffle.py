@@ -1,4 +1,4 @@
-"""``shuffled``: moves the rows of a table to parts, as ``LocalEngine`` does it.
+"""``shuffled`` and ``split``: place the rows of a table by columns of integers.
 
 Rows that already follow one another are sliced, not copied: a batch that arrives in the order of
 its partitions stays as it is. Others are sorted batch by batch, which keeps reads within the
@@ -7,7 +7,7 @@ processor's cache, and the slices of all batches are put together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -46,6 +46,22 @@ def shuffled(rows: pa.Table, column: str, parts: int, order: Sequence[str]) -> l
     return [moved.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
 
+def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[_Keys, pa.Table]]:
+    """Yield the rows by the values of columns of integers, ascending; equal ones keep their order.
+
+    Cost: as for ``shuffled``.
+    """
+    if not rows.num_rows:
+        return
+    keys = rows.select(columns)
+    batches = _batches_with_runs(rows, keys)
+    if batches is None:
+        order = sorted_positions(keys).to_numpy().astype(np.int64)
+        batches = take_rows(rows, order).to_batches()
+    for at, runs in sorted(_runs(batches, columns).items()):
+        yield at, pa.Table.from_batches(runs)
+
+
 def sorted_positions(keys: pa.Table | pa.RecordBatch) -> pa.Array:
     """Return the positions of rows in the order of their columns, stable.
 
@@ -76,14 +92,22 @@ def _batches_with_runs(rows: pa.Table, keys: pa.Table) -> list[pa.RecordBatch] |
 
 def _put_together(batches: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:
     """Return the rows of batches in the order of their keys."""
+    runs = _runs(batches, keys.column_names)
+    return pa.Table.from_batches([run for at in sorted(runs) for run in runs[at]])
+
+
+def _runs(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str]
+) -> dict[_Keys, list[pa.RecordBatch]]:
+    """Return the runs of equal rows by their keys, which are integers."""
     runs: dict[_Keys, list[pa.RecordBatch]] = {}
     for batch in batches:
-        columns = [batch.column(name) for name in keys.column_names]
-        begins = _cuts(batch.select(keys.column_names)).tolist()
+        columns = [batch.column(name) for name in names]
+        begins = _cuts(batch.select(list(names))).tolist()
         for begin, end in pairwise([*begins, batch.num_rows]):
             at = tuple(column[begin].as_py() for column in columns)
             runs.setdefault(at, []).append(batch.slice(begin, end - begin))
-    return pa.Table.from_batches([run for at in sorted(runs) for run in runs[at]])
+    return runs
 
 
 def _cuts(keys: pa.RecordBatch) -> Positions:

@@ -1,8 +1,6 @@
-"""``SparkEngine`` runs a write's tasks on PySpark 3.5 and 4.x; the only module importing pyspark.
+"""``SparkEngine`` runs a write's tasks on PySpark 3.5 and 4.x.
 
-A transform is one ``mapInArrow``. Rows are placed by ``repartition`` with an explicit number of
-partitions: Spark keeps that number whatever ``spark.sql.shuffle.partitions`` says, and adaptive
-execution neither coalesces nor splits such partitions.
+A task is added to the rows that it runs over (``spark_rows``); a job runs when rows are collected.
 
 Spark Connect isn't supported: its session has no SparkContext in this process, so executors can't
 get the service's address in a closure.
@@ -11,20 +9,19 @@ get the service's address in a closure.
 from __future__ import annotations
 
 import inspect
-import re
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from threading import Lock
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext, StorageLevel, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from strandline.settings.host import without_brackets
@@ -34,23 +31,49 @@ from strandline.write.engine.arrow_rows import (
     read_arrow_stream,
     type_name,
 )
-from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, TaskAttempt, no_engine
-from strandline.write.engine.lanes import lanes
-from timeline import errors
-from timeline.errors import ConfigError, InputError, StrandlineError
+from strandline.write.engine.base import (
+    Count,
+    EngineContext,
+    Numbers,
+    Tally,
+    Task,
+    TaskAttempt,
+    no_engine,
+)
+from strandline.write.engine.failed_task import import_error, own_error
+from strandline.write.engine.packed_rows import (
+    ByColumns,
+    ByHash,
+    Counted,
+    Grouped,
+    Joined,
+    Sorted,
+    Streams,
+    Whole,
+    as_ipc,
+    from_ipc,
+)
+from strandline.write.engine.spark_rows import (
+    SparkRows,
+    count_streams,
+    moved,
+    packed_frame,
+    rows_of,
+    streams,
+)
+from timeline.errors import ConfigError, InputError
+
+logger = logging.getLogger(__name__)
 
 _CONNECT: Final = "pyspark.sql.connect"
 _LOOPBACK: Final = "127.0.0.1"
-_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_PLANNING: Final = Lock()
-"""Held while a session's setting is another one."""
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
 """PySpark 4.x takes the time zone as an argument; 3.5 always uses UTC."""
 
 
-class SparkEngine(EngineContext[DataFrame]):
+class SparkEngine(EngineContext[SparkRows]):
     """Runs tasks on the executors of a Spark session of this process."""
 
     in_process = False
@@ -62,7 +85,7 @@ class SparkEngine(EngineContext[DataFrame]):
         self._session = session
         self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
-    def adopt(self, data: object) -> DataFrame:
+    def adopt(self, data: object) -> SparkRows:
         """Return a batch DataFrame of a classic session, or other rows as one.
 
         Rows of any type with ``__arrow_c_stream__`` travel from the driver to each executor.
@@ -81,20 +104,22 @@ class SparkEngine(EngineContext[DataFrame]):
                 "rows are a streaming DataFrame; allowed: a batch one",
                 hint="write each micro-batch in a function passed to writeStream.foreachBatch",
             )
-        return data
+        return SparkRows(data)
 
-    def schema(self, data: DataFrame) -> pa.Schema:
+    def schema(self, data: SparkRows) -> pa.Schema:
         """Return the Arrow schema; timestamps are in UTC.
 
         Raises:
             InputError: A column has a type that Arrow has no counterpart of, such as an interval.
         """
+        if data.given is not None:
+            return data.given
         try:
-            return to_arrow_schema(data.schema, **_ZONED)
+            return to_arrow_schema(data.frame.schema, **_ZONED)
         except PySparkException as error:
             raise InputError(f"a column of the frame can't be stored: {error}") from error
 
-    def _distributed(self, rows: pa.Table) -> DataFrame:
+    def _distributed(self, rows: pa.Table) -> SparkRows:
         """Return rows of the driver in a partition for each core.
 
         Raises:
@@ -103,74 +128,93 @@ class SparkEngine(EngineContext[DataFrame]):
         step = max(1, -(-rows.num_rows // self.cores))
         firsts = range(0, max(1, rows.num_rows), step)
         try:
-            return self.from_driver([rows.slice(first, step) for first in firsts])
+            # Rows are the same whatever brings them: what Spark can't hold is refused.
+            from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
         except PySparkException as error:
             raise InputError(f"a column of the rows can't be stored: {error}") from error
+        return self.from_driver([rows.slice(first, step) for first in firsts])
 
     @property
     def cores(self) -> int:
         """Number of cores of the executors, as Spark knows it (``spark.default.parallelism``)."""
         return int(self._session.sparkContext.defaultParallelism)
 
-    def from_driver(self, tables: Sequence[pa.Table]) -> DataFrame:
+    def from_driver(self, tables: Sequence[pa.Table]) -> SparkRows:
         """Return the tables as partitions; they travel in the closure of a task."""
         numbers = self._session.range(0, len(tables), 1, len(tables))
-        return self.transform(numbers, _Given(tuple(map(_as_ipc, tables))), tables[0].schema)
+        given = _Given(tuple(map(as_ipc, tables)))
+        return SparkRows(numbers, tasks=(given,), given=tables[0].schema)
 
-    def transform(self, data: DataFrame, task: Task, schema: pa.Schema) -> DataFrame:
-        """Add ``task`` to the plan of ``data``; nothing runs yet."""
-        return _addressable(data).mapInArrow(
-            task, from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        )
+    def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
+        """Add ``task`` to those of the rows; nothing runs yet."""
+        return replace(data, tasks=(*data.tasks, task), given=schema)
 
     def shuffle(
-        self, data: DataFrame, column: str, parts: int, order: Sequence[str] = ()
-    ) -> DataFrame:
-        """Partition by integers whose hashes are the wanted partitions (``lanes``)."""
-        numbers = ", ".join(map(str, lanes(parts)))
-        placed = data.repartition(parts, expr(f"element_at(array({numbers}), {column} + 1)"))
-        return placed.sortWithinPartitions(*order) if order else placed
+        self, data: SparkRows, column: str, parts: int, order: Sequence[str] = ()
+    ) -> SparkRows:
+        """Move streams, each of the rows of one part, and of one value of the first sort column.
 
-    def group(self, data: DataFrame, on: Sequence[str], parts: int) -> DataFrame:
-        """Partition by the hash of the columns and sort by them."""
-        return data.repartition(parts, *on).sortWithinPartitions(*on)
-
-    def join(self, rows: DataFrame, found: DataFrame, on: Sequence[str], parts: int) -> DataFrame:
-        """Sort and merge both sides, partitioned alike.
-
-        The hint keeps adaptive execution from broadcasting a small side, after which rows with
-        equal keys would be in several partitions. The merge's order makes the last sort free.
+        Spark sorts by that column, of integers; by others the rows of each of its values are
+        sorted in memory.
         """
-        left, right = (_kept(side.repartition(parts, *on)) for side in (rows, found))
-        joined = left.join(right.hint("merge"), on=list(on), how="left")
-        return joined.sortWithinPartitions(*on)
+        schema = self.schema(data)
+        places = [name for name in order[:1] if pa.types.is_integer(schema.field(name).type)]
+        rest = tuple(order[len(places) :])
+        placed = moved(packed_frame(data, ByColumns(column, *places)), parts)
+        return SparkRows(placed, Sorted(rest) if rest else Streams(), given=schema)
+
+    def group(self, data: SparkRows, on: Sequence[str], parts: int) -> SparkRows:
+        """Move rows by the hash of the columns, and group those of a place in memory."""
+        placed = moved(packed_frame(data, ByHash(tuple(on), parts)), parts)
+        return SparkRows(placed, Grouped(tuple(on)), given=self.schema(data))
+
+    def join(self, rows: SparkRows, found: SparkRows, on: Sequence[str], parts: int) -> SparkRows:
+        """Move both sides by the hash of the columns, and join those of a place in memory.
+
+        The parts of ``rows`` come first: so they keep their numbers if a lost cache is made anew.
+        """
+        left, right = self.schema(rows), self.schema(found)
+        sides = [
+            packed_frame(data, ByHash(tuple(on), parts, side, 2))
+            for side, data in ((1, rows), (0, found))
+        ]
+        added = [field.with_nullable(True) for field in right if field.name not in on]
+        placed = moved(sides[0].union(sides[1]), parts)
+        return SparkRows(placed, Joined(tuple(on), right), given=pa.schema([*left, *added]))
 
     def tally(self) -> Tally:
         """Return a counter that Spark adds up as tasks finish (an accumulator)."""
         return _SparkTally(self._session.sparkContext.accumulator(Counter(), _CounterSum()))
 
     @contextmanager
-    def persist(self, data: DataFrame) -> Iterator[DataFrame]:
-        """Cache rows in executors' memory, or on their disks, while the block runs."""
-        data.persist(StorageLevel.MEMORY_AND_DISK)
+    def persist(self, data: SparkRows) -> Iterator[SparkRows]:
+        """Cache packed rows in executors' memory, or on their disks, while the block runs."""
+        packed = packed_frame(data, Whole())
+        packed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield data
+            yield SparkRows(packed, Streams(), given=self.schema(data))
         finally:
-            data.unpersist()
+            _unpersist(packed)
 
-    def collect(self, data: DataFrame) -> pa.Table:
-        """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
+    @contextmanager
+    def persist_counted(
+        self, data: SparkRows, count: Count, schema: pa.Schema
+    ) -> Iterator[tuple[SparkRows, pa.Table]]:
+        """Keep packed rows with their counts, which one pass of Python makes."""
+        with _own_errors():
+            packed = packed_frame(data, Counted(count))
+        packed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            _plan_without_adaptive(data)
-            rows = data.collect()
-        except PySparkException as failure:
-            if missing := import_error(failure):
-                # Without the cause, which is forty lines of cloudpickle.
-                raise missing from None
-            raise own_error(failure) or failure from failure
-        return pa.Table.from_pylist(
-            [row.asDict(recursive=True) for row in rows], schema=self.schema(data)
-        )
+            with _own_errors():
+                counts = _as_table(count_streams(packed), schema)
+            yield SparkRows(rows_of(packed), Streams(), given=self.schema(data)), counts
+        finally:
+            _unpersist(packed)
+
+    def collect(self, data: SparkRows) -> pa.Table:
+        """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
+        with _own_errors():
+            return _as_table(streams(data), self.schema(data))
 
     @staticmethod
     def attempt() -> TaskAttempt:
@@ -181,34 +225,28 @@ class SparkEngine(EngineContext[DataFrame]):
         return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
 
 
-def _plan_without_adaptive(data: DataFrame) -> None:
-    """Plan a frame's job without adaptive execution, which would compute each cache by its own job.
-
-    There is nothing to adapt: numbers of partitions are explicit. What the caller's frame does is
-    in the plan of the first cache, which has been made by now.
-    """
-    conf = data.sparkSession.conf
-    # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
-    with _PLANNING:
-        before = conf.get(_ADAPTIVE, None)
-        try:
-            conf.set(_ADAPTIVE, "false")
-            data._jdf.queryExecution().executedPlan()
-        finally:
-            if before is None:
-                conf.unset(_ADAPTIVE)
-            else:
-                conf.set(_ADAPTIVE, before)
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raise the Strandline error that made a task fail, in place of Spark's."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as failure:
+        if missing := import_error(failure):
+            # Without the cause, which is forty lines of cloudpickle.
+            raise missing from None
+        raise own_error(failure) or failure from failure
 
 
-def _kept(placed: DataFrame) -> DataFrame:
-    """Return a repartitioned side of a join so that its number of partitions stays.
+def _unpersist(packed: DataFrame) -> None:
+    """Free a cache. An error is logged: the write has happened, or has failed by another one."""
+    try:
+        packed.unpersist()
+    except Exception as error:  # noqa: BLE001 - py4j raises errors of many kinds without its JVM
+        logger.warning("a cache of a write's rows can't be freed: %s", error)
 
-    Spark raises the numbers of both sides to ``spark.sql.shuffle.partitions`` if both come directly
-    from a shuffle (``EnsureRequirements``). A filter in between, which the optimizer can't move as
-    its condition isn't deterministic, and which all rows pass, prevents that.
-    """
-    return placed.where("spark_partition_id() >= 0")
+
+def _as_table(found: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *(from_ipc([stream]) for stream in found)])
 
 
 class _CounterSum(AccumulatorParam[Any]):  # type: ignore[misc]  # pyspark isn't followed
@@ -252,13 +290,6 @@ class _Given:
                 yield from pa.ipc.open_stream(self.tables[number])
 
 
-def _as_ipc(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
 def refuse_connect(value: object) -> None:
     """Refuse sessions and DataFrames of Spark Connect.
 
@@ -271,50 +302,6 @@ def refuse_connect(value: object) -> None:
             f"Spark Connect isn't supported: {kinds[0]} has no SparkContext in this process",
             hint="use a classic session, SparkSession.builder.master(...).getOrCreate()",
         )
-
-
-def _addressable(data: DataFrame) -> DataFrame:
-    """Return a frame without the columns that ``mapInArrow`` takes for fields of structs.
-
-    Only deletes, which ignore other columns than the key's, come with some: no table has a column
-    with such a name.
-    """
-    names = [name for name in data.columns if not {".", "`"} & set(name)]
-    if len(names) == len(data.columns):
-        return data
-    return data.select(*(f"`{name}`" for name in names))
-
-
-def own_error(failure: Exception) -> StrandlineError | None:
-    """Return the Strandline error that made a task fail; ``None`` if it was another error.
-
-    An exception of a Python worker reaches the driver as the text of its traceback, whose last line
-    is ``timeline.errors.<class>: <message>``.
-    """
-    found = re.findall(r"^timeline\.errors\.(\w+): (.*)$", str(failure), re.MULTILINE)
-    if not found:
-        return None
-    kind: Any = getattr(errors, found[-1][0], None)
-    if not (isinstance(kind, type) and issubclass(kind, StrandlineError)):
-        return None
-    return kind(found[-1][1])
-
-
-def import_error(failure: Exception) -> ConfigError | None:
-    """Return the error for a task that failed as it can't import a module; ``None`` otherwise.
-
-    Spark unpickles a task in the executor's Python, which imports the modules of its classes.
-    """
-    found = re.findall(
-        r"^(?:\w+\.)*(?:ModuleNotFoundError|\w*ImportError): (.*)$", str(failure), re.MULTILINE
-    )
-    if not found:
-        return None
-    return ConfigError(
-        f"a task can't import what it needs: {found[-1]}",
-        hint="install it in the Python that PYSPARK_PYTHON names on the executors, or ship it by"
-        " SparkContext.addPyFile",
-    )
 
 
 def driver_addresses(context: SparkContext) -> tuple[str, str | None]:

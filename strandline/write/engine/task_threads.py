@@ -42,7 +42,7 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
 
     Raises:
         BaseException: What the first task to fail raised, or an interrupt of the calling thread;
-            all threads have ended by then, unless a second interrupt comes while they do.
+            all threads have ended by then, unless another interrupt comes while they do.
     """
     stop = threading.Event()
     # Each is changed by single atomic calls: a lock could stay locked after an interrupt.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -40,7 +41,7 @@ from timeline.storage.base import Storage
 SEARCHED: Final = "search"
 """Stage of a write's tally: the rows whose keys were searched."""
 _KEYS_AT_ONCE: Final = 1_000_000
-"""Keys of one partition that a task searches at once. With more, files are read repeatedly."""
+"""Keys of one partition that are searched at once. With more, files are read repeatedly."""
 _KEY_BYTES: Final = 1000
 """Length of a key that counts as one."""
 _EVERYWHERE: Final = ""
@@ -82,7 +83,6 @@ def search_files(
         tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
         request.storage,
         request.tally,
-        engine.attempt,
         by_range=by_range,
         by_filter=by_filter,
         ordering=request.ordering,
@@ -149,7 +149,6 @@ class SearchTask:
         files: For each part, partition path → number and path of its files.
         storage: The table's storage.
         tally: Takes the storage calls.
-        attempt: Returns the running attempt.
         by_range: Whether key ranges rule files out.
         by_filter: Whether Bloom filters do.
         ordering: Ordering columns whose stored values are returned, and their types.
@@ -159,7 +158,6 @@ class SearchTask:
     files: tuple[Mapping[str, tuple[tuple[int, str], ...]], ...]
     storage: Storage
     tally: Tally
-    attempt: Callable[[], TaskAttempt]
     by_range: bool
     by_filter: bool
     ordering: Mapping[str, pa.DataType]
@@ -168,9 +166,14 @@ class SearchTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of the schema ``form``."""
         before = self.storage.calls.snapshot()
-        files = self.files[self.attempt().partition]
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:
+            return
+        # An engine may number the parts of a stage otherwise.
+        files = self.files[first.column(TASK)[0].as_py()]
         storage = self.storage.for_cause("tag")
-        for path, keys in _distinct_keys(batches, _KEYS_AT_ONCE):
+        for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
             if not len(keys):
                 continue
             search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)

@@ -6,6 +6,7 @@ from typing import Final
 
 from strandline.commit.lock.settings import PROVIDER
 from strandline.records.file.base_file import EXTENSION
+from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.key.generator import TYPES
 from strandline.write.options.settings import METADATA_TABLE
 from timeline.errors import UnsupportedTableError
@@ -14,7 +15,6 @@ from timeline.table.property_name import COPY_ON_WRITE, CUSTOM, METADATA_PARTITI
 
 _FALSE_PROPERTIES: Final = (
     "hoodie.table.cdc.enabled",
-    "hoodie.datasource.write.drop.partition.columns",
     "hoodie.table.multiple.base.file.formats.enable",
 )
 """Properties that this writer requires to be false."""
@@ -26,6 +26,7 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     Raises:
         UnsupportedTableError: The message names the property.
     """
+    refuse_incomplete_files(config, base_path)
     refusals = [
         (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
         (

@@ -18,11 +18,14 @@ class BegunFiles:
         marked: Files whose markers may exist.
         created: Files that may exist.
         in_driver: Whether the driver reads what is added here; false for a pickled copy.
+        is_left: Whether the write has ended. Repeated interrupts end it before its tasks have; then
+            a task creates no more files, and deletes one that it has created since.
     """
 
     marked: set[str] = field(default_factory=set)
     created: set[str] = field(default_factory=set)
     in_driver: bool = True
+    is_left: bool = False
 
     def __reduce__(self) -> tuple[type[BegunFiles], tuple[set[str], set[str], bool]]:
         return BegunFiles, (set(), set(), False)

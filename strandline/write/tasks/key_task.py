@@ -31,7 +31,7 @@ from strandline.records.schema.columns import (
 )
 from strandline.service.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
-from strandline.write.engine.base import TaskAttempt
+from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.options import settings
 from strandline.write.tasks.columns import PROBLEM, count_rows, fill, keyed_schema
@@ -141,7 +141,7 @@ class KeyTask:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyProfileTask:
+class KeyProfileTask(Count):
     """Counts keyed rows by partition and problem, and returns the rows if they are few.
 
     Attributes:
@@ -152,19 +152,36 @@ class KeyProfileTask:
     limits: DriverLimits
     attempt: Callable[[], TaskAttempt]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def begin(self) -> KeyProfile:
+        """Return a profile without rows."""
+        return KeyProfile(BatchEncoder(self.limits, self.attempt().partition))
+
+
+class KeyProfile(RunningCount):
+    """The profile of a task's keyed rows.
+
+    Args:
+        encoder: Encodes them.
+    """
+
+    def __init__(self, encoder: BatchEncoder) -> None:
+        self._encoder = encoder
+        self._sums: dict[tuple[str | None, str | None], RowCount] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count and encode rows."""
+        self._encoder.add(batch)
+        # Numbers only: a column of a batch from Spark keeps all its columns in memory.
+        rows = pa.Table.from_batches([batch.select([*_PROFILED, KEY_HASH])])
+        for counted in count_rows(rows, _PROFILED, PROFILE_SCHEMA):
+            for row in counted.select([*_PROFILED, ROWS, KEY_HASH]).to_pylist():
+                at = row[PARTITION_PATH], row[PROBLEM]
+                count = RowCount(row[ROWS], row[KEY_HASH] or 0)
+                self._sums[at] = self._sums.get(at, RowCount()) + count
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield a row for each partition or problem of the task, and one with the task's rows."""
-        encoder = BatchEncoder(self.limits, self.attempt().partition)
-        sums: dict[tuple[str | None, str | None], RowCount] = {}
-        for batch in batches:
-            encoder.add(batch)
-            # Numbers only: a column of a batch from Spark keeps all its columns in memory.
-            rows = pa.Table.from_batches([batch.select([*_PROFILED, KEY_HASH])])
-            for counted in count_rows(rows, _PROFILED, PROFILE_SCHEMA):
-                for row in counted.select([*_PROFILED, ROWS, KEY_HASH]).to_pylist():
-                    at = row[PARTITION_PATH], row[PROBLEM]
-                    count = RowCount(row[ROWS], row[KEY_HASH] or 0)
-                    sums[at] = sums.get(at, RowCount()) + count
+        sums = self._sums
         if not sums:
             return
         profile = {
@@ -174,7 +191,7 @@ class KeyProfileTask:
             KEY_HASH: pa.array([count.keys for count in sums.values()], pa.int64()),
         }
         yield fill(PROFILE_SCHEMA, len(sums), profile)
-        if (encoded := encoder.finish()) is not None:
+        if (encoded := self._encoder.finish()) is not None:
             columns = zip((STREAM, DECODED_BYTES), encoded, strict=True)
             values = {name: pa.array([value]) for name, value in columns}
             yield fill(PROFILE_SCHEMA, 1, values)

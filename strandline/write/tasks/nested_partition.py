@@ -49,7 +49,7 @@ def refuse_nested_in_table(storage: Storage, partition: str) -> None:
 
     Args:
         storage: The table's storage.
-        partition: A path without a partition metadata file.
+        partition: A path that had no partition metadata file just before.
 
     Raises:
         InputError: It does; the message names both.
@@ -60,8 +60,10 @@ def refuse_nested_in_table(storage: Storage, partition: str) -> None:
     for above in _above(partition):
         if storage.stat(f"{above}/{FILE_NAME}") is not None:
             raise _refusal(partition, above, failed)
-    for below, _ in discover_partitions(storage, partition):
-        raise _refusal(below, partition, failed)
+    for found, _ in discover_partitions(storage, partition):
+        # Another task, which has made the same checks, may have opened the partition itself.
+        if found != partition:
+            raise _refusal(found, partition, failed)
 
 
 def _above(partition: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Small batches: the driver gets the rows with their counts, and then needs no executor.
 
-The first action of a write counts its keyed rows, which are cached. In the same pass each task
+The first action of a write keys its rows, counts them and caches both. In the same pass each task
 encodes its rows as an Arrow IPC stream, up to ``TASK_BYTES``, and returns it beside its counts. If
 the streams have all rows that were counted, and these are within the limits, the driver writes
 them itself; otherwise the executors do, from their cache. So the caller's plan is evaluated once.
@@ -50,14 +50,15 @@ class BatchEncoder:
         """Add rows."""
         self._rows += batch.num_rows
         self._fits = self._fits and self._rows <= self._limits.rows
+        self._decoded_bytes += batch.nbytes
+        # One batch of long rows may exceed the limit by far: it isn't encoded.
+        self._fits = self._fits and self._decoded_bytes <= self._limits.bytes
         if not self._fits:
             return
-        self._decoded_bytes += batch.nbytes
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self._sink, batch.schema, options=_OPTIONS)
         self._writer.write_batch(batch)
-        fits_decoded = self._decoded_bytes <= self._limits.bytes
-        self._fits = fits_decoded and self._sink.tell() <= self._max_bytes
+        self._fits = self._sink.tell() <= self._max_bytes
 
     def finish(self) -> tuple[bytes, int] | None:
         """Return the stream and the rows' size in memory; ``None`` without rows, or with too many.

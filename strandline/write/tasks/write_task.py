@@ -1,8 +1,8 @@
 """``WriteTask``: writes the base files of a task's buckets.
 
 All rows of a bucket are in one task, whose rows are sorted by bucket, so that it holds one bucket
-at a time. New groups are streamed into their files; only a bucket with a stored file is gathered
-before it is merged. For each bucket the task creates a marker
+at a time. New groups are streamed into their files; a bucket with a stored file is gathered before
+it is merged, and so is one whose rows are combined. For each bucket the task creates a marker
 (``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
@@ -38,6 +38,7 @@ from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.engine.task_threads import StageStoppedError
 from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
@@ -132,6 +133,7 @@ class WriteTask:
         paths: dict[int, str] = {}
         seqno = 0
         for number, pieces in by_bucket(rows):
+            self._stop_if_left()
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
@@ -145,10 +147,23 @@ class WriteTask:
             begun.append(paths[number])
             self.begun.created.add(paths[number])
             file = self._write(bucket, paths[number], pieces, attempt, seqno)
+            self._stop_if_left(paths[number])
             seqno = file.next_seqno
             given = [bucket.partition, file.given.rows, file.given.keys]
             counts = asdict(file.counts)
             yield status_row({"stat": asdict(file.stat), "counts": counts, "rows": given})
+
+    def _stop_if_left(self, path: str | None = None) -> None:
+        """Stop if the write has ended without this task; delete the file that it has just created.
+
+        A file that was created before the write ended has its marker, by which it is rolled back.
+        """
+        if not self.begun.is_left:
+            return
+        if path is not None:
+            logger.info("deleting %s, as its write has ended", path)
+            self.storage.for_cause("write").delete(path)
+        raise StageStoppedError
 
     def _announce(
         self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]

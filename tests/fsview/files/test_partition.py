@@ -1,20 +1,15 @@
-"""Packing loses nothing, finds every file, and changes one chunk at a time."""
+"""A partition version: files read back, changes of groups, and times once known."""
 
 from __future__ import annotations
-
-import random
-import string
-import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fsview.files.change import PackedFiles
-from fsview.files.chunk_layout import CHUNK_BYTES
 from fsview.files.group import are_behind
 from fsview.files.packed_id import id_end, pack_id, unpack_id
-from fsview.files.partition import MAX_RUNS, PartitionVersion
+from fsview.files.partition import PartitionVersion
 from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
@@ -24,52 +19,20 @@ from fsview.files.row import (
     row_order,
     unpack_rows,
 )
-from fsview.model.file_group import BaseFile, LogFile
-from fsview.model.file_name import data_files, parse_base_file, parse_data_file, parse_log_file
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import data_files, parse_data_file
+from tests.fsview.files.drawn_files import (
+    NEW,
+    OLD,
+    a_base_file,
+    change,
+    file_ids,
+    files,
+    files_of_few_groups,
+    mtimes,
+)
 from timeline.storage.base import FileInfo
 
-uuids = st.uuids().map(str)
-file_ids = st.one_of(
-    uuids,
-    st.builds("{}-{}".format, uuids, st.integers(0, 70_000)),
-    uuids.map(str.upper),
-    st.text(string.ascii_letters + string.digits + "-é中", min_size=1, max_size=50),
-)
-times = st.one_of(
-    st.text(string.digits, min_size=17, max_size=17),
-    st.text(string.digits, min_size=14, max_size=14),
-    st.text(string.digits, min_size=1, max_size=20),
-)
-numbers = st.integers(0, 2**33)
-tokens = st.one_of(
-    st.builds("{}-{}-{}".format, numbers, numbers, numbers), st.sampled_from(["0-1", "00-1-2", "x"])
-)
-sizes = st.one_of(st.integers(0, 2**40), st.integers(0, 2**63 - 1), st.just(UNKNOWN_SIZE))
-mtimes = st.one_of(st.just(0), st.integers(0, 2**47), st.integers(-(2**63), 2**63 - 1))
-
-
-@st.composite
-def base_files(draw: st.DrawFn) -> BaseFile:
-    ext = draw(st.sampled_from([".parquet", ".orc", ".parquet.gz", ".parquet_x"]))
-    name = f"{draw(file_ids)}_{draw(tokens)}_{draw(times)}{ext}"
-    file = parse_base_file("p", name, draw(sizes), draw(mtimes), (".parquet", ".orc"))
-    assert file is not None
-    return file
-
-
-@st.composite
-def log_files(draw: st.DrawFn) -> LogFile:
-    token = draw(st.none() | st.builds("{}-{}-{}".format, numbers, numbers, numbers))
-    suffix = draw(st.sampled_from(["", ".cdc"])) if token is not None else ""
-    end = "" if token is None else f"_{token}{suffix}"
-    version = draw(st.integers(0, 2**17))
-    name = f".{draw(file_ids)}_{draw(times)}.log.{version}{end}"
-    file = parse_log_file("p", name, draw(sizes), draw(mtimes))
-    assert file is not None
-    return file
-
-
-files = st.one_of(base_files(), log_files())
 many = st.lists(files, max_size=30, unique_by=lambda file: file.name)
 
 
@@ -154,44 +117,7 @@ def test_changes_are_what_they_are_for_a_dict(
     assert version.has_ghosts == rebuilt.has_ghosts
 
 
-few_times = st.sampled_from(
-    ["20260101000000000", "20260101000000001", "20260102000000000", "20260101000000", "7"]
-)
-few_tokens = st.sampled_from(["0-1-2", "1-1-2", "10-1-2", "07-1-2"])
-few_ids = st.sampled_from(["a", "A", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0"])
-few_sizes = st.sampled_from([1, 2, 2**40, UNKNOWN_SIZE])
-few_mtimes = st.sampled_from([0, 0, 0, 5])
-
-
-@st.composite
-def files_of_few_groups(draw: st.DrawFn, sizes: st.SearchStrategy[int] = few_sizes) -> DataFile:
-    file_id, time, token = draw(few_ids), draw(few_times), draw(few_tokens)
-    name = f"{file_id}_{token}_{time}.parquet"
-    if draw(st.booleans()):
-        end = draw(st.sampled_from(["", ".cdc"]))
-        name = f".{file_id}_{time}.log.{draw(st.integers(1, 3))}_{token}{end}"
-    file = parse_data_file("p", name, draw(sizes), draw(few_mtimes), (".parquet",))
-    assert file is not None
-    return file
-
-
 few = st.lists(files_of_few_groups(), max_size=12)
-few_ghosts = st.sampled_from([*[1] * 12, *[2] * 12, 2**40, UNKNOWN_SIZE])
-fewer = st.lists(files_of_few_groups(few_ghosts), max_size=3)
-
-
-def change(held: dict[str, DataFile], added: list[DataFile], removed: list[str]) -> None:
-    """Apply a change to files by name, as to a version."""
-    for file in {file.name: file for file in added}.values():
-        old = held.get(file.name)
-        is_ghost = old is None or old.size == UNKNOWN_SIZE
-        says_more = file.size != UNKNOWN_SIZE and (
-            file.mtime_ms or (old is not None and file.size != old.size)
-        )
-        if is_ghost or says_more:
-            held[file.name] = file
-    for name in removed:
-        held.pop(name, None)
 
 
 @given(few, st.lists(few, max_size=4), st.data())
@@ -220,9 +146,6 @@ def test_rows_put_behind_others_are_those_of_the_group_packed_anew(
         assert file.name not in held
         anew = sorted((*in_order, file), key=row_order)
         assert group + row == pack_id(file.file_id) + b"".join(map(pack_row, anew))
-
-
-OLD, NEW = "20260101000000000", "20260102000000000"
 
 
 @pytest.mark.parametrize(
@@ -269,147 +192,6 @@ def test_the_id_in_a_name_is_the_files(file: DataFile) -> None:
     assert (gone.name, gone.size) == (file.name, REMOVED_SIZE)
 
 
-def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000) -> BaseFile:
-    file_id = f"{uuid.UUID(int=number * 7919)}-0"
-    name = f"{file_id}_{number}-12-{number + 40}_{time}.parquet"
-    return BaseFile("p", name, size, 1_795_248_452_128, file_id, time)
-
-
-@pytest.mark.property
-def test_changes_of_one_group_make_one_chunk_of_many_anew() -> None:
-    version = PartitionVersion.of("p", map(a_base_file, range(5000)))
-    changed = version
-    added = [a_base_file(2500, f"2026010100000001{number}") for number in range(MAX_RUNS + 1)]
-    for file in added:
-        changed = changed.with_changes([file])
-    assert changed.runs == ()
-    assert len(version.chunks) > 20
-    assert len(set(changed.chunks) - set(version.chunks)) <= 2  # a full chunk is cut in two
-    assert len(changed.group(a_base_file(2500).file_id)) == MAX_RUNS + 2
-    again = changed.with_changes((), [a_base_file(n).name for n in range(5000)])
-    assert [f.name for f in again.files()] == [f.name for f in added]
-
-
-def many_files() -> PartitionVersion:
-    """Return a version that has room for some runs, with files of the few groups among others."""
-    few_files = [
-        parse_data_file("p", f"{file_id}_0-1-2_{OLD}.parquet", 1, 0, (".parquet",))
-        for file_id in ("a", "A", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0")
-    ]
-    others = map(a_base_file, range(60))
-    return PartitionVersion.of("p", (*others, *(file for file in few_files if file is not None)))
-
-
-MANY_FILES = many_files()
-
-
-@given(st.lists(st.tuples(fewer, st.integers(0, 3)), min_size=1, max_size=6), st.data())
-def test_runs_give_what_packing_anew_gives(
-    commits: list[tuple[list[DataFile], int]], data: st.DataObject
-) -> None:
-    version = MANY_FILES
-    held = {file.name: file for file in version.files()}
-    for added, removals in commits:
-        before, had = version, dict(held)
-        names = st.sampled_from(sorted(held))
-        removed = data.draw(st.lists(names, min_size=removals, max_size=removals))
-        change(held, added, removed)
-        version = version.with_changes(added, removed)
-        anew = PartitionVersion.of("p", held.values())
-        assert list(version.files()) == list(anew.files())
-        assert version == anew
-        assert version.has_ghosts == anew.has_ghosts
-        assert version.instants() == anew.instants()
-        for file_id in {file.file_id for file in added}:
-            assert version.group(file_id) == anew.group(file_id)
-        assert len(version.runs) <= MAX_RUNS
-        assert not (version.runs and version.has_ghosts)
-        assert {f.name: f for f in before.files()} == had, "the one before stays as it was"
-
-
-def test_a_change_shares_all_that_is_there_until_runs_are_many() -> None:
-    version = PartitionVersion.of("p", map(a_base_file, range(400)))
-    changed = version
-    for number in range(MAX_RUNS):
-        before = changed
-        added = a_base_file(number, f"2026010100000001{number}")
-        changed = before.with_changes([added], [a_base_file(300 + number).name])
-        assert changed.chunks is version.chunks
-        assert changed.runs[:-1] == before.runs
-        assert changed.runs[-1].size < 150
-        assert changed.shares_with(before)
-        assert changed.parts == (*changed.chunks, *changed.runs)
-    merged = changed.with_changes([a_base_file(7, "20260101000000020")])
-    assert merged.runs == ()
-    assert len(list(merged.files())) == 401
-    assert not merged.is_empty
-
-
-def test_runs_come_to_a_share_of_the_chunks_at_most() -> None:
-    version = PartitionVersion.of("p", map(a_base_file, range(400)))
-    whole = sum(chunk.size for chunk in version.chunks)
-    merges = 0
-    for number in range(1, 40):
-        added = [a_base_file(n, f"202601010000{number:05d}") for n in range(0, 400, 20)]
-        before, version = version, version.with_changes(added)
-        merges += before.runs != () and version.runs == ()
-        assert sum(run.size for run in version.runs) <= sum(c.size for c in version.chunks) / 4
-    assert 5 <= merges <= 10
-    assert len(list(version.files())) == 400 + 39 * 20
-    assert version.size_bytes > whole
-
-
-def test_a_change_of_most_groups_is_no_run() -> None:
-    version = PartitionVersion.of("p", map(a_base_file, range(400)))
-    changed = version.with_changes([a_base_file(n, "20260101000000001") for n in range(400)])
-    assert changed.runs == ()
-
-
-def test_nothing_is_left_when_all_is_taken_away() -> None:
-    files = [a_base_file(7, f"202601010000{n:05d}") for n in range(200)]
-    version = PartitionVersion.of("p", files)
-    for file in files[:-1]:
-        version = version.with_changes((), [file.name])
-        assert not version.is_empty
-    version = version.with_changes((), [files[-1].name])
-    assert version.is_empty
-    assert version == PartitionVersion("p")
-    assert version.group(files[0].file_id) == ()
-
-
-def test_files_with_long_names_are_taken_away_without_a_trace() -> None:
-    files = [
-        BaseFile("p", f"{'f' * 200}_0-0-{n}_{OLD}.parquet", 2**33, 0, "f" * 200, OLD)
-        for n in range(100)
-    ]
-    version = PartitionVersion.of("p", files)
-    for n in range(0, 100, 10):
-        version = version.with_changes((), [file.name for file in files[n : n + 10]])
-    assert version.is_empty
-
-
-@pytest.mark.property
-def test_a_group_of_very_many_files_makes_no_room_for_runs_of_many_groups() -> None:
-    logs = [
-        LogFile("p", f".g_{OLD}.log.{n}_0-0-{n}", 7, 0, "g", OLD, n, f"0-0-{n}", "")
-        for n in range(1, 20_001)
-    ]
-    version = PartitionVersion.of("p", logs)
-    one_more = version.with_changes([a_base_file(1)])
-    assert len(one_more.runs) == 1
-    changed = one_more.with_changes([*map(a_base_file, range(2, 100)), logs[7]], [logs[8].name])
-    assert changed.runs == ()
-    assert len(list(changed.files())) == 20_000 + 99 - 1
-    assert changed.group(a_base_file(50).file_id) == (a_base_file(50),)
-    assert len(changed.group("g")) == 19_999
-
-
-def test_names_that_no_file_can_have_take_nothing_away() -> None:
-    version = PartitionVersion.of("p", map(a_base_file, range(100)))
-    long = [f"a_{'x' * 70_000}.parquet", f".{'x' * 2000}_{OLD}.log.1_0-1-2", "no-underscore"]
-    assert version.with_changes((), long) is version
-
-
 @given(many)
 def test_packed_files_are_as_many_as_they_give(files: list[DataFile]) -> None:
     packed = PackedFiles.of("p", [*files, *files])
@@ -419,40 +201,6 @@ def test_packed_files_are_as_many_as_they_give(files: list[DataFile]) -> None:
     again = PackedFiles.named("p", named, (".parquet", ".orc"))
     read = [parse_data_file("p", *each, (".parquet", ".orc")) for each in named]
     assert again == PackedFiles.of("p", [file for file in read if file is not None])
-
-
-def test_chunks_that_grow_by_many_commits_are_cut() -> None:
-    """New groups come between others, and every commit puts rows behind those of some groups."""
-    chance = random.Random(5)
-    version = PartitionVersion.of("p", map(a_base_file, range(0, 600, 2)))
-    held = {file.name: file for file in version.files()}
-    for number in range(1, 40):
-        time = f"202601010000{number:05d}"
-        added = [a_base_file(n, time, number) for n in chance.sample(range(600), 60)]
-        gone = chance.sample(sorted(held), 10)
-        version = version.with_changes(added, gone)
-        held = {f.name: f for f in (*held.values(), *added) if f.name not in gone}
-    anew = PartitionVersion.of("p", held.values())
-    assert list(version.files()) == list(anew.files())
-    assert max(chunk.size for chunk in version.chunks) <= CHUNK_BYTES + 400  # and a group
-    assert sum(chunk.size for chunk in version.chunks) <= anew.size_bytes * 1.001
-    assert list(version.first_ids) == sorted(version.first_ids)
-    for file in list(held.values())[::17]:
-        assert file in version.group(file.file_id)
-
-
-@pytest.mark.property
-def test_more_groups_come_to_a_partition_than_a_chunk_can_count() -> None:
-    version = PartitionVersion.of("p", [a_base_file(1)])
-    version = version.with_changes(map(a_base_file, range(2, 66_000)))
-    assert len(list(version.files())) == 65_999
-
-
-def test_a_file_takes_about_fifty_bytes() -> None:
-    slices = [a_base_file(n, f"2026010100000000{k}") for n in range(1000) for k in range(3)]
-    version = PartitionVersion.of("p", slices)
-    assert version.size_bytes / len(slices) < 50
-    assert len(list(version.files())) == 3000
 
 
 @pytest.mark.parametrize(

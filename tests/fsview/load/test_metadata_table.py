@@ -1,32 +1,33 @@
-"""Whole tables read from their metadata table: the files of a listing, or a refusal."""
+"""A metadata table in step with its table says what a listing says; one out of step is not used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fsview.load import metadata_table
-from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, newest_slice
-from fsview.load.source_choice import Loaded, uncertainty
-from fsview.snapshot.snapshot import Snapshot
+from fsview.load.metadata_table_state import FOLDER
 from fsview.sync.plan_reader import snapshot_of
-from tests.fsview.metadata_table import (
+from tests.fsview.load.metadata_table import (
     BEGINNING,
-    GROUP,
     MetadataTable,
     avro_block,
     delete_block,
     hfile_content,
 )
-from tests.fsview.wide_table import cleaned, delete_partition, listed, sizes, small_table
+from tests.fsview.load.metadata_tables import (
+    VERSIONS,
+    commit,
+    files_of,
+    half_compacted,
+    kept,
+    read,
+    refused,
+)
+from tests.fsview.load.wide_table import cleaned, delete_partition, listed, small_table
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from timeline.encoding.log_block import AVRO_DATA, COMMAND, DELETE, HFILE_DATA
-from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.instant import (
     COMMIT,
     DELTA_COMMIT,
@@ -36,10 +37,8 @@ from timeline.instant import (
     Instant,
     State,
 )
-from timeline.meta_client import TableMetaClient
 from timeline.metadata.files_record import Files
 from timeline.metadata.instant_metadata import IndexCommitMetadata
-from timeline.storage.base import Storage
 
 STEPS = [
     (scenario, step)
@@ -53,49 +52,6 @@ MORE_STEPS = [
     for step in golden.steps(f"metadata_tables/{path.stem}")
 ]
 """Of other releases, versions and forms; without recordings."""
-
-VERSIONS = pytest.mark.parametrize("version", [6, 9])
-
-
-def read(storage: Storage, snapshot: Snapshot | None = None) -> Loaded:
-    """Read a table's metadata table, as of now or of a snapshot.
-
-    Raises:
-        NotInStepError: It doesn't say what a listing says.
-    """
-    client = TableMetaClient.open(storage)
-    snapshot = snapshot or snapshot_of(client)
-    assert uncertainty(snapshot) is None
-    return Loaded(*metadata_table.read(client, snapshot, newest_slice(client, snapshot)))
-
-
-def files_of(loaded: Loaded) -> dict[str, dict[str, int]]:
-    """Return partition → name → size."""
-    assert loaded.known == loaded.versions.keys()
-    return {partition: sizes(version) for partition, version in loaded.versions.items()}
-
-
-def refused(table: SmallTable, reason: str, snapshot: Snapshot | None = None) -> None:
-    with pytest.raises(NotInStepError) as error:
-        read(table.storage, snapshot)
-    assert error.value.reason == reason
-
-
-def kept(version: int = 9) -> tuple[SmallTable, MetadataTable]:
-    """Return a table with a metadata table that has two of its commits."""
-    table = small_table(version)
-    metadata = MetadataTable(table)
-    for _ in range(2):
-        table.write(("a", "f1-0"), ("c", "f3-0"))
-        metadata.follow()
-    return table, metadata
-
-
-def commit(table: SmallTable) -> None:
-    table.write(("a", "f1-0"), ("b", "f2-0"))
-
-
-# Real tables.
 
 
 def test_there_are_golden_tables_with_metadata_tables() -> None:
@@ -140,13 +96,6 @@ def indexed(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.complete(time)
     table.meta.complete(running, IndexCommitMetadata(), table.tick())
     compacted(table, metadata)
-
-
-def half_compacted(table: SmallTable, metadata: MetadataTable) -> None:
-    """A compaction has written its base file and isn't completed; logs already belong to it."""
-    metadata.compact(complete=False)
-    commit(table)
-    metadata.follow()
 
 
 def archived_there(table: SmallTable, metadata: MetadataTable) -> None:
@@ -390,108 +339,3 @@ def test_what_is_newer_than_the_snapshot_does_not_count(version: int) -> None:
     metadata.compact()
     # The base file before it may be gone soon, and the new one has too much.
     refused(table, "ahead", snapshot)
-
-
-# Damage.
-
-
-@cache
-def golden_files(scenario: str) -> tuple[str, ...]:
-    """Return the paths of the files read at the last step."""
-    client = TableMetaClient.open(last_step(scenario))
-    snapshot = snapshot_of(client)
-    found = newest_slice(client, snapshot)
-    return tuple(f"{FOLDER}/{FILES}/{file.name}" for file in (found.base, *found.logs))
-
-
-def last_step(scenario: str) -> golden.GoldenStorage:
-    return golden.GoldenStorage(scenario, golden.steps(scenario)[-1])
-
-
-@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
-@given(data=st.data())
-@settings(max_examples=60)
-def test_damage_is_found_or_harmless(scenario: str, data: st.DataObject) -> None:
-    storage = last_step(scenario)
-    path = data.draw(st.sampled_from(golden_files(scenario)))
-    file = bytearray(storage.read(path))
-    if data.draw(st.booleans(), label="cut"):
-        del file[data.draw(st.integers(0, len(file) - 1)) :]
-    else:
-        file[data.draw(st.integers(0, len(file) - 1))] ^= data.draw(st.integers(1, 255))
-    storage._contents[path] = bytes(file)
-    assert files_or_error(storage) in ("refused", listed(storage))
-
-
-def files_or_error(storage: Storage) -> object:
-    """Return what is read, or that nothing is."""
-    try:
-        return files_of(read(storage))
-    except (NotInStepError, CorruptMetadataError):
-        return "refused"
-
-
-@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
-def test_a_file_that_is_gone_is_an_error(scenario: str) -> None:
-    for path in golden_files(scenario):
-        storage = last_step(scenario)
-        del storage._contents[path]
-        with pytest.raises(PathNotFoundError, match=GROUP):
-            read(storage)
-
-
-# All of it, in any order.
-
-EVENTS = ("commit", "replace", "clean", "compact", "half", "archive", "archive there")
-
-
-@VERSIONS
-@given(events=st.lists(st.sampled_from(EVENTS), max_size=12), told=st.booleans())
-@settings(max_examples=40)
-def test_it_is_used_if_it_has_every_instant(version: int, events: list[str], told: bool) -> None:
-    table, metadata = kept(version)
-    for event in events:
-        happen(table, metadata, event)
-    if told:
-        assert files_of(read(table.storage)) == listed(table.storage)
-        return
-    commit(table)
-    refused(table, "behind")
-
-
-def happen(table: SmallTable, metadata: MetadataTable, event: str) -> None:
-    """Let something happen to a table whose metadata table is kept, or to that."""
-    if event == "commit":
-        commit(table)
-    elif event == "replace":
-        table.complete(table.begin([("d", f"g{len(metadata.told)}-0")], [("a", "f1-0")]))
-    elif event == "clean" and table.to_clean():
-        cleaned(table)
-    elif event == "compact" and metadata.pending:
-        metadata.finish_compaction()
-    elif event == "compact" and metadata.logs:
-        metadata.compact()
-    elif event == "half" and metadata.logs and not metadata.pending:
-        half_compacted(table, metadata)
-    elif event == "archive":
-        archive_oldest(table, metadata)
-    elif event == "archive there" and metadata.merged != BEGINNING:
-        archive_merged(table, metadata)
-    metadata.follow()
-
-
-def archive_oldest(table: SmallTable, metadata: MetadataTable) -> None:
-    """Archive the oldest write, if the metadata table has merged it."""
-    first = table.meta.active_timeline()[0].requested_time
-    if first < metadata.merged != BEGINNING and len(table.meta.active_timeline()) > 3:
-        for path in [p for p in table.storage.files if f"/{first}" in p and FOLDER not in p]:
-            del table.storage.files[path]
-
-
-def archive_merged(table: SmallTable, metadata: MetadataTable) -> None:
-    """Archive the instants of the metadata table's own timeline that it has merged."""
-    folder = f"{FOLDER}/{metadata.layout.folder}/"
-    for time in (BEGINNING, *metadata.told):
-        if time < metadata.merged and time != max(metadata.told):
-            for path in [p for p in table.storage.files if p.startswith(f"{folder}{time}")]:
-                del table.storage.files[path]

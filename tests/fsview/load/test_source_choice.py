@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fsview.wide_table import (
+from tests.fsview.load.wide_table import (
     archived,
     cleaned,
     delete_partition,

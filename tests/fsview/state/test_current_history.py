@@ -182,6 +182,7 @@ def interrupted(view: TableView, at: int) -> bool:
     return interrupts.lines >= at
 
 
+@pytest.mark.property
 def test_a_load_interrupted_anywhere_keeps_nothing() -> None:
     for at in range(1, MOST_LINES):
         table = SmallTable()

@@ -11,8 +11,8 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
-from tests.fsview.lasting_store import Kept, LastingStore
-from tests.fsview.wide_table import small_table
+from tests.fsview.load.wide_table import small_table
+from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.kit.stores import Restarted
 from timeline.errors import StoreFullError
 
@@ -78,6 +78,7 @@ def test_a_store_that_is_full_for_a_while_does_not_raise_the_limit() -> None:
     assert set(names[-100:]) <= set(view.held_partitions())
 
 
+@pytest.mark.property
 def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
     table = small_table()
     view = TableView(table.storage)
@@ -104,6 +105,7 @@ def test_a_pinned_client_keeps_none_of_them() -> None:
     assert held_missing(view) == 50
 
 
+@pytest.mark.property
 def test_many_callers_at_a_time_are_all_answered() -> None:
     table = small_table()
     view = TableView(table.storage)
@@ -142,6 +144,7 @@ def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
     service.close()
 
 
+@pytest.mark.property
 def test_long_paths_that_are_nothing_take_no_more_memory_than_short_ones() -> None:
     table = small_table()
     view = TableView(table.storage)

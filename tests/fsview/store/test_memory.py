@@ -4,7 +4,8 @@ import pytest
 
 from fsview.store.budget import Budget
 from fsview.store.memory import BLOB_OVERHEAD_BYTES, MemoryStore
-from tests.conformance.store_suite import OpenStore, StoreSuite
+from tests.conformance.store_machine import OpenStore
+from tests.conformance.store_suite import StoreSuite
 
 
 @pytest.fixture

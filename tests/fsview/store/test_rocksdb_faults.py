@@ -1,57 +1,27 @@
-"""A damaged RocksDB store is opened at a whole state, or set aside with one warning."""
+"""A store in RocksDB that is killed or damaged, and what is set aside."""
 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.store import RocksStores
-from fsview.store.rocksdb.store_directory import KEPT_ASIDE, StorePlace
+from fsview.store.rocksdb.store_directory import KEPT_ASIDE
+from tests.fsview.store.rocks import place, set_aside, start
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
-from tests.kit.patience import PATIENCE_S, PROCESS_S
-from timeline.errors import ConfigError, StoreError, StoreLockedError
+from tests.kit.patience import PATIENCE_S
+from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
 pytestmark = pytest.mark.property
-
-ROOT = Path(__file__).parents[3]
-CHILD = (sys.executable, "-m", "tests.fsview.store.rocks_child")
 OTHER = TableId.of("/warehouse/sales/customers")
-
-
-def start(step: str, directory: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*CHILD, step, str(directory)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def told(step: str, directory: Path) -> str:
-    """Return the output of a child that ended by itself."""
-    done = subprocess.run(
-        [*CHILD, step, str(directory)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signal.SIGKILL) -> int:
@@ -66,14 +36,6 @@ def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signa
     child.stdin.close()
     assert child.wait(timeout=PATIENCE_S) == -how
     return max((int(word) for word in said if word.isdecimal()), default=0)
-
-
-def place(directory: Path, table_id: TableId = TABLE) -> StorePlace:
-    return StorePlace.of(directory, table_id)
-
-
-def set_aside(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.aside-*"))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -177,8 +139,6 @@ ALLOWED = {
     "IDENTITY": {"whole"},
     "LOCK": {"whole"},
 }
-
-
 # LOCK is empty already.
 CASES = [(p, damage) for p in ALLOWED for damage in DAMAGES if p != "LOCK" or damage == "deleted"]
 
@@ -297,98 +257,3 @@ def test_copy_for_another_table(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert str(OTHER) in warning
     other.close()
     assert Numbered(open_at(tmp_path)).number == 1
-
-
-def test_a_second_process_gets_the_owners_id(tmp_path: Path) -> None:
-    store = open_at(tmp_path)
-    said = told("hold", tmp_path)
-    assert f"{place(tmp_path).path} is open in process {os.getpid()}" in said
-    with pytest.raises(StoreLockedError, match=place(tmp_path).name):
-        open_at(tmp_path)
-    store.close()
-    open_at(tmp_path).close()
-    assert set_aside(tmp_path) == []
-
-
-def test_process_that_ends_without_closing(tmp_path: Path) -> None:
-    first = start("hold", tmp_path)
-    first.communicate("", timeout=PATIENCE_S)
-    assert first.returncode == 0
-    state = Numbered(open_at(tmp_path))
-    assert state.number == 1
-    state.store.close()
-
-
-def test_fork_can_not_use_it(tmp_path: Path) -> None:
-    assert told("fork", tmp_path) == "101\n"
-    state = Numbered(open_at(tmp_path))
-    assert state.number == 101
-    assert state.check_blobs() == []
-    state.store.close()
-
-
-def test_files_that_may_not_grow(tmp_path: Path) -> None:
-    number, refused = told("small_files", tmp_path).split(" ", 1)
-    assert str(place(tmp_path).path) in refused
-    assert os.strerror(27) in refused
-    state = Numbered(open_at(tmp_path))
-    assert state.number == int(number)
-    assert state.check_blobs() == []
-    assert set_aside(tmp_path) == []
-    state.store.close()
-
-
-@pytest.fixture
-def readable() -> Iterator[Path]:
-    """A directory that others may read, which those of pytest aren't."""
-    directory = Path(tempfile.mkdtemp())
-    directory.chmod(0o755)
-    yield directory
-    for path in (directory, *directory.rglob("*")):
-        path.chmod(0o755)
-    shutil.rmtree(directory)
-
-
-def test_read_only_directory(readable: Path) -> None:
-    readable.chmod(0o555)
-    said = told("as_nobody", readable)
-    assert said.startswith("StoreError ")
-    assert str(readable) in said
-
-
-def test_read_only_store(readable: Path) -> None:
-    state = Numbered(open_at(readable))
-    state.commit()
-    state.store.close()
-    store = place(readable).path
-    for path in readable.iterdir():
-        path.chmod(0o666)
-    readable.chmod(0o777)
-    store.chmod(0o555)
-    said = told("as_nobody", readable)
-    assert said.startswith("StoreError ")
-    assert str(store) in said
-    assert set_aside(readable) == []
-    store.chmod(0o755)
-    assert Numbered(open_at(readable)).number == 1
-
-
-def test_file_where_the_directory_should_be(tmp_path: Path) -> None:
-    (tmp_path / "stores").write_text("")
-    with pytest.raises(StoreError, match=str(tmp_path / "stores")):
-        open_at(tmp_path / "stores")
-    place(tmp_path).path.write_text("")
-    with pytest.raises(StoreError, match=place(tmp_path).name):
-        open_at(tmp_path)
-
-
-def test_without_rocksdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What importing it meets when it isn't installed.
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(ConfigError, match=r"strandline\[rocksdb\]"):
-        RocksStores(tmp_path, CACHE_BYTES)
-
-
-def test_cache_that_is_too_small(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1000 bytes"):
-        RocksStores(tmp_path, 1000)

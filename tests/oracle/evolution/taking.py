@@ -85,12 +85,13 @@ class Writers:
         if not write.is_refused:
             act(write)
             return
-        before = reader.committed(self._path)
+        before, pending = reader.committed(self._path), reader.pending(self._path)
         try:
             act(write)
         except errors:
-            # A client of ours that remembers an outdated timeline has requested its instant.
             assert reader.committed(self._path) == before, "a refused write was committed"
+            if who == OURS:
+                assert reader.pending(self._path) <= pending, "a refused write left an instant"
             return
         raise AssertionError("the write wasn't refused")
 

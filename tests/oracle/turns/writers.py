@@ -20,7 +20,7 @@ from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.row_model import Row
 from tests.oracle.turns.table_form import AVRO, COMMIT, INDEXES, NAME, PAYLOADS, SCHEMA, TableForm
-from tests.oracle.walk import REFUSE_COMMIT
+from tests.oracle.view.walk import REFUSE_COMMIT
 from timeline.storage.open import open_storage
 
 JAVA_ERRORS: Final = (Py4JJavaError, CapturedException)

@@ -63,6 +63,7 @@ def main() -> None:
     rows = [(f"k{key}", REGIONS[key % 3], 2, f"k{key}@2") for key in range(6, 15)]
     frame = spark.createDataFrame(rows, "id string, region string, ts long, name string")
     with WriteClient(spark, base, driver.OPTIONS) as client:
+        assert client.service is not None  # waited for, so that it answers
         report["write"] = driver.summary(client.upsert(frame))
     spark.stop()
     driver.write_report(spec["report"], report)

@@ -85,8 +85,8 @@ def one_client_for_each(spark: SparkSession, spec: dict[str, Any]) -> list[dict[
 
     def write(frame: DataFrame, number: int) -> None:
         with WriteClient(spark, spec["one"], {**driver.OPTIONS, **lingering}) as client:
-            writes = [driver.summary(client.upsert(frame))]
             assert client.service is not None
+            writes = [driver.summary(client.upsert(frame))]
             batches.append({**figures(client.service), "writes": writes})
 
     stream(spark, spec["feed"], 2, spec["second"], write)

@@ -82,9 +82,9 @@ def workers(spark: SparkSession) -> list[tuple[int, int, str]]:
 
 def run(spark: SparkSession, base: str, options: dict[str, str]) -> dict[str, Any]:
     with WriteClient(spark, base, {**driver.OPTIONS, **options}) as client:
-        write = driver.summary(client.upsert(rows(spark, 2, range(6, 15))))
         service = client.service
         assert service is not None
+        write = driver.summary(client.upsert(rows(spark, 2, range(6, 15))))
         view = connect(service.url, base, token=service.token, fallback=False)
         return {
             "write": write,

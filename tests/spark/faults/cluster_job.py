@@ -77,6 +77,7 @@ def main(folder: Path, master: str) -> None:
         shutil.copytree(folder / "prepared", base)
         wrap = (lambda task: task) if act is None else partial(AtEnd, act=act, flag=str(flag))
         with job.client(Interrupted(session, kind, wrap=wrap), base) as c:
+            assert c.service is not None  # waited for, so that it answers
             result = c.upsert(job.frame(session, job.changes()))
         left = job.left_in(base)
         found[name] = {

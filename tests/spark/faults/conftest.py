@@ -39,6 +39,7 @@ def expected(several_tasks, prepared, tmp_path_factory) -> job.Left:
     base = tmp_path_factory.mktemp("well") / "t"
     shutil.copytree(prepared, base)
     with job.client(several_tasks, base) as c:
+        assert c.service is not None  # waited for, so that it answers
         result = c.upsert(job.frame(several_tasks, job.changes()))
     assert result.fallbacks == ()
     assert set(job.sources(result)) == {"service"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from strandline.write.engine.base import Task
+from strandline.write.engine.base import Count, Task
 from strandline.write.engine.spark import SparkEngine
 
 
@@ -56,6 +56,11 @@ class Interrupted(SparkEngine):
             self._in_driver()
             task = self._wrap(task)
         return super().transform(data, task, schema)
+
+    def persist_counted(self, data, count: Count, schema: pa.Schema):
+        if isinstance(count, self._kind):
+            self._in_driver()
+        return super().persist_counted(data, count, schema)
 
 
 def created(flag: str | Path) -> bool:

@@ -68,10 +68,12 @@ def test_a_write_goes_on_with_the_replacement(several_tasks, base, tmp_path, exp
         else:
             engine = Interrupted(several_tasks, kind, lambda: kill(other))
         with job.client(engine, base) as c:
+            assert c.service is other.service
             result = c.upsert(job.frame(several_tasks, job.changes()))
         status = other.service.status()
         left = job.left_in(base)
         with job.client(several_tasks, base) as c:
+            assert c.service is other.service
             after = c.upsert(job.frame(several_tasks, job.changes()))
     assert left == expected
     assert status["restarts"] == 1
@@ -94,8 +96,8 @@ def test_a_write_goes_on_without_a_service_that_is_given_up(several_tasks, base,
             result = c.upsert(job.frame(several_tasks, job.changes()))
     left = job.left_in(base)
     with job.client(several_tasks, base) as c:
-        after = c.upsert(job.frame(several_tasks, job.changes()))
         assert c.service is not service
+        after = c.upsert(job.frame(several_tasks, job.changes()))
     assert killed[0] > RESTARTS
     assert left == expected
     assert set(job.sources(result)) == {"local"}

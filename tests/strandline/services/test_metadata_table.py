@@ -16,8 +16,8 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.services.metadata_table import INDEX_DEFINITIONS_FOLDER, drop_metadata_table
 from strandline.services.rollback.policy import RollbackPolicy
-from tests.fsview.metadata_table import MetadataTable
-from tests.fsview.wide_table import small_table
+from tests.fsview.load.metadata_table import MetadataTable
+from tests.fsview.load.wide_table import small_table
 from tests.kit import golden
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.manual_clock import ManualClock

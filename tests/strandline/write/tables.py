@@ -25,6 +25,8 @@ OPTIONS = {
     "hoodie.embed.timeline.server": "false",
     "hoodie.clean.automatic": "false",
     "hoodie.clean.parallelism": "1",
+    # The writers of a test share a clock, so no write waits for another clock to catch up.
+    "hoodie.time.generator.max_expected_clock_skew_ms": "0",
     "hoodie.parquet.compression.codec": "uncompressed",
     # A service that is slow on a busy machine, or is being replaced, is waited for.
     "strandline.remote.connect.timeout.secs": str(PATIENCE_S),

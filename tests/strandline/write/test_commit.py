@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from strandline.commit.conflict import BUCKET_INDEX
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage, failing
 from tests.kit.manual_clock import ManualClock
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.clock import parse_instant_time
 from timeline.errors import (
     CommitOutcomeUnknownError,
@@ -25,6 +27,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.storage.local import LocalStorage
 
+BY_NAME = {"table__precombine__field": "name", "table__ordering__fields": "name"}
 OPERATIONS = ("insert", "upsert", "bulk_insert", "delete")
 LATER = "20990101{:09d}"
 
@@ -70,6 +73,34 @@ def test_a_commit_in_doubt_is_not_for_repeating_and_lives_until_it_expires(base)
     beat = read_beat(LocalStorage(str(base)), info.value.instant)
     assert beat is not None
     assert not beat.ended
+
+
+class ChangedTable(LocalStorage):
+    """A table whose properties change during a write, and that then takes no announcement."""
+
+    def __init__(self, base_path):
+        super().__init__(base_path)
+        self.changed = threading.Event()  # also of its copies (``for_cause``)
+
+    def create(self, path, data=b""):
+        super().create(path, data)
+        if path.endswith(".inflight"):
+            change_properties(Path(self.base_path), **BY_NAME)
+            self.changed.set()
+
+    def replace(self, path, data):
+        if self.changed.is_set() and path.endswith(".completing"):
+            raise StorageUnavailableError("no answer")
+        super().replace(path, data)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_changed_table_is_told_although_the_announcement_failed_as_well(base, is_remote):
+    """It tells more than the storage's error. (#16)"""
+    storage = ChangedTable(str(base))
+    storage.is_remote = is_remote
+    with client(base, storage) as c, pytest.raises(WriteConflictError, match="properties"):
+        c.upsert(table(row("a", ts=2)))
 
 
 def test_a_failed_write_says_in_its_heartbeat_that_it_failed(base):

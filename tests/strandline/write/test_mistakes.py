@@ -64,6 +64,7 @@ def test_sessions_that_are_none(engine: object) -> None:
         assert part in str(caught.value)
 
 
+@pytest.mark.property
 def test_without_pyspark_the_error_says_how_to_install_it() -> None:
     """In a process that can't import it, wherever the tests run."""
     code = (

@@ -12,8 +12,8 @@ from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
+from tests.strandline.write.faults.test_doubt import Request
 from tests.strandline.write.tables import client, row, table
-from tests.strandline.write.test_doubt import Request
 from timeline.clock import SystemClock
 from timeline.errors import InputError
 from timeline.storage.local import LocalStorage
@@ -80,6 +80,26 @@ def test_a_schema_that_was_rolled_back_refuses_no_rows(new_table):
     assert [each["extra"] for each in reader.rows(new_table)] == ["x"]
 
 
+@pytest.mark.parametrize("options", [{}, IN_PROCESS], ids=["no lock", "lock"])
+@pytest.mark.parametrize("clock", [SystemClock, AheadClock])
+def test_rows_that_another_writers_schema_refuses_leave_no_instant(new_table, clock, options):
+    """The instant was requested before that schema was seen. (#16)"""
+
+    def rows(value):
+        return table(row("a", ts=3)).append_column("extra", pa.array([value]))
+
+    with client(new_table, **options) as running:
+        running.upsert(table(row("a", ts=1)))
+        with client(new_table, clock=clock(), **options) as other:
+            other.upsert(rows("x"))
+        with pytest.raises(InputError):
+            running.upsert(rows(["x"]))
+        assert not reader.pending(new_table)
+        assert list((new_table / ".hoodie" / ".heartbeat").iterdir()) == []
+        assert running.upsert(rows("y")).rolled_back == ()
+    assert reader.leftovers(new_table) == []
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_clients_own_services_are_no_other_writers(new_table, service):
     with client(new_table, clean__automatic="false", clean__commits__retained=1) as c:
@@ -103,6 +123,7 @@ def test_writers_in_turn_whose_clocks_differ(new_table):
     assert not reader.pending(new_table)
 
 
+@pytest.mark.property
 def test_a_writer_that_waited_chooses_a_later_time(base):
     """The other's clock is ahead, and its commit appears while this writer waits for it."""
     clock = ManualClock(SystemClock().now_ms() - 5000)

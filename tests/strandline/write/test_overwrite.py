@@ -115,6 +115,7 @@ def test_rows_of_replaced_keys_are_in_new_groups_with_every_index(
     assert ids(base) == ["b", "c"]
 
 
+@pytest.mark.property
 def test_the_service_finds_what_is_replaced(base: Path) -> None:
     with client(base, embed__timeline__server="true", clean__automatic="true") as c:
         for overwrite in (c.insert_overwrite, c.insert_overwrite_table):

@@ -86,10 +86,11 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.parametrize("service", [False, pytest.param(True, marks=pytest.mark.property)])
 def test_calls_of_a_commit(base, service, engine):
     options = {"embed__timeline__server": service, "clean__automatic": True}
     with client(base, engine=ENGINES[engine](), **options) as c:
+        assert bool(c.service) == service
         results = [c.upsert(table(row("a", ts=ts))) for ts in range(2, 6)]
     for result in results[2:]:
         assert result.storage_calls == (COMMIT if service else COMMIT + OF_VIEW)
@@ -131,6 +132,8 @@ def requests(server):
             for ts in range(1, days + 1):
                 server.requests.begin({})
                 result = c.upsert(table(row("a", ts=ts)))
+                # The next write has a service that has started.
+                assert bool(c.service) == (options["hoodie.embed.timeline.server"] == "true")
             assert result.warnings == ()
         return [told(request, "t") for request in server.requests.log]
 

@@ -66,6 +66,7 @@ def test_a_row_group_of_far_more_bytes_is_not_read() -> None:
         opened(data)
 
 
+@pytest.mark.property
 def test_a_value_that_many_rows_have_counts_for_each_of_them() -> None:
     data = alike(40, bytes(1_000_000))
     file = opened(data)

@@ -15,7 +15,9 @@ from timeline.encoding.log_block import (
     INSTANT_TIME,
     SCHEMA,
     LogBlock,
+    TornBlock,
     read_blocks,
+    scan_blocks,
 )
 from timeline.errors import CorruptMetadataError
 
@@ -78,3 +80,48 @@ def test_a_log_that_ends_within_a_block_is_damaged(size: int) -> None:
         return
     with pytest.raises(CorruptMetadataError, match=f"at offset {0 if size < first else first}"):
         blocks(TWO[:size])
+
+
+FIRST = len(log_block(HFILE_DATA, {INSTANT_TIME: "1", SCHEMA: "{}"}, b"abc"))
+
+
+@pytest.mark.parametrize("size", range(len(TWO)))
+def test_a_scan_goes_on_after_a_block_that_is_cut_at_any_byte(size: int) -> None:
+    found = list(scan_blocks(TWO[:size] + TWO))
+    torn = [block for block in found if isinstance(block, TornBlock)]
+    whole = [block for block in found if isinstance(block, LogBlock)]
+    begin = 0 if size < FIRST else FIRST
+    assert [(block.begin, block.end) for block in torn] == ([(begin, size)] if size > begin else [])
+    kept = [0] * (size >= FIRST)
+    assert [block.begin for block in whole] == [*kept, size, size + FIRST]
+    assert [block.content for block in whole] == [*[b"abc"] * len(kept), b"abc", b""]
+
+
+@pytest.mark.parametrize("garbage", [b"x", bytes(100), b"#HUDI", b"#HUDI#", b"#HUDI#" + bytes(8)])
+def test_a_scan_finds_garbage_before_between_and_after_blocks(garbage: bytes) -> None:
+    found = list(scan_blocks(garbage + TWO + garbage))
+    assert [type(block) for block in found] == [TornBlock, LogBlock, LogBlock, TornBlock]
+    first, *_, last = found
+    assert isinstance(first, TornBlock)
+    assert (first.begin, first.end) == (0, len(garbage))
+    assert isinstance(last, TornBlock)
+    assert (last.begin, last.end) == (len(garbage + TWO), len(garbage + TWO + garbage))
+    assert [(block.begin, type(block)) for block in scan_blocks(garbage)] == [(0, TornBlock)]
+
+
+def test_a_scan_passes_a_block_of_a_later_version() -> None:
+    later = bytearray(TWO)
+    later[17] = 2
+    first, second = scan_blocks(bytes(later))
+    assert isinstance(first, LogBlock)
+    assert (first.version, first.header, first.content, first.begin) == (2, {}, b"", 0)
+    assert second == blocks(TWO)[1]
+
+
+@given(st.binary(max_size=60), st.integers(0, len(TWO)))
+def test_a_scan_accounts_for_every_byte(noise: bytes, at: int) -> None:
+    data = TWO[:at] + noise + TWO[at:]
+    begins = [block.begin for block in scan_blocks(data)]
+    assert begins == sorted(set(begins))
+    assert all(data[begin:].startswith(b"#HUDI#") or begin in (0, at, FIRST) for begin in begins)
+    assert begins[0] == 0

@@ -155,6 +155,7 @@ def test_every_cut_is_refused(version: int) -> None:
             list(written_files(data[:end], source="the/file"))
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_damage_is_refused_or_reads_as_it_decodes(version: int) -> None:
     good = codec.encode(A_COMMIT, version)

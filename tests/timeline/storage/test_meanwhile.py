@@ -75,23 +75,49 @@ def test_all_calls_have_ended_when_one_has_failed(remote):
     assert ended == ["slow"]
 
 
-@pytest.mark.parametrize("error", [StorageUnavailableError, KeyboardInterrupt])
-def test_the_blocks_error_is_raised_when_all_calls_have_ended(remote, caplog, error):
+class Outlasting:
+    """A block that fails, and a call that ends after it."""
+
+    def __init__(self, error, call_error=None):
+        self._failing = threading.Event()
+        self._error, self._call_error = error, call_error
+        self.has_ended = False
+
+    def block(self):
+        self._failing.set()
+        raise self._error
+
+    def call(self):
+        assert self._failing.wait(LONG_S)
+        self.has_ended = True
+        if self._call_error is not None:
+            raise self._call_error
+
+
+@pytest.mark.parametrize("error", [StorageUnavailableError("no answer"), KeyboardInterrupt()])
+def test_the_blocks_error_is_raised_when_all_calls_have_ended(remote, error):
+    outlasting = Outlasting(error)
+    with pytest.raises(type(error)) as raised, meanwhile(remote, outlasting.call):
+        outlasting.block()
+    assert raised.value is error
+    assert outlasting.has_ended
+
+
+def test_a_calls_error_is_raised_rather_than_the_blocks(remote):
+    """On a local storage the block wouldn't have run. (#16)"""
+    blocks, calls = StorageUnavailableError("of the block"), StorageUnavailableError("of a call")
+    outlasting = Outlasting(blocks, calls)
+    with pytest.raises(StorageUnavailableError) as raised, meanwhile(remote, outlasting.call):
+        outlasting.block()
+    assert raised.value is calls
+    assert raised.value.__context__ is blocks
+
+
+def test_an_interrupt_is_raised_rather_than_a_calls_error(remote, caplog):
     caplog.set_level("INFO")
-    failing, ended = threading.Event(), []
-
-    def outlasts():
-        assert failing.wait(LONG_S)
-        ended.append("slow")
-        raise StorageUnavailableError("also failed")
-
-    def block():
-        failing.set()
-        raise error("of the block")
-
-    with pytest.raises(error, match="of the block"), meanwhile(remote, outlasts):
-        block()
-    assert ended == ["slow"]
+    outlasting = Outlasting(KeyboardInterrupt(), StorageUnavailableError("also failed"))
+    with pytest.raises(KeyboardInterrupt), meanwhile(remote, outlasting.call):
+        outlasting.block()
     assert "also failed" in caplog.text
 
 

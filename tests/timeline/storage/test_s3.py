@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import pickle
 import random
@@ -210,25 +209,6 @@ def test_a_failed_stream_of_several_parts_leaves_nothing(storage):
         fail()
     assert storage.list("") == ()
     assert unfinished_uploads(storage) == []
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, KeyError])
-def test_an_upload_that_cannot_be_aborted_hides_no_error(s3, error):
-    """Nor is it completed by the finalizer of its file."""
-    storage = s3.single_try()
-
-    def fail() -> None:
-        with storage.create_stream("large") as file:
-            # Longer than a part, so that the upload has begun.
-            file.write(b"x" * 60_000_000)
-            s3.requests.begin({1: RequestEffect.ERROR_BEFORE})
-            raise error
-
-    with pytest.raises(error):
-        fail()
-    assert s3.requests.fired == 1
-    gc.collect()
-    assert storage.list("") == ()
 
 
 def test_endpoint_is_probed_once():

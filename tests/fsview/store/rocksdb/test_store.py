@@ -8,7 +8,8 @@ import pytest
 
 from fsview.store.base import Handle, Rows
 from fsview.store.rocksdb.store import RocksStore, RocksStores
-from tests.conformance.store_suite import LastingStoreSuite, OpenStore
+from tests.conformance.lasting_store_suite import LastingStoreSuite
+from tests.conformance.store_machine import OpenStore
 from timeline.storage.table_id import TableId
 
 CACHE_BYTES = 4 << 20
@@ -30,6 +31,7 @@ class TestRocksStore(LastingStoreSuite):
         return open_at
 
 
+@pytest.mark.property
 def test_memory_is_shared_and_bounded(tmp_path: Path) -> None:
     stores = RocksStores(tmp_path, CACHE_BYTES)
     opened = [stores.open(TableId.of(f"/warehouse/{n}")) for n in range(20)]

@@ -163,6 +163,7 @@ def test_a_file_of_any_content_is_a_lock_until_it_expires(subject: Subject, cont
         assert provider.try_lock(0)
 
 
+@pytest.mark.property
 def test_one_of_many_takes_an_expired_lock_over(subject: Subject) -> None:
     """Each looks at the same old file; none deletes another's new one."""
     for _ in range(20):

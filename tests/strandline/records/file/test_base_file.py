@@ -165,6 +165,7 @@ def test_a_file_without_rows_is_a_file(storage):
     assert (empty.num_rows, empty.schema.names) == (0, [*META_FIELDS, "id", "n"])
 
 
+@pytest.mark.property
 def test_pieces_make_row_groups_and_one_filter(storage):
     pieces = [simple([f"k{g}-{i:04d}" for i in range(1500)]) for g in range(3)]
     avro = arrow_to_avro(pa.schema([("id", pa.string()), ("n", pa.int64())]), "t")
@@ -186,6 +187,7 @@ def test_pieces_make_row_groups_and_one_filter(storage):
     assert all(key in bloom for key in whole["_hoodie_record_key"].to_pylist())
 
 
+@pytest.mark.property
 def test_pieces_are_the_same_whether_keys_were_read_before_or_not(storage):
     """Several row groups, and a row group of more than one piece."""
     table = simple([f"k{i:06d}" for i in range(150_000)])

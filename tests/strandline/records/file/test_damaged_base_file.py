@@ -79,3 +79,18 @@ def test_rows_without_a_key_column_are_refused_by_file(tmp_path):
     for read in (read_pieces, read_keys):
         with pytest.raises(TableError, match=r"f\.parquet lacks the columns \['_hoodie_record_key"):
             read(LocalStorage(str(tmp_path)))
+
+
+@pytest.mark.parametrize("bit", [1, 7])
+def test_a_footer_with_any_bit_changed_is_read_or_refused(tmp_path, bit):
+    storage = write(tmp_path, ["a", "b"])
+    path = tmp_path / "f.parquet"
+    data = path.read_bytes()
+    refused = 0
+    for at in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+        try:
+            read_base_file(storage, "f.parquet")
+        except TableError:
+            refused += 1
+    assert refused > 100

@@ -40,6 +40,7 @@ def with_column(kind):
     return rows.append_column("v", pa.nulls(1, kind))
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", ["struct", "list", "large_list", "map"])
 def test_the_deepest_columns_are_written_read_and_written_again(tmp_path, name):
     rows = with_column(nested(WRAPPERS[name], DEEPEST.get(name, 49)))

@@ -131,6 +131,10 @@ def test_a_change_is_logged_once(
     for wrong in ("", "gone", "gone", "", ""):
         things.wrong["a"] = wrong
         ready.ask().result()
+        # The change is logged after the answer, by the thread that ran the checks.
+        for thread in threading.enumerate():
+            if thread.name == "readiness":
+                thread.join()
         clock.advance(1000)
     assert [record.getMessage() for record in caplog.records] == [
         "not ready: a: gone",
@@ -269,6 +273,7 @@ def hanging(tmp_path: Path) -> Iterator[tuple[str, Callable[[str, Any], LocalSto
     gone.set()
 
 
+@pytest.mark.property
 def test_a_root_that_hangs_hangs_neither_the_probe_nor_the_loop(
     hanging: tuple[str, Callable[[str, Any], LocalStorage]],
 ) -> None:

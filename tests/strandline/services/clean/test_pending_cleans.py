@@ -51,6 +51,20 @@ def test_finishing_and_a_new_clean_in_one_run():
     assert table.data_files() == table.model.to_keep(table.model.writes[-2])
 
 
+def test_all_crashed_cleans_are_named():
+    subject = Subject(SmallTable())
+    table = subject.table
+    written = [table.write(A) for _ in range(4)]
+    times = []
+    for write in written[:2]:
+        deleted = {"p=1": (f"a-0_0-0-0_{write}.parquet",)}
+        times.append(table.tick())
+        plan = CleanerPlan(files_to_be_deleted_per_partition=deleted)
+        table.meta.create_requested(CLEAN, times[-1], plan)
+    result = subject.clean()
+    assert (*result.finished, result.instant) == tuple(times)
+
+
 def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_table():
     """Plans hold whole paths of where the table was; version 1 has names in another field."""
     subject = Subject(SmallTable())

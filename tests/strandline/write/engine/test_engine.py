@@ -122,7 +122,6 @@ def tasks():
             files=({"": ((0, "f"),)},),
             storage=storage,
             tally=TALLY,
-            attempt=LocalEngine.attempt,
             by_range=True,
             by_filter=True,
             ordering={},

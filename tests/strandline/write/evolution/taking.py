@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
+from tests.kit import reader
 from tests.strandline.write.evolution.checks import differences
 from tests.strandline.write.evolution.walk import Walk, Write
 from tests.strandline.write.index.walk import Rules
@@ -28,6 +30,8 @@ def take(
     steps: int,
     engine: Any = None,
     frame: Callable[[pa.Table], Any] = lambda rows: rows,
+    *,
+    keep_clients: bool = False,
 ) -> None:
     """Take a walk.
 
@@ -38,23 +42,36 @@ def take(
         steps: Number of writes.
         engine: The engine or Spark session; a new local engine if there is none.
         frame: Makes what the client takes from the rows of a write.
+        keep_clients: Whether writes with the same options are one client's, which starts from the
+            timeline of its last write, although others have written since.
     """
     walk = Walk(rules, seed)
-    for number in range(steps):
-        write = walk.draw() if number else walk.first()
-        options = {**rules.options(), **EXECUTORS, **write.options}
-        with WriteClient(engine or LocalEngine(tasks=2), base, options) as client:
-            _commit(client, base, write, frame(write.rows))
-        walk.follow(write)
-        assert not list(differences(walk, base)), f"after step {number}: {write}"
+    with ExitStack() as opened:
+        clients: dict[str, WriteClient] = {}
+        for number in range(steps):
+            write = walk.draw() if number else walk.first()
+            options = {**rules.options(), **EXECUTORS, **write.options}
+            name = str(sorted(options.items()))
+            if name not in clients:
+                client = WriteClient(engine or LocalEngine(tasks=2), base, options)
+                clients[name] = opened.enter_context(client)
+            _commit(clients[name], base, write, frame(write.rows), is_sole=not keep_clients)
+            if not keep_clients:
+                clients.pop(name).close()
+            walk.follow(write)
+            assert not list(differences(walk, base)), f"after step {number}: {write}"
 
 
-def _commit(client: WriteClient, base: Path, write: Write, rows: Any) -> None:
-    """Do a write, which is refused or not as it says."""
+def _commit(client: WriteClient, base: Path, write: Write, rows: Any, *, is_sole: bool) -> None:
+    """Do a write, which is refused or not as it says; no instant is left."""
     if not write.is_refused:
         getattr(client, write.operation)(rows)
         return
-    before = files(base)
+    before, committed = files(base), reader.committed(base)
     with pytest.raises(InputError):
         getattr(client, write.operation)(rows)
-    assert files(base) == before
+    if is_sole:
+        assert files(base) == before
+    # A client with an outdated timeline leaves a rollback of what it had requested from it.
+    assert reader.committed(base) == committed
+    assert reader.leftovers(base) == []

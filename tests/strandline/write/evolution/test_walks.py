@@ -7,13 +7,23 @@ import pytest
 from tests.strandline.write.evolution.taking import take
 from tests.strandline.write.index.walk import RULES
 
+LONG = pytest.mark.property
+SHORT = [RULES[0], *(pytest.param(rules, marks=LONG) for rules in RULES[1:])]
+"""The first rules alone are for every run."""
 
-@pytest.mark.parametrize("rules", RULES, ids=str)
+
+@pytest.mark.parametrize("rules", SHORT, ids=str)
 def test_rows_and_columns_are_those_of_the_model(tmp_path, rules):
     take(tmp_path / "t", rules, seed=1, steps=10)
 
 
-@pytest.mark.property
+@LONG
 @pytest.mark.parametrize("rules", RULES, ids=str)
 def test_rows_and_columns_are_those_of_the_model_on_long_walks(tmp_path, rules):
     take(tmp_path / "t", rules, seed=2, steps=40)
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("rules", RULES[:2], ids=str)
+def test_clients_that_take_turns_leave_no_instant_of_refused_rows(tmp_path, rules):
+    take(tmp_path / "t", rules, seed=3, steps=60, keep_clients=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from tests.kit import reader
+from tests.kit.hooked_storage import HookedStorage
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError
+from timeline.table.partition_metadata import read_partition_metadata, write_partition_metadata
 
 
 def ids(base):
@@ -69,3 +72,16 @@ def test_only_a_new_partition_is_compared_with_the_stored_ones(tmp_path, stored,
         opened = c.insert(table(row("3", new))).storage_calls
     assert [each.get(("list", "table"), 0) for each in (first, again, opened)] == [0, 0, 1]
     assert opened["stat", "table"] == first["stat", "table"] + more
+
+
+@pytest.mark.parametrize("partition", ["x", "x/y"])
+def test_another_task_may_open_the_partition_at_the_same_time(tmp_path, partition):
+    def other_task(kind, _):
+        if kind == "list":
+            write_partition_metadata(storage, partition, "20260101000000000")
+
+    storage = HookedStorage(tmp_path, before=other_task)
+
+    refuse_nested_in_table(storage, partition)
+
+    assert read_partition_metadata(storage, partition) is not None

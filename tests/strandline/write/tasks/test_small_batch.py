@@ -119,6 +119,7 @@ def encoded(batch: pa.RecordBatch, partition: int = 0) -> bytes | None:
     return None if found is None else found[0]
 
 
+@pytest.mark.property
 def test_a_task_returns_two_mebibytes_and_no_byte_more() -> None:
     frame = len(encoded(random_rows(TASK_BYTES // 2))) - TASK_BYTES // 2
     # Arrow pads to 8 bytes.
@@ -166,3 +167,13 @@ def test_types_survive_the_way_to_the_driver() -> None:
     found = decoded_batch(profile, {"p": RowCount(5)}, batch.schema, LIMITS)
     assert found.schema == batch.schema
     assert found.to_pylist() == [*batch.to_pylist(), *batch.slice(1).to_pylist()]
+
+
+def test_a_batch_beyond_the_limit_is_not_encoded():
+    encoder = BatchEncoder(DriverLimits(rows=1000, bytes=MB, rewrite_bytes=MB), 0)
+    encoder.add(keyed(1))
+    long = keyed(100).set_column(1, KEY, pa.array([random.randbytes(MB // 2).hex()] * 100))
+    before = pa.total_allocated_bytes()
+    encoder.add(long)
+    assert pa.total_allocated_bytes() - before < MB
+    assert encoder.finish() is None

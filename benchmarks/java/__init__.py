@@ -1,0 +1,1 @@
+"""Hudi's own server and REMOTE view in a JVM, for comparison."""

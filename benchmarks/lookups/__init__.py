@@ -1,0 +1,1 @@
+"""What ``benchmarks.executors`` measures: single look-ups, and those of whole jobs."""

@@ -1,0 +1,1 @@
+"""Measured values beside their targets, as Markdown tables."""

@@ -1,0 +1,1 @@
+"""Timeline servers under measurement: their tables, processes, load and rounds."""

@@ -1,0 +1,94 @@
+"""The log blocks of a slice that count, in the order in which they are merged. Pure.
+
+* Blocks of instants that aren't completed are left out.
+* A rollback removes the blocks of its target that come before it.
+* Instants come in the order of their first blocks.
+* The blocks of a log compaction come in the place of the newest instant that it compacted, whose
+  blocks they replace; so do those of a log compaction that compacted them in turn.
+
+Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from timeline.encoding.log_block import (
+    COMMAND,
+    COMMAND_TYPE,
+    COMPACTED_TIMES,
+    INSTANT_TIME,
+    ROLL_BACK,
+    TARGET_INSTANT_TIME,
+    LogBlock,
+)
+from timeline.errors import UnsupportedTableError
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block and the path of its log."""
+
+    block: LogBlock
+    path: str
+
+    @property
+    def time(self) -> str:
+        """Requested time of the instant that wrote it."""
+        return self.block.header.get(INSTANT_TIME, "")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"{self.path}, block at offset {self.block.begin},"
+
+
+def blocks_in_order(
+    blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
+) -> tuple[PlacedBlock, ...]:
+    """Return the data and delete blocks that count, in the order in which they are merged.
+
+    Args:
+        blocks: All blocks of a slice, in the order of its logs.
+        counts: Whether an instant's blocks count, by its requested time.
+
+    Raises:
+        UnsupportedTableError: There is a command other than to roll back.
+    """
+    by_time = _by_time(blocks, counts)
+    replaced_by: dict[str, str] = {}
+    placed: set[str] = set()
+    order: list[str] = []
+    # From the newest: a log compaction is met before the blocks that it replaces.
+    for time, group in reversed(by_time.items()):
+        compacted = group[0].block.header.get(COMPACTED_TIMES)
+        if compacted is not None:
+            times = compacted.split(",")
+            replaced_by.update(dict.fromkeys(times, replaced_by.get(time, time)))
+            if not by_time.keys().isdisjoint(times):
+                continue
+        final = replaced_by.get(time, time)
+        if final not in placed:
+            placed.add(final)
+            order.append(final)
+    return tuple(block for time in reversed(order) for block in by_time[time])
+
+
+def _by_time(
+    blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
+) -> dict[str, list[PlacedBlock]]:
+    """Return the blocks of each instant that counts, in the order of their first blocks."""
+    by_time: dict[str, list[PlacedBlock]] = {}
+    for placed in blocks:
+        if placed.block.kind != COMMAND:
+            if counts(placed.time):
+                by_time.setdefault(placed.time, []).append(placed)
+            continue
+        command = placed.block.header.get(COMMAND_TYPE)
+        if command != ROLL_BACK:
+            raise UnsupportedTableError(
+                f"{placed.place} has the command {command!r}; allowed: {ROLL_BACK!r} (roll back)"
+            )
+        by_time.pop(placed.block.header.get(TARGET_INSTANT_TIME, ""), None)
+    return by_time

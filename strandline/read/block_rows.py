@@ -1,0 +1,176 @@
+"""Decodes log blocks into Arrow: data blocks to rows, delete blocks to keys and ordering values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.cast import cast_column
+from timeline.encoding import avro
+from timeline.encoding.delete_block import DeletedRecord, OrderingValue, ValueType
+from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, avro_values
+
+_EXACT: Final = Context(prec=76)
+_Convert = Callable[[Any], Any]
+
+
+def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
+    """Return the rows of a data block, in the types with which it was written.
+
+    Args:
+        block: A block of Avro records, or of a Parquet file.
+        columns: Columns to return, in the block's order; those that it lacks are left out.
+
+    Raises:
+        ValueError: It is damaged (``pa.ArrowInvalid`` is a ``ValueError``).
+        CorruptMetadataError: Its schema isn't that of an Avro record.
+        UnsupportedTableError: Its schema has types that aren't supported.
+    """
+    if block.kind == AVRO_DATA:
+        if SCHEMA not in block.header:
+            raise ValueError("it has no schema")
+        return avro_rows(block.header[SCHEMA], list(avro_values(block)), columns)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
+        return file.read([name for name in file.schema_arrow.names if name in columns])
+    except (OSError, pa.ArrowNotImplementedError) as exc:
+        raise ValueError(f"it is no Parquet file: {exc}") from exc
+
+
+def avro_rows(
+    avro_schema: str, records: Sequence[bytes], columns: Collection[str] | None = None
+) -> pa.Table:
+    """Return Avro records as rows.
+
+    Args:
+        avro_schema: The records' schema, JSON text.
+        records: The bytes of each record.
+        columns: Columns to return, in the schema's order; ``None`` for all.
+
+    Raises:
+        ValueError: A record is damaged, or a value doesn't fit its column.
+        CorruptMetadataError: The schema isn't that of an Avro record.
+        UnsupportedTableError: The schema has types that aren't supported.
+
+    Cost: some 10 us a record for all its columns, and 0.2 us a value for those that are returned.
+    """
+    fields = [f for f in _arrow_schema(avro_schema) if columns is None or f.name in columns]
+    decoded = avro.read_records(avro_schema, records)
+    arrays = [_column([row[field.name] for row in decoded], field.type) for field in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def ordering_column(
+    records: Sequence[DeletedRecord], at: int, kind: pa.DataType
+) -> pa.ChunkedArray | pa.Array:
+    """Return the values of one ordering column of deletes; null where one has none.
+
+    Args:
+        records: The records of a delete block.
+        at: Number of the ordering column.
+        kind: Type of the column in the table.
+
+    Raises:
+        ValueError: A value doesn't fit the type.
+    """
+    values = [record.ordering[at] if at < len(record.ordering) else None for record in records]
+    types = {value.type for value in values if value is not None}
+    if not types:
+        return pa.nulls(len(values), kind)
+    # All values of a block have one type, unless the column's type has changed meanwhile.
+    parts = {each: _typed(values, each, kind) for each in types}
+    if len(types) == 1:
+        return next(iter(parts.values()))
+    rows = np.arange(len(values))
+    stored = pa.concat_arrays(list(parts.values()))
+    number = {each: place for place, each in enumerate(parts)}
+    found = [0 if value is None else number[value.type] for value in values]
+    return stored.take(pa.array(np.array(found) * len(values) + rows))
+
+
+def _typed(values: Sequence[OrderingValue | None], each: ValueType, kind: pa.DataType) -> pa.Array:
+    """Return the values of one type, cast to the column's; null for the others."""
+    given = [None if v is None or v.type is not each else v.value for v in values]
+    try:
+        return cast_column(pa.array(given, _STORED_AS[each]), kind)
+    except (pa.ArrowNotImplementedError, OverflowError) as exc:
+        raise ValueError(
+            f"an ordering value of type {each.name} doesn't fit {kind}: {exc}"
+        ) from exc
+
+
+@lru_cache(maxsize=16)
+def _arrow_schema(avro_schema: str) -> pa.Schema:
+    return avro_to_arrow(avro.checked_schema(avro_schema))
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    convert = _converter(kind)
+    made = values if convert is None else [None if v is None else convert(v) for v in values]
+    try:
+        return pa.array(made, kind)
+    except (OverflowError, TypeError, ArithmeticError) as exc:
+        raise ValueError(f"a value doesn't fit {kind}: {exc}") from exc
+
+
+def _converter(kind: pa.DataType) -> _Convert | None:
+    """Return the function from decoded Avro to what Arrow takes; ``None`` if they are the same.
+
+    Arrow takes the numbers of dates and timestamps as they are.
+    """
+    if pa.types.is_decimal(kind):
+        return lambda digits: _decimal(digits, kind.scale)
+    if pa.types.is_map(kind):
+        return _map_converter(_converter(kind.item_type))
+    if pa.types.is_list(kind):
+        inner = _converter(kind.value_type)
+        if inner is None:
+            return None
+        return lambda items: [None if item is None else inner(item) for item in items]
+    if pa.types.is_struct(kind):
+        parts = {field.name: _converter(field.type) for field in kind}
+        if not any(parts.values()):
+            return None
+        return lambda fields: _converted(fields, parts)
+    return None
+
+
+def _map_converter(inner: _Convert | None) -> _Convert:
+    if inner is None:
+        return lambda entries: list(entries.items())
+    return lambda entries: [(k, None if v is None else inner(v)) for k, v in entries.items()]
+
+
+def _converted(fields: Mapping[str, Any], parts: Mapping[str, _Convert | None]) -> dict[str, Any]:
+    return {
+        name: value if value is None or convert is None else convert(value)
+        for (name, convert) in parts.items()
+        for value in (fields[name],)
+    }
+
+
+def _decimal(digits: bytes, scale: int) -> Decimal:
+    return Decimal(int.from_bytes(digits, "big", signed=True)).scaleb(-scale, _EXACT)
+
+
+_STORED_AS: Final[Mapping[ValueType, pa.DataType]] = {
+    ValueType.BOOLEAN: pa.bool_(),
+    ValueType.INT: pa.int32(),
+    ValueType.LONG: pa.int64(),
+    ValueType.FLOAT: pa.float32(),
+    ValueType.DOUBLE: pa.float64(),
+    ValueType.BYTES: pa.binary(),
+    ValueType.STRING: pa.string(),
+    ValueType.DATE: pa.date32(),
+    ValueType.DECIMAL: pa.decimal128(38, 15),
+    ValueType.TIME_MICROS: pa.time64("us"),
+    ValueType.TIMESTAMP_MICROS: pa.timestamp("us", tz="UTC"),
+    ValueType.LOCAL_DATE: pa.date32(),
+}

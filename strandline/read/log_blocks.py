@@ -1,0 +1,151 @@
+"""Reads the blocks of a slice's logs, skips torn blocks, and refuses unsupported ones.
+
+A writer that dies leaves a torn block: a part of one, or garbage. If a completed instant recorded
+that it wrote some of these bytes, rows are missing, which is an error; otherwise the block is
+skipped. A file that was cut exactly between two blocks has no torn block, so that isn't noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fsview.model.file_group import LogFile
+from strandline.read.block_order import PlacedBlock, blocks_in_order
+from strandline.read.committed import CommittedInstants, NeededBytes
+from timeline.encoding.log_block import (
+    AVRO_DATA,
+    CHANGE_DATA,
+    DELETE,
+    HFILE_DATA,
+    INSTANT_TIME,
+    IS_PARTIAL,
+    PARQUET_DATA,
+    VERSION,
+    LogBlock,
+    TornBlock,
+    scan_blocks,
+)
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from timeline.storage.base import Storage, mapped_client_errors
+
+logger = logging.getLogger(__name__)
+
+CHANGE_DATA_SUFFIX: Final = ".cdc"
+_SUPPORTED: Final = (AVRO_DATA, DELETE, PARQUET_DATA)
+_NAMES: Final = {HFILE_DATA: "HFile records", CHANGE_DATA: "change data"}
+
+
+@dataclass(slots=True)
+class LogCounts:
+    """What was found in logs.
+
+    Attributes:
+        blocks: Whole blocks, of any kind.
+        merged_blocks: Those with records that were merged.
+        torn_blocks: Torn blocks that were skipped.
+    """
+
+    blocks: int = 0
+    merged_blocks: int = 0
+    torn_blocks: int = 0
+
+
+class LogReader:
+    """Reads the logs of slices at one state of a table; used by one thread.
+
+    Args:
+        storage: The table's storage.
+        committed: The instants whose blocks count.
+        needed: Tells which bytes of logs completed instants wrote.
+
+    Attributes:
+        counts: What was found so far.
+    """
+
+    def __init__(self, storage: Storage, committed: CommittedInstants, needed: NeededBytes) -> None:
+        self._storage = storage
+        self._committed = committed
+        self._needed = needed
+        self.counts = LogCounts()
+
+    def blocks(self, logs: Iterable[LogFile]) -> tuple[PlacedBlock, ...]:
+        """Return the blocks to merge, in order.
+
+        Change-data logs are left out, as their records are in the other logs.
+
+        Args:
+            logs: The logs of a slice, in any order.
+
+        Raises:
+            PathNotFoundError: A log is gone.
+            CorruptMetadataError: A torn block is needed, or a block names no instant.
+            UnsupportedTableError: A block that counts is of an unsupported kind.
+
+        Cost: reads the logs into memory.
+        """
+        plain = [log for log in logs if log.suffix != CHANGE_DATA_SUFFIX]
+        found = [
+            block for log in sorted(plain, key=lambda log: log.order) for block in self._whole(log)
+        ]
+        ordered = blocks_in_order(found, self._committed.has)
+        for placed in ordered:
+            _check_supported(placed)
+        self.counts.merged_blocks += len(ordered)
+        return ordered
+
+    def _whole(self, log: LogFile) -> Iterator[PlacedBlock]:
+        """Yield the whole blocks of a log."""
+        path = f"{self._storage.base_path}/{log.path}"
+        with self._storage.open_input(log.path) as file, mapped_client_errors(path):
+            data = file.read()
+        for block in scan_blocks(data) if data else (TornBlock(0, 0, "the file is empty"),):
+            if isinstance(block, TornBlock):
+                self._skip(block, log, path, len(data))
+                continue
+            self.counts.blocks += 1
+            _check_header(block, path)
+            yield PlacedBlock(block, path)
+
+    def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
+        # What is missing at the end of the file may have been written, too.
+        end = None if torn.end == size else torn.end
+        needed = self._needed.within(log, torn.begin, end)
+        if needed is not None:
+            raise CorruptMetadataError(
+                f"{path} has no whole log block at offset {torn.begin}: {torn.reason}; a completed"
+                f" instant wrote bytes {needed[0]} to {needed[1]} of the file"
+            )
+        self.counts.torn_blocks += 1
+        logger.warning(
+            "%s: skipped bytes %d to %d: no whole log block (%s); no completed instant needs them",
+            path,
+            torn.begin,
+            torn.end,
+            torn.reason,
+        )
+
+
+def _check_header(block: LogBlock, path: str) -> None:
+    if block.version != VERSION:
+        raise UnsupportedTableError(
+            f"{path} has a log block of version {block.version} at offset {block.begin};"
+            f" supported: {VERSION}"
+        )
+    if not block.header.get(INSTANT_TIME):
+        raise CorruptMetadataError(
+            f"{path} has a log block without an instant at offset {block.begin}"
+        )
+
+
+def _check_supported(placed: PlacedBlock) -> None:
+    kind = placed.block.kind
+    if kind not in _SUPPORTED:
+        name = _NAMES.get(kind, f"records of type {kind}")
+        raise UnsupportedTableError(f"{placed.place} has {name}; supported: Avro, Parquet, deletes")
+    if placed.block.header.get(IS_PARTIAL, "").lower() == "true":
+        raise UnsupportedTableError(
+            f"{placed.place} has partial updates, which this release can't merge"
+        )

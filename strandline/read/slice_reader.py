@@ -1,0 +1,137 @@
+"""Reads a file slice as a stream of record batches: a base file with its logs merged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from fsview.model.file_group import FileSlice
+from strandline.read.log_blocks import LogReader
+from strandline.read.log_rows import LogRows, LogRules
+from strandline.records.file.base_file import EXTENSION, stored_rows
+from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.schema.columns import conform
+from timeline.errors import UnsupportedTableError
+from timeline.storage.base import Storage
+from timeline.table.config import TableConfig
+from timeline.table.property_name import CUSTOM, EVENT_TIME, POPULATE_META_FIELDS
+
+_PARTIAL_UPDATES: Final = "hoodie.table.partial.update.mode"
+_MERGE_PROPERTY: Final = "hoodie.record.merge.property."
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRules:
+    """How the slices of a table are read.
+
+    Attributes:
+        schema: All columns of the table, meta columns first; rows of older schemas are cast to it.
+        config: The table's properties.
+    """
+
+    schema: pa.Schema
+    config: TableConfig
+
+    def of_logs(self, columns: Sequence[str]) -> LogRules:
+        """Return the rules for logs, to read some columns of the table.
+
+        Raises:
+            UnsupportedTableError: This release can't merge the table's logs; the message names the
+                property.
+        """
+        _refuse_unmergeable(self.config)
+        by_time = self.config.record_merge_mode == EVENT_TIME
+        ordering = self.config.ordering_fields if by_time else ()
+        names = self.schema.names
+        heads = [name if name in names else name.split(".")[0] for name in ordering]
+        wanted = {*columns, RECORD_KEY, *heads}
+        return LogRules(
+            pa.schema([field for field in self.schema if field.name in wanted]), ordering
+        )
+
+
+def read_slice(
+    storage: Storage,
+    found: FileSlice,
+    rules: SliceRules,
+    logs: LogReader,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a slice: those of its base file in its order, then those only in logs.
+
+    Args:
+        storage: The table's storage.
+        found: The slice.
+        rules: How to read it.
+        logs: Reads its logs.
+        columns: Columns to read, in this order; ``None`` for all.
+
+    Yields:
+        Batches with exactly these columns of ``rules.schema``.
+
+    Raises:
+        PathNotFoundError: A file is gone.
+        TableError: The base file isn't readable Parquet.
+        CorruptMetadataError: A log is damaged where completed instants need it.
+        UnsupportedTableError: The logs can't be merged by this release.
+
+    Cost: a read of the base file's columns in pieces; the logs and their rows in memory. Records of
+        logs are decoded whole, whatever the columns.
+    """
+    schema = rules.schema
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    tables = (
+        _merged(storage, found, rules.of_logs(schema.names), logs)
+        if found.log_files
+        else _plain(storage, found, schema)
+    )
+    for table in tables:
+        yield from pa.Table.from_arrays(
+            [table.column(name) for name in schema.names], schema=schema
+        ).to_batches()
+
+
+def _plain(storage: Storage, found: FileSlice, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a base file."""
+    if found.base_file is None:
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        for piece in stored.pieces(schema.names):
+            yield conform(piece, schema)
+
+
+def _merged(
+    storage: Storage, found: FileSlice, rules: LogRules, logs: LogReader
+) -> Iterator[pa.Table]:
+    """Yield the rows of a slice with logs, with the columns of the rules."""
+    newest = LogRows.of(logs.blocks(found.log_files), rules)
+    if found.base_file is None:
+        keys = pa.chunked_array([], pa.string())
+        yield from newest.merge(keys, (), rules)
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        keys = stored.keys()
+        pieces = (conform(piece, rules.schema) for piece in stored.pieces(rules.schema.names))
+        yield from newest.merge(keys, pieces, rules)
+
+
+def _refuse_unmergeable(config: TableConfig) -> None:
+    """Refuse logs whose records are merged by rules that this release doesn't have."""
+    properties = config.properties
+    reasons = [
+        f"{name}={value}, and its logs are merged by rules that this release doesn't have"
+        for name, value in properties.items()
+        if name == _PARTIAL_UPDATES or name.startswith(_MERGE_PROPERTY)
+    ]
+    if config.record_merge_mode == CUSTOM:
+        reasons.append("a custom payload or merger, by which its logs are merged")
+    if not config.populate_meta_fields:
+        reasons.append(f"{POPULATE_META_FIELDS}=false, and its logs are merged by record keys")
+    if config.base_file_extension != EXTENSION:
+        reasons.append(f"{config.base_file_extension} files; allowed: {EXTENSION}")
+    if reasons:
+        raise UnsupportedTableError(f"table {config.name} has {reasons[0]}")

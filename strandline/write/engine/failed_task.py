@@ -1,0 +1,41 @@
+"""What the failure of a Spark task means: a Strandline error, or a module that is missing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from timeline import errors
+from timeline.errors import ConfigError, StrandlineError
+
+
+def own_error(failure: Exception) -> StrandlineError | None:
+    """Return the Strandline error that made a task fail; ``None`` if it was another error.
+
+    An exception of a Python worker reaches the driver as the text of its traceback, whose last line
+    is ``timeline.errors.<class>: <message>``.
+    """
+    found = re.findall(r"^timeline\.errors\.(\w+): (.*)$", str(failure), re.MULTILINE)
+    if not found:
+        return None
+    kind: Any = getattr(errors, found[-1][0], None)
+    if not (isinstance(kind, type) and issubclass(kind, StrandlineError)):
+        return None
+    return kind(found[-1][1])
+
+
+def import_error(failure: Exception) -> ConfigError | None:
+    """Return the error for a task that failed as it can't import a module; ``None`` otherwise.
+
+    Spark unpickles a task in the executor's Python, which imports the modules of its classes.
+    """
+    found = re.findall(
+        r"^(?:\w+\.)*(?:ModuleNotFoundError|\w*ImportError): (.*)$", str(failure), re.MULTILINE
+    )
+    if not found:
+        return None
+    return ConfigError(
+        f"a task can't import what it needs: {found[-1]}",
+        hint="install it in the Python that PYSPARK_PYTHON names on the executors, or ship it by"
+        " SparkContext.addPyFile",
+    )

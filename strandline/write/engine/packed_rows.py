@@ -1,0 +1,260 @@
+"""Rows as Arrow IPC streams, in which Spark moves and keeps them between Python stages.
+
+Spark converts rows that a Python function yields to its own form, column by column, and back for
+the next function. So a write's rows pass through that once: from the caller's frame to the first
+task. From there on they are *packed*: a stream of some thousand rows is one binary value, beside
+the numbers by which Spark moves and sorts it. What Spark can't do with packed rows, comparing keys,
+is done in Python with the rows of a *place*, a share of a part, which are in memory together. Rows
+that are only moved are read stream by stream.
+
+Packed rows are tuples of a part, a place and a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.key.hashes import key_hashes
+from strandline.records.ordering import one_chunk
+from strandline.records.take import take_rows
+from strandline.write.engine.base import Count, Task
+from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
+from strandline.write.engine.local_shuffle import sorted_positions, split
+
+Packed = tuple[int, int, bytes]
+Pack = Callable[[Iterator[pa.RecordBatch]], Iterator[Packed]]
+Unpack = Callable[[Iterator[Packed]], Iterator[pa.RecordBatch]]
+
+ROWS: Final = 0
+COUNTS: Final = 1
+"""Parts that ``Counted`` packs for."""
+PLACES: Final = 16
+"""Places of a part whose rows are grouped by keys; the caller bounds the rows of a part."""
+_STREAM_BYTES: Final = 4 << 20
+"""Size of the rows that are packed into one stream."""
+_SPLIT_BYTES: Final = 32 << 20
+"""Size of the rows that are divided at once; more make longer streams, and need more memory."""
+_BATCH_ROWS: Final = 65_536
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Packs rows as they come, for the part 0."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Packed]:
+        """Yield packed rows."""
+        for rows in _gathered(batches, _STREAM_BYTES):
+            yield 0, 0, as_ipc(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packs rows as they come, for the part ``ROWS``, and their count for the part ``COUNTS``."""
+
+    count: Count
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Packed]:
+        """Yield packed rows, and then the packed count."""
+        running = self.count.begin()
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                running.add(batch)
+                yield batch
+
+        for rows in _gathered(counted(), _STREAM_BYTES):
+            yield ROWS, 0, as_ipc(rows)
+        for counts in _gathered(running.finish(), _STREAM_BYTES):
+            yield COUNTS, 0, as_ipc(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class ByColumns:
+    """Packs rows for the parts, and for the places if there is such a column, that columns name."""
+
+    part: str
+    place: str | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Packed]:
+        """Yield packed rows."""
+        names = [self.part] if self.place is None else [self.part, self.place]
+        for rows in _gathered(batches, _SPLIT_BYTES):
+            for at, of_place in split(rows, names):
+                yield at[0], at[-1] if len(at) > 1 else 0, as_ipc(of_place)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHash:
+    """Packs rows for the part and place that the hash of their keys chooses.
+
+    Attributes:
+        on: Columns of strings; a null is a value, too.
+        parts: Number of parts.
+        side: Which of ``sides`` kinds of rows these are, in whose order a place has them.
+        sides: Number of kinds.
+    """
+
+    on: tuple[str, ...]
+    parts: int
+    side: int = 0
+    sides: int = 1
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Packed]:
+        """Yield packed rows."""
+        for rows in _gathered(batches, _SPLIT_BYTES):
+            hashes = np.zeros(rows.num_rows, np.int64)
+            for name in self.on:
+                column = one_chunk(rows.column(name)).cast(pa.string())
+                hashes = hashes * 31 + key_hashes(pc.fill_null(column, "")).to_numpy()
+            chosen = hashes % (self.parts * PLACES)
+            numbers = pa.table({"at": pa.array(chosen)})
+            order = pc.sort_indices(numbers, [("at", "ascending")]).to_numpy().astype(np.int64)
+            moved, chosen = take_rows(rows, order), chosen[order]
+            values, starts = np.unique(chosen, return_index=True)
+            ends = [*starts[1:].tolist(), len(chosen)]
+            for at, begin, end in zip(values.tolist(), starts.tolist(), ends, strict=True):
+                place = at // self.parts * self.sides + self.side
+                yield at % self.parts, place, as_ipc(moved.slice(begin, end - begin))
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Unpacks rows in their order."""
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for _, _, stream in packed:
+            yield from pa.ipc.open_stream(stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Unpacks the rows of each place, sorted by columns."""
+
+    order: tuple[str, ...]
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for _, streams in groupby(packed, key=itemgetter(1)):
+            rows = from_ipc(stream for _, _, stream in streams)
+            order = sorted_positions(rows.select(self.order)).to_numpy().astype(np.int64)
+            yield from _batches(take_rows(rows, order))
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Unpacks the rows of each place with those adjacent that are equal in some columns."""
+
+    on: tuple[str, ...]
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for _, streams in groupby(packed, key=itemgetter(1)):
+            rows = from_ipc(stream for _, _, stream in streams)
+            yield from _batches(group_adjacent(rows, self.on)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Unpacks the rows of each place, joined to what was found.
+
+    Packed rows are of two sides: what was found, then rows.
+
+    Attributes:
+        on: Columns that are compared.
+        found: Schema of what was found.
+    """
+
+    on: tuple[str, ...]
+    found: pa.Schema
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, those adjacent that are equal in the columns."""
+        for _, of_place in groupby(packed, key=lambda each: each[1] // 2):
+            sides: list[list[bytes]] = [[], []]
+            for _, place, stream in of_place:
+                sides[place % 2].append(stream)
+            if not sides[1]:
+                continue
+            empty = [self.found.empty_table()]
+            found = pa.concat_tables([*empty, *([from_ipc(sides[0])] if sides[0] else [])])
+            joined, codes = left_join(from_ipc(sides[1]), found, self.on)
+            yield from _batches(adjacent(joined, codes)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What Python does with a partition of packed rows: unpack, run tasks, pack.
+
+    Attributes:
+        unpack: Yields the rows.
+        tasks: What runs over them, one after the other.
+        pack: Packs the result.
+    """
+
+    unpack: Unpack
+    tasks: tuple[Task, ...]
+    pack: Pack
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[Packed]:
+        """Yield packed rows."""
+        return self.pack(run_tasks(self.tasks, self.unpack(iter(packed))))
+
+
+def run_tasks(tasks: Sequence[Task], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run tasks over batches, one after the other, as they are read."""
+    for task in tasks:
+        batches = iter(task(batches))
+    return batches
+
+
+def as_ipc(rows: pa.Table) -> bytes:
+    """Return rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
+        writer.write_table(rows, max_chunksize=_BATCH_ROWS)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(streams: Iterable[bytes]) -> pa.Table:
+    """Return the rows of streams, of which there must be one."""
+    return pa.concat_tables([pa.ipc.open_stream(stream).read_all() for stream in streams])
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Yield the rows in tables of about ``size`` bytes, or of one row."""
+    waiting: list[pa.RecordBatch] = []
+    total = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        total += batch.nbytes
+        if total >= size:
+            yield from _pieces(pa.Table.from_batches(waiting), 2 * size)
+            waiting, total = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _pieces(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+    """Yield slices of at most ``most`` bytes, or of one row: the JVM's arrays end at 2 GiB."""
+    if rows.num_rows == 1 or rows.nbytes <= most:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half), most)
+    yield from _pieces(rows.slice(half), most)
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter(rows.to_batches(max_chunksize=_BATCH_ROWS))

@@ -1,0 +1,93 @@
+"""Blocks and tables whose logs can't be merged are refused by name; damaged blocks are placed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
+from tests.kit.hfile import log_block
+from tests.kit.log_files import avro_block, delete_block, rollback_block
+from tests.strandline.read.log_table import AVRO, SCHEMA, based, block_of, read, row, values
+from timeline.encoding.log_block import AVRO_DATA, CHANGE_DATA, HFILE_DATA, INSTANT_TIME
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
+
+REFUSED = [
+    (lambda time: log_block(HFILE_DATA, {INSTANT_TIME: time}), "has HFile records"),
+    (lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), "has change data"),
+    (lambda time: log_block(9, {INSTANT_TIME: time}), "has records of type 9"),
+    (lambda time: avro_block(time, AVRO, [row("a", 1)], _7="true"), "has partial updates"),
+    (lambda time: delete_block(time, [("a", None)], version=2), "deletes of version 2"),
+    (lambda time: rollback_block(time, "1", "1"), "has the command '1'"),
+    (
+        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\1", b"\0\0\0\2", 1),
+        "log block of version 2 at offset 0",
+    ),
+    (
+        lambda time: avro_block(
+            time,
+            avro_with_meta_fields(
+                arrow_to_avro(SCHEMA.append(pa.field("_hoodie_operation", pa.string())), "t")
+            ),
+            [row("a", 1) | {"_hoodie_operation": "D"}],
+        ),
+        "has the column _hoodie_operation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED)
+def test_blocks_that_are_refused(content, message):
+    table = based()
+    log = table.log(content)
+    with pytest.raises(UnsupportedTableError, match=message) as error:
+        read(table.storage)
+    assert log.path in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda time: log_block(AVRO_DATA, {INSTANT_TIME: time}, b"\0\0\0\3\0\0\0\1"),
+        lambda time: log_block(AVRO_DATA, {}, b""),
+        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\0\0\0\2"),
+        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\0\0\0\0"),
+        lambda time: block_of(time, row("a", 1)).replace(
+            b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\xff\xff\xff\xff"
+        ),
+        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\4\0\0\0\1"),
+        lambda time: avro_block(time, AVRO, [row("a", 1) | {"_hoodie_record_key": None}]),
+        lambda time: delete_block(time, [("a", ("String", "x"))]),
+        lambda time: log_block(5, {INSTANT_TIME: time}, b"PAR1"),
+    ],
+)
+def test_damaged_blocks_name_the_file_and_the_offset(content):
+    table = based()
+    log = table.log(content)
+    with pytest.raises(CorruptMetadataError, match="at offset 0") as error:
+        read(table.storage)
+    assert log.path in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "a custom payload or merger"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "mode=IGNORE_DEFAULTS"),
+        ({"hoodie.record.merge.property.hoodie.payload.delete.field": "Op"}, "delete.field=Op"),
+        ({"hoodie.populate.meta.fields": "false"}, "populate.meta.fields=false"),
+    ],
+)
+def test_tables_whose_logs_can_not_be_merged(properties, message):
+    table = based(properties=properties)
+    assert len(values(table.storage)) == 3
+    table.rows_log(row("a", 1))
+    with pytest.raises(UnsupportedTableError, match=message):
+        read(table.storage)
+
+
+def test_change_data_logs_are_left_out():
+    table = based()
+    table.rows_log(row("a", 2, "new"))
+    table.log(lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), suffix=".cdc")
+    assert values(table.storage)["a"] == "new"

@@ -1,0 +1,94 @@
+"""A writer that is stopped while another one repairs it comes back and fails cleanly.
+
+The stopped writer is a process of its own. It stops itself at a storage call, so no test has to
+guess where it is, and the other writer waits for the expiry of its heartbeat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.beat import instants_with_heartbeat
+from tests.kit import reader
+from tests.kit.patience import PROCESS_S
+from tests.strandline.write.tables import client, row, table
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+ROOT = Path(__file__).parents[4]
+BEATS = {"client__heartbeat__interval_in_ms": 1000, "client__heartbeat__tolerable__misses": 5}
+POINTS = {
+    "it is requested": ("create", ".inflight"),
+    "files are written": ("create", ".marker.MERGE"),
+    "all is checked": ("create", ".commit"),
+}
+"""Where a writer stops → the storage call before which it does."""
+
+
+@contextmanager
+def stopped(base, operation, point):
+    """Run a writer until it has stopped itself; kill it at the end of the block."""
+    arguments = (str(base), operation, *point, json.dumps(BEATS))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.strandline.write.concurrent.stopping_writer", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def resumed(child):
+    """Let a stopped writer go on to its end; return what it printed."""
+    child.send_signal(signal.SIGCONT)
+    out, _ = child.communicate(timeout=PROCESS_S)
+    return json.loads(out)
+
+
+def ids(base):
+    return [(each["id"], each["ts"]) for each in reader.rows(base)]
+
+
+CASES = [
+    (9, "upsert", "it is requested"),
+    (9, "upsert", "files are written"),
+    (9, "upsert", "all is checked"),
+    (9, "insert", "all is checked"),
+    (6, "insert", "files are written"),
+    (6, "upsert", "all is checked"),
+]
+
+
+@pytest.mark.parametrize(("version", "operation", "point"), CASES)
+def test_it_fails_and_leaves_nothing_of_its_own(tmp_path, version, operation, point):
+    base = tmp_path / "t"
+    with client(base, write__table__version=version) as c:
+        c.upsert(table(row("a"), row("b", "us")))
+    with stopped(base, operation, POINTS[point]) as child:
+        with client(base, **BEATS) as c:
+            repaired = c.upsert(table(row("b", "us", ts=7)))
+        assert len(repaired.rolled_back) == 1
+        answer = resumed(child)
+    assert answer["code"] == "concurrent_write", answer
+    assert answer["retryable"]
+    assert ids(base) == [("a", 1), ("b", 7)]
+    with client(base, **BEATS) as c:
+        c.upsert(table(row("b", "us", ts=8)))
+    assert ids(base) == [("a", 1), ("b", 8)]
+    assert reader.leftovers(base) == []
+    assert instants_with_heartbeat(LocalStorage(str(base))) == ()

@@ -1,0 +1,163 @@
+"""New files of fsspec's file systems; ``test_s3`` has those of S3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from tests.conformance.new_file_suite import NewFileSuite
+from tests.kit.patience import PATIENCE_S
+from tests.kit.signals import Interrupted, interrupt, interrupts, join_calls, wait_until_in
+from timeline.errors import StorageUnavailableError
+from timeline.storage.fsspec_storage import FsspecStorage
+
+
+class Uploads(MemoryFileSystem):
+    """A file system that shows a file when its upload is completed, as those of object stores."""
+
+    protocol = "uploads"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    refused: ClassVar[set[str]] = set()
+    before_completion: ClassVar[list[Callable[[], None]]] = []
+    after_completion: ClassVar[list[Callable[[], None]]] = []
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return super()._open(path, mode, **options) if "r" in mode else Upload(self, path, mode)
+
+    def show(self, path: str, data: bytes) -> None:
+        super()._open(path, "wb", data=data)
+
+
+class Upload(AbstractBufferedFile):
+    """A file whose upload has blocks of 10 bytes."""
+
+    def __init__(self, fs: Uploads, path: str, mode: str) -> None:
+        super().__init__(fs, path, mode, block_size=10)
+        self.uploaded = b""
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.uploaded += self.buffer.getvalue()
+        if final:
+            for call in Uploads.before_completion:
+                call()
+            self.check("complete")
+            self.fs.show(self.path, self.uploaded)
+            for call in Uploads.after_completion:
+                call()
+        return True
+
+    def discard(self) -> None:
+        self.check("discard")
+        self.uploaded = b""
+
+    def check(self, step: str) -> None:
+        if step in Uploads.refused:
+            raise OSError(f"{step} refused")
+
+
+@contextmanager
+def refusing(*steps: str) -> Iterator[None]:
+    Uploads.refused.update(steps)
+    try:
+        yield
+    finally:
+        Uploads.refused.clear()
+
+
+class TestUploads(NewFileSuite):
+    """The files of Azure, GCS, and S3 servers that ignore conditions."""
+
+    @pytest.fixture
+    def storage(self) -> Iterator[FsspecStorage]:
+        fsspec.register_implementation("uploads", Uploads, clobber=True)
+        yield FsspecStorage("uploads://t")
+        Uploads.store.clear()
+        Uploads.before_completion.clear()
+        Uploads.after_completion.clear()
+
+    def no_discard(self, storage: FsspecStorage) -> AbstractContextManager[object]:
+        return refusing("discard")
+
+    @pytest.mark.parametrize("steps", [("complete",), ("complete", "discard")])
+    def test_an_upload_that_is_not_completed_is_discarded(
+        self, storage: FsspecStorage, steps: tuple[str, ...]
+    ) -> None:
+        with (
+            refusing(*steps),
+            pytest.raises(StorageUnavailableError, match="complete refused"),
+            storage.create_stream("new") as file,
+        ):
+            file.write(self.data)
+        opened: Any = file
+        assert opened.closed
+        assert bool(opened.uploaded) is ("discard" in steps)
+        assert storage.list("") == ()
+
+    def test_an_interrupted_completion_ends_before_the_write(self, storage: FsspecStorage) -> None:
+        """Else the next write's rollback could come before the file. (#16)"""
+
+        def hold() -> None:
+            wait_until_in("join")
+            interrupt()
+            assert raised.wait(PATIENCE_S)
+            wait_until_in("join")
+
+        Uploads.before_completion.append(hold)
+        with (
+            interrupts() as raised,
+            pytest.raises(Interrupted),
+            storage.create_stream("new") as file,
+        ):
+            file.write(self.data)
+        assert [info.name for info in storage.list("")] == ["new"]
+
+    @pytest.mark.parametrize("answer", ["known", "lost"])
+    def test_an_upload_that_outlives_its_write_is_deleted(
+        self, storage: FsspecStorage, answer: str
+    ) -> None:
+        has_left = threading.Event()
+
+        def hold() -> None:
+            for _ in range(2):
+                wait_until_in("join")
+                raised.clear()
+                interrupt()
+                assert raised.wait(PATIENCE_S)
+            assert has_left.wait(PATIENCE_S)
+
+        def lose() -> None:
+            raise OSError("the answer is lost")
+
+        Uploads.before_completion.append(hold)
+        if answer == "lost":
+            Uploads.after_completion.append(lose)
+        with interrupts() as raised:
+            with pytest.raises(Interrupted), storage.create_stream("new") as file:
+                file.write(self.data)
+            has_left.set()
+        join_calls()
+        assert storage.list("") == ()
+
+
+class TestLocalFiles(NewFileSuite):
+    """Local files by fsspec, which are visible while they are written."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> FsspecStorage:
+        return FsspecStorage(f"file://{tmp_path}/t")
+
+    @contextmanager
+    def no_discard(self, storage: FsspecStorage) -> Iterator[None]:
+        """Put a folder in the file's place."""
+        storage.delete("dir/new")
+        storage.make_dir("dir/new")
+        yield
