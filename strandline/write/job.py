@@ -122,6 +122,7 @@ class WriteJob:
 
     def _run(self, given: Any) -> WriteResult:
         context = self._context
+        self._begun = BegunFiles()  # a write that begins again has left those of its first attempt
         with checked_rows(context, self._operation, self._account, given) as (rows, target):
             # Nothing is written before this line: all rows are checked by now.
             target = context.ready(target)
