@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH
+from strandline.write.engine.base import Count, RunningCount
 from strandline.write.tasks.columns import FILE, count_rows
 from strandline.write.tasks.row_count import KEY_HASH, ROWS, RowCount, by_partition
 
@@ -24,15 +25,29 @@ _GROUP = [PARTITION_PATH, FILE]
 
 
 @dataclass(frozen=True, slots=True)
-class TagProfileTask:
+class TagProfileTask(Count):
     """Counts tagged rows by partition and the file that holds their keys."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def begin(self) -> TaggedCount:
+        """Return a count without rows."""
+        return TaggedCount()
+
+
+class TaggedCount(RunningCount):
+    """A count of a part's tagged rows."""
+
+    def __init__(self) -> None:
+        self._counted: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count rows by partition and file."""
+        if batch.num_rows:
+            rows = pa.Table.from_batches([batch.select([*_GROUP, KEY_HASH])])
+            self._counted.extend(count_rows(rows, _GROUP, TAG_PROFILE_SCHEMA))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield a row of ``TAG_PROFILE_SCHEMA`` for each partition or file of each batch."""
-        for batch in batches:
-            if batch.num_rows:
-                rows = pa.Table.from_batches([batch.select([*_GROUP, KEY_HASH])])
-                yield from count_rows(rows, _GROUP, TAG_PROFILE_SCHEMA)
+        yield from self._counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,9 @@ class SearchTagging(Tagging[D]):
             columns = columns.append(pa.field(REMOVES, pa.bool_()))
         task = self._task(columns, files)
         made = engine.transform(self._grouped(rows, files), task, tagged_schema(columns))
-        with engine.persist(made) as tagged:
-            counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
-            profile = TagProfile.read(engine.collect(counts))
+        count = TagProfileTask()
+        with engine.persist_counted(made, count, TAG_PROFILE_SCHEMA) as (tagged, counts):
+            profile = TagProfile.read(counts)
             # Both passes over the keyed rows: an engine may have computed them anew for each.
             for stage in (SEARCHED, TAGGED):
                 if stage == TAGGED or self._searches(files):
