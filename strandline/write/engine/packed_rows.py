@@ -128,12 +128,19 @@ class ByHash:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Unpacks rows in their order."""
+    """Unpacks rows in their order.
+
+    Attributes:
+        only: The part whose rows are unpacked; ``None``: all.
+    """
+
+    only: int | None = None
 
     def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        for _, _, stream in packed:
-            yield from pa.ipc.open_stream(stream)
+        for part, _, stream in packed:
+            if self.only in (None, part):
+                yield from pa.ipc.open_stream(stream)
 
 
 @dataclass(frozen=True, slots=True)

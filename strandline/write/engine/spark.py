@@ -42,6 +42,7 @@ from strandline.write.engine.base import (
 )
 from strandline.write.engine.failed_task import import_error, own_error
 from strandline.write.engine.packed_rows import (
+    ROWS,
     ByColumns,
     ByHash,
     Counted,
@@ -58,7 +59,6 @@ from strandline.write.engine.spark_rows import (
     count_streams,
     moved,
     packed_frame,
-    rows_of,
     streams,
 )
 from timeline.errors import ConfigError, InputError
@@ -207,7 +207,7 @@ class SparkEngine(EngineContext[SparkRows]):
         try:
             with _own_errors():
                 counts = _as_table(count_streams(packed), schema)
-            yield SparkRows(rows_of(packed), Streams(), given=self.schema(data)), counts
+            yield SparkRows(packed, Streams(ROWS), given=self.schema(data)), counts
         finally:
             _unpersist(packed)
 

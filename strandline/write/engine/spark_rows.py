@@ -25,7 +25,6 @@ from strandline.write.engine.empty_lists import with_offsets
 from strandline.write.engine.lanes import lanes
 from strandline.write.engine.packed_rows import (
     COUNTS,
-    ROWS,
     Pack,
     Packed,
     Stage,
@@ -88,11 +87,6 @@ def streams(rows: SparkRows) -> list[bytes]:
     if rows.unpack is None:
         return _collected(packed_frame(rows, Whole()))
     return [stream for _, _, stream in _rdd(rows, Whole()).collect()]
-
-
-def rows_of(counted: DataFrame) -> DataFrame:
-    """Return the packed rows of a frame that ``Counted`` packed."""
-    return counted.where(f"part = {ROWS}")
 
 
 def count_streams(counted: DataFrame) -> list[bytes]:
