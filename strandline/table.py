@@ -1,6 +1,6 @@
 """``Table`` reads a table's rows, files and history into Arrow tables.
 
-Each call reads the current state; only the table's properties are cached.
+Each call reads the current state, except of a scan; only the table's properties are cached.
 """
 
 from __future__ import annotations
@@ -9,28 +9,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
-from fsview.local_view import LocalView
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
-from strandline.read.committed import CommittedInstants, NeededBytes
-from strandline.read.log_blocks import LogReader
-from strandline.read.slice_reader import SliceRules, read_slice
-from strandline.records.commit_history import CommitHistory
-from strandline.records.file.base_file import read_base_file
-from strandline.records.incomplete_files import refuse_incomplete_files
-from strandline.records.meta_fields import with_meta_fields
-from strandline.records.schema.avro_schema import avro_to_arrow
-from timeline.errors import CorruptMetadataError, InputError
+from strandline.read.pin import NEWEST
+from strandline.read.scan import Scan
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 from timeline.storage.open import open_storage
 from timeline.table.config import TableConfig
-from timeline.timeline import Timeline
 
 HISTORY_SCHEMA: Final = pa.schema(
     [
@@ -59,7 +51,6 @@ FILES_SCHEMA: Final = pa.schema(
         ("log_paths", pa.list_(pa.string())),
     ]
 )
-_END_OF_TIME: Final = "9" * 17
 
 
 class Table:
@@ -160,48 +151,56 @@ class Table:
         ]
         return pa.Table.from_pylist(rows, schema=FILES_SCHEMA)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the newest committed rows, meta columns first.
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        as_of: str | datetime | None = None,
+        limit: int | None = None,
+        *,
+        read_optimized: bool = False,
+    ) -> Scan:
+        """Return the rows of one instant, to be read as a stream or as a whole.
 
-        Records of logs are merged into the rows of base files by the rules of Hudi 1.2.0.
+        Records of logs are merged into the rows of base files by the rules of Hudi 1.2.0. Which
+        files are read is fixed here; later commits don't change it.
 
         Args:
-            columns: Columns to read, in this order; ``None`` for all.
+            columns: Columns to read, in this order; ``None`` for all, meta columns first.
+            filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
+                as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
+                is null are dropped.
+            as_of: What the table was at an earlier time: an instant's requested time, or a datetime
+                with a time zone. ``None`` for the newest instant.
+            limit: At most so many rows.
+            read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
 
         Raises:
-            UnsupportedTableError: There are log files that this release can't merge, columns were
-                renamed, or base files lack columns; the message says why.
-            CorruptMetadataError: A log file is damaged where a completed instant needs it, or
-                nothing has the table's schema.
-            InputError: There is no such column.
+            InputError: There is no such column, the filter doesn't suit the table, or ``as_of`` is
+                before the earliest instant that can still be read, which the message names.
+            UnsupportedTableError: Columns were renamed, or base files lack columns.
+            CorruptMetadataError: An instant can't be read, or nothing has the table's schema.
 
-        Cost: reads the columns of all base files of the newest slices into memory, and their logs.
+        Cost: a list of each partition, and of each directory above them; no data file is read.
         """
-        refuse_incomplete_files(self.config, self._storage.base_path)
-        with closing(open_view(self._storage)) as view:
-            timeline = view.snapshot.active
-            slices = [found for found in _merged_slices(view) if not found.is_empty]
-        schema = self._schema(slices, timeline)
-        rules = SliceRules(schema, self.config)
-        if columns is not None:
-            unknown = [name for name in columns if name not in schema.names]
-            if unknown:
-                raise InputError(f"the table has no columns {unknown}; it has {schema.names}")
-            schema = pa.schema([schema.field(name) for name in columns])
-        committed = CommittedInstants(timeline)
-        logs = LogReader(self._storage, committed, NeededBytes(self._meta, committed))
-        batches = [
-            batch
-            for found in slices
-            for batch in read_slice(self._storage, found, rules, logs, columns)
-        ]
-        return pa.Table.from_batches(batches, schema)
+        return Scan.of(
+            self._meta,
+            columns=columns,
+            filter=filter,
+            as_of=as_of,
+            limit=limit,
+            read_optimized=read_optimized,
+        )
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""
+        return self.scan(columns).to_arrow()
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
         with closing(open_view(self._storage)) as view:
             if partition is None:
-                newest = view.all_latest_file_slices_before_or_on(_END_OF_TIME)
+                newest = view.all_latest_file_slices_before_or_on(NEWEST)
             else:
                 newest = {partition: () if every else view.latest_file_slices(partition)}
             for path in sorted(newest):
@@ -210,29 +209,6 @@ class Table:
                         yield from group.slices
                 else:
                     yield from newest[path]
-
-    def _schema(self, slices: Sequence[FileSlice], timeline: Timeline) -> pa.Schema:
-        """Return the schema with the meta columns: of the newest commit, or else base file."""
-        avro_schema = CommitHistory().avro_schema(self._meta, timeline)
-        if avro_schema is not None:
-            return with_meta_fields(avro_to_arrow(avro_schema))
-        bases = [found.base_file for found in slices if found.base_file is not None]
-        if slices and not bases:
-            raise CorruptMetadataError(
-                f"no commit of {self._storage.base_path} has the table's schema, nor is there a"
-                " base file that has it"
-            )
-        if not bases:
-            return with_meta_fields(pa.schema([]))
-        newest = max(bases, key=lambda base: base.instant)
-        schema = read_base_file(self._storage, newest.path).schema
-        return pa.schema([field.remove_metadata() for field in schema])
-
-
-def _merged_slices(view: LocalView) -> Iterator[FileSlice]:
-    """Yield each group's newest slice, joined with the one before if a compaction pends on it."""
-    for path in sorted(view.all_latest_file_slices_before_or_on(_END_OF_TIME)):
-        yield from view.latest_merged_file_slices_before_or_on(path, _END_OF_TIME)
 
 
 def _history_row(entry: Entry) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""Reading file slices: a base file with the rows of its logs merged in.
+"""Reading rows: file slices with their logs merged in, and scans of tables made of them.
 
 ``slice_reader`` gives the rows of a slice as a stream of record batches. What decides which rows
-are kept is ``strandline.records.merge_rule``, as in the writer.
+are kept is ``strandline.records.merge_rule``, as in the writer. ``scan`` reads the slices of a
+table, which ``pin`` finds for one time, and drops rows by a ``row_filter``.
 """

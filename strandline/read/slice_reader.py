@@ -11,6 +11,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import LogReader
 from strandline.read.log_rows import LogRows, LogRules
+from strandline.read.row_filter import RowFilter
 from strandline.records.file.base_file import EXTENSION, stored_rows
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.columns import conform
@@ -59,18 +60,23 @@ def read_slice(
     rules: SliceRules,
     logs: LogReader,
     columns: Sequence[str] | None = None,
+    row_filter: RowFilter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice: those of its base file in its order, then those only in logs.
+
+    Rows of a slice with logs are merged before they are filtered; without logs, row groups are
+    skipped in which the footer's statistics allow no row.
 
     Args:
         storage: The table's storage.
         found: The slice.
         rules: How to read it.
         logs: Reads its logs.
-        columns: Columns to read, in this order; ``None`` for all.
+        columns: Columns to read, in this order, none twice; ``None`` for all.
+        row_filter: Which rows; ``None`` for all.
 
     Yields:
-        Batches with exactly these columns of ``rules.schema``.
+        Batches with exactly these columns of ``rules.schema``, none of them empty.
 
     Raises:
         PathNotFoundError: A file is gone.
@@ -81,26 +87,35 @@ def read_slice(
     Cost: a read of the base file's columns in pieces; the logs and their rows in memory. Records of
         logs are decoded whole, whatever the columns.
     """
-    schema = rules.schema
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
+    shown = rules.schema.names if columns is None else list(columns)
+    asked = () if row_filter is None else row_filter.columns
+    # Without any column the number of rows would be lost.
+    names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
+    schema = pa.schema([rules.schema.field(name) for name in names])
     tables = (
-        _merged(storage, found, rules.of_logs(schema.names), logs)
+        _merged(storage, found, rules.of_logs(names), logs)
         if found.log_files
-        else _plain(storage, found, schema)
+        else _plain(storage, found, schema, row_filter)
     )
     for table in tables:
-        yield from pa.Table.from_arrays(
-            [table.column(name) for name in schema.names], schema=schema
-        ).to_batches()
+        rows = pa.Table.from_arrays([table.column(name) for name in names], schema=schema)
+        if row_filter is not None:
+            rows = rows.filter(row_filter.condition)
+        yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
 
 
-def _plain(storage: Storage, found: FileSlice, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a base file."""
+def _plain(
+    storage: Storage, found: FileSlice, schema: pa.Schema, row_filter: RowFilter | None
+) -> Iterator[pa.Table]:
+    """Yield the rows of a base file, but not all of those that the filter drops."""
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
-        for piece in stored.pieces(schema.names):
+        groups = None
+        if row_filter is not None:
+            asked = pa.schema([schema.field(name) for name in row_filter.columns])
+            groups = stored.groups_that_may_match(row_filter.condition, asked)
+        for piece in stored.pieces(schema.names, groups):
             yield conform(piece, schema)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
@@ -69,8 +70,9 @@ class StoredRows:
     for record keys that are missing, null or no strings.
     """
 
-    def __init__(self, file: pq.ParquetFile, path: str, place: str) -> None:
+    def __init__(self, file: pq.ParquetFile, source: pa.NativeFile, path: str, place: str) -> None:
         self._file = file
+        self._source = source
         self._path = path
         self._place = place
         self._keys: pa.ChunkedArray | None = None
@@ -93,12 +95,39 @@ class StoredRows:
         _check_keys(self._keys, self._path)
         return self._keys
 
-    def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def groups_that_may_match(self, condition: pc.Expression, columns: pa.Schema) -> Sequence[int]:
+        """Return the row groups that may have rows for which a condition is true.
+
+        They are found by the footer's statistics, which are only trusted for a column that is
+        stored with the table's type, and not for floats, whose ranges leave out NaN.
+
+        Args:
+            condition: On some columns.
+            columns: These columns, with the table's types.
+
+        Cost: parses the footer once more.
+        """
+        stored = self._file.schema_arrow
+        if not all(
+            _has_sound_statistics(field.type)
+            and field.name in stored.names
+            and stored.field(field.name).type == field.type
+            for field in columns
+        ):
+            return range(self._file.num_row_groups)
+        with _read_errors(self._place):
+            fragment = ds.ParquetFileFormat().make_fragment(self._source)
+            return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
+
+    def pieces(
+        self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the rows in file order, in pieces.
 
         Args:
             columns: Columns to read, in the file's order; those that it lacks are left out.
                 ``None`` for all but the file's name; their keys are checked.
+            groups: Row groups to read, ascending, if not all; not after ``keys``.
         """
         with _read_errors(self._place):
             if columns is None:
@@ -111,7 +140,7 @@ class StoredRows:
                 names.remove(RECORD_KEY)
             first = 0
             # Row group by row group, so that no more than one is buffered.
-            for group in range(self._file.num_row_groups):
+            for group in range(self._file.num_row_groups) if groups is None else groups:
                 for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
                     piece = pa.Table.from_batches([batch])
                     if known is not None:
@@ -123,6 +152,18 @@ class StoredRows:
                     yield piece
 
 
+def _has_sound_statistics(kind: pa.DataType) -> bool:
+    checks = (
+        pa.types.is_integer,
+        pa.types.is_string,
+        pa.types.is_boolean,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_decimal,
+    )
+    return any(check(kind) for check in checks)
+
+
 @contextmanager
 def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
     """Open a base file to read its rows in pieces; errors as in ``read_base_file``."""
@@ -130,7 +171,7 @@ def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
     with storage.open_input(path) as source:
         with _read_errors(place):
             file = _parquet_file(source, place)
-        yield StoredRows(file, path, place)
+        yield StoredRows(file, source, path, place)
 
 
 def read_keys_if(

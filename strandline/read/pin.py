@@ -1,0 +1,183 @@
+"""The state of a table that a scan reads: its instants, schema and file slices at one time.
+
+An ``as_of`` is compared, as text, with requested times in all table versions, and so are the blocks
+of logs. What a clean may have deleted can't be read any more; a clean that keeps numbers of commits
+records the earliest instant that it retained, and one that keeps numbers of file versions retains
+the newest commit before it for sure.
+
+Source: Hudi 1.2.0 ``TimelineUtils.validateTimestampAsOf``, ``HoodieFileIndex``. Unlike these, all
+cleans on the timeline count, not only the last, and so do those that run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fsview.local_view import LocalView
+from fsview.model.file_group import FileSlice
+from fsview.view_manager import open_view
+from strandline.read.committed import CommittedInstants
+from strandline.records.commit_history import CommitHistory
+from strandline.records.file.base_file import read_base_file
+from strandline.records.incomplete_files import refuse_incomplete_files
+from strandline.records.meta_fields import with_meta_fields
+from strandline.records.schema.avro_schema import avro_to_arrow
+from timeline.clock import format_instant_time
+from timeline.errors import CorruptMetadataError, InputError
+from timeline.instant import CLEAN, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.timeline import Timeline
+
+NEWEST: Final = "9" * 17
+"""An ``as_of`` after all instants."""
+
+_INSTANT: Final = re.compile(r"\d{14}(\d{3})?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A table at one time.
+
+    Attributes:
+        meta: The table.
+        timeline: Its active instants requested until then.
+        schema: Its columns then, meta columns first.
+        slices: What held its rows, by partition; none is empty.
+    """
+
+    meta: TableMetaClient
+    timeline: Timeline
+    schema: pa.Schema
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def instant(self) -> str | None:
+        """Requested time of the last completed write; ``None`` if there is none."""
+        last = self.timeline.write_timeline().completed().last
+        return None if last is None else last.requested_time
+
+    @classmethod
+    def at(cls, meta: TableMetaClient, as_of: str | datetime | None) -> Pin:
+        """Return a table's state, now or at an earlier time.
+
+        Args:
+            meta: The table.
+            as_of: Requested time of an instant, or any other time of 14 or 17 digits; or a datetime
+                with a time zone. ``None`` for now.
+
+        Raises:
+            InputError: ``as_of`` is none of these, or earlier than what can still be read; the
+                message names the earliest.
+            UnsupportedTableError: Base files lack columns, or columns were renamed.
+            CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
+
+        Cost: a list of each partition; with ``as_of``: the timeline again, and a read of each
+            clean.
+        """
+        time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone)
+        refuse_incomplete_files(meta.config, meta.storage.base_path)
+        with closing(open_view(meta.storage)) as view:
+            if as_of is not None:
+                _refuse_cleaned(meta, view.snapshot.active, time)
+            slices = tuple(found for found in _slices(view, time) if not found.is_empty)
+            if as_of is not None:
+                # A clean that began meanwhile may have deleted files before they were listed.
+                _refuse_cleaned(meta, meta.active_timeline(), time)
+            timeline = view.snapshot.active.filter(lambda i: i.requested_time <= time)
+        return cls(meta, timeline, _schema(meta, timeline, slices), slices)
+
+    def base_files_only(self) -> Pin:
+        """Return this state without logs, and without the slices that have no base file."""
+        based = (found for found in self.slices if found.base_file is not None)
+        return replace(self, slices=tuple(replace(found, log_files=()) for found in based))
+
+
+def instant_time(as_of: Any, zone: str) -> str:
+    """Return the time as an instant of a table whose times are in ``zone``, for comparisons.
+
+    Raises:
+        InputError: It isn't one, or has no time zone.
+    """
+    if isinstance(as_of, datetime):
+        if as_of.utcoffset() is None:
+            raise InputError(
+                f"as_of is {as_of!r}, without a time zone; allowed: one with it, such as"
+                " datetime(2026, 1, 31, tzinfo=timezone.utc)"
+            )
+        return format_instant_time((as_of - _EPOCH) // timedelta(milliseconds=1), zone)
+    if not isinstance(as_of, str) or not _INSTANT.fullmatch(as_of):
+        raise InputError(
+            f"as_of is {as_of!r}; allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or a"
+            " datetime with a time zone"
+        )
+    return as_of
+
+
+def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:
+    """Return the requested time of the earliest write as of which a table can be read.
+
+    Raises:
+        CorruptMetadataError: A clean can't be read.
+    """
+    retained = (_retained(meta, timeline, i) for i in timeline if i.action == CLEAN)
+    return max((CommittedInstants(timeline).first_time, *retained))
+
+
+def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
+    """Return the earliest write whose files a clean retained; ``""`` for all."""
+    metadata = meta.read(clean) if clean.is_completed else meta.read_plan(clean)
+    if isinstance(metadata, CleanMetadata):
+        earliest, deletes = metadata.earliest_commit_to_retain, metadata.total_files_deleted > 0
+    else:
+        assert isinstance(metadata, CleanerPlan)
+        first = metadata.earliest_instant_to_retain
+        earliest, deletes = "" if first is None else first.timestamp, True
+    if earliest or not deletes:
+        return earliest
+    writes = timeline.write_timeline().completed()
+    before = (i.requested_time for i in writes if i.requested_time < clean.requested_time)
+    return max(before, default="")
+
+
+def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> None:
+    earliest = earliest_time(meta, timeline)
+    if time < earliest:
+        raise InputError(
+            f"as_of {time} is before {earliest}, the earliest instant as of which"
+            f" {meta.storage.base_path} can be read",
+            hint="files of earlier ones may have been deleted; writers keep more with a greater"
+            " hoodie.clean.commits.retained",
+        )
+
+
+def _slices(view: LocalView, time: str) -> Iterator[FileSlice]:
+    """Yield each group's newest slice, joined with the one before if a compaction pends on it."""
+    for path in sorted(view.all_latest_file_slices_before_or_on(time)):
+        yield from view.latest_merged_file_slices_before_or_on(path, time)
+
+
+def _schema(meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]) -> pa.Schema:
+    """Return the schema with the meta columns: of the newest commit, or else base file."""
+    avro_schema = CommitHistory().avro_schema(meta, timeline)
+    if avro_schema is not None:
+        return with_meta_fields(avro_to_arrow(avro_schema))
+    bases = [found.base_file for found in slices if found.base_file is not None]
+    if slices and not bases:
+        raise CorruptMetadataError(
+            f"no commit of {meta.storage.base_path} has the table's schema, nor is there a"
+            " base file that has it"
+        )
+    if not bases:
+        return with_meta_fields(pa.schema([]))
+    newest = max(bases, key=lambda base: base.instant)
+    schema = read_base_file(meta.storage, newest.path).schema
+    return pa.schema([field.remove_metadata() for field in schema])

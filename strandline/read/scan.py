@@ -1,0 +1,208 @@
+"""``Scan``: the rows of a table at one time, some columns and rows of them, as Arrow streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fsview.model.file_group import FileSlice
+from strandline.read.committed import CommittedInstants, NeededBytes
+from strandline.read.log_blocks import LogReader
+from strandline.read.pin import Pin
+from strandline.read.row_filter import RowFilter, unknown_column
+from strandline.read.slice_reader import SliceRules, read_slice
+from strandline.records.file.base_file import stored_rows
+from timeline.errors import InputError, PathNotFoundError
+from timeline.meta_client import TableMetaClient
+
+PLAN_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("base_instant", pa.string()),
+        ("base_file", pa.string()),
+        ("logs", pa.list_(pa.string())),
+        ("bytes", pa.int64()),
+    ]
+)
+
+
+class Scan:
+    """Rows of a table as of one time, which was fixed when the scan was made.
+
+    It may be read any number of times, by one thread at a time; each time gives the same rows, in
+    the same order, as long as the table's files are there. ``Table.scan`` makes it.
+
+    Reading raises:
+        PathNotFoundError: A file is gone: the cleaner deleted it since the scan was made.
+        TableError: A base file isn't readable Parquet.
+        CorruptMetadataError: A log is damaged where completed instants need it.
+        UnsupportedTableError: There are logs that this release can't merge; the message says why.
+
+    Cost: base files are read in pieces, the logs of one slice at a time as a whole.
+    """
+
+    def __init__(
+        self,
+        pin: Pin,
+        columns: Sequence[str] | None = None,
+        row_filter: RowFilter | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """Make a scan of a pinned table.
+
+        Args:
+            pin: The table at one time.
+            columns: The columns, in this order, none twice; ``None`` for all.
+            row_filter: Which rows; ``None`` for all.
+            limit: At most so many of them; ``None`` for all.
+        """
+        self._pin = pin
+        self._columns = pin.schema.names if columns is None else list(columns)
+        self._filter = row_filter
+        self._limit = limit
+        committed = CommittedInstants(pin.timeline)
+        self._storage = pin.meta.storage
+        self._rules = SliceRules(pin.schema, pin.meta.config)
+        self._logs = LogReader(self._storage, committed, NeededBytes(pin.meta, committed))
+
+    @classmethod
+    def of(
+        cls,
+        meta: TableMetaClient,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        as_of: str | datetime | None = None,
+        limit: int | None = None,
+        read_optimized: bool = False,
+    ) -> Scan:
+        """Return the scan of a table; arguments and errors as in ``Table.scan``."""
+        if limit is not None:
+            _check_limit(limit)
+        pin = Pin.at(meta, as_of)
+        if read_optimized:
+            pin = pin.base_files_only()
+        if columns is not None:
+            _check_columns(columns, pin.schema)
+        row_filter = None if filter is None else RowFilter.of(filter, pin.schema)
+        return cls(pin, columns, row_filter, limit)
+
+    def __repr__(self) -> str:
+        return f"Scan({self._storage.base_path!r}, instant={self.instant!r})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, in order."""
+        return pa.schema([self._pin.schema.field(name) for name in self._columns])
+
+    @property
+    def instant(self) -> str | None:
+        """Requested time of the newest write that is read; ``None`` if there is none."""
+        return self._pin.instant
+
+    def plan(self) -> pa.Table:
+        """Return the file slices that are read, with the columns of ``PLAN_SCHEMA``.
+
+        Paths are under the base path; ``base_file`` is null for a slice of logs alone, ``bytes``
+        the sizes of all files of a slice.
+        """
+        return pa.Table.from_pylist([_plan_row(s) for s in self._pin.slices], PLAN_SCHEMA)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows, which reads files as it advances."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(self._columns))
+
+    def to_arrow(self) -> pa.Table:
+        """Read the rows into memory."""
+        return pa.Table.from_batches(self._batches(self._columns), self.schema)
+
+    def count(self) -> int:
+        """Return the number of rows.
+
+        Cost: without a filter a read of the footer of each base file without logs.
+        """
+        if self._filter is not None:
+            return sum(batch.num_rows for batch in self._batches(()))
+        found = 0
+        for each in self._pin.slices:
+            if self._limit is not None and found >= self._limit:
+                break
+            found += self._rows_in(each)
+        return found if self._limit is None else min(found, self._limit)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the rows as an Arrow stream, as Polars, pandas and DuckDB take them."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with some columns, none of the batches empty."""
+        left = self._limit
+        if left == 0:
+            return
+        for found in self._pin.slices:
+            with self._explained():
+                for batch in self._read(found, columns):
+                    if left is None or batch.num_rows < left:
+                        yield batch
+                        left = None if left is None else left - batch.num_rows
+                    else:
+                        yield batch.slice(0, left)
+                        return
+
+    def _rows_in(self, found: FileSlice) -> int:
+        """Return the number of all rows of a slice."""
+        with self._explained():
+            if found.base_file is None or found.log_files:
+                return sum(batch.num_rows for batch in self._read(found, ()))
+            with stored_rows(self._storage, found.base_file.path) as stored:
+                return stored.num_rows
+
+    def _read(self, found: FileSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return read_slice(self._storage, found, self._rules, self._logs, columns, self._filter)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of a file that is gone why it may be, and what helps."""
+        try:
+            yield
+        except PathNotFoundError as exc:
+            raise PathNotFoundError(
+                f"{exc.message}, which the scan at {self.instant} reads",
+                hint="a cleaner may have deleted it since; make the scan again, or have writers"
+                " keep more with a greater hoodie.clean.commits.retained",
+            ) from exc
+
+
+def _check_limit(limit: Any) -> None:
+    if not isinstance(limit, int) or limit < 0:
+        raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
+
+
+def _check_columns(columns: Sequence[str], schema: pa.Schema) -> None:
+    if isinstance(columns, str):  # which is a sequence of names, too
+        raise InputError(f"columns is the text {columns!r}; allowed: a list of names")
+    for at, name in enumerate(columns):
+        if name not in schema.names:
+            raise unknown_column(name, schema)
+        if name in columns[:at]:
+            raise InputError(f"column {name!r} is asked for twice")
+
+
+def _plan_row(found: FileSlice) -> dict[str, Any]:
+    base = found.base_file
+    sizes = [log.size for log in found.log_files]
+    if base is not None:
+        sizes.append(base.size)
+    return {
+        "partition": found.partition,
+        "file_id": found.file_id,
+        "base_instant": found.base_instant,
+        "base_file": None if base is None else base.path,
+        "logs": [log.path for log in reversed(found.log_files)],
+        "bytes": sum(sizes),
+    }

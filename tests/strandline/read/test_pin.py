@@ -1,0 +1,141 @@
+"""Scans as of earlier instants: rows that Spark read, and what can't be read any more."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from strandline import Table
+from strandline.read.pin import Pin, instant_time
+from tests.kit import golden
+from tests.kit.hooked_storage import HookedStorage
+from tests.strandline.read.log_table import LogTable, row
+from tests.strandline.read.test_earlier_instants import AT, STOPPED, texts
+from timeline.errors import InputError
+from timeline.instant import CLEAN
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    ActionInstant,
+    CleanerPlan,
+    CleanMetadata,
+)
+from timeline.storage.local import LocalStorage
+
+CLEANED = [
+    (scenario, instant)
+    for scenario in golden.scenarios()
+    if golden.has_final_table(scenario)
+    for instant, rows in golden.truth(scenario)["as_of"].items()
+    if not isinstance(rows, list)
+]
+
+
+@pytest.mark.parametrize(("scenario", "instant"), [at for at in AT if at not in STOPPED])
+def test_rows_are_those_that_spark_read(scenario, instant, tmp_path):
+    scan = Table(golden.build_final(scenario, tmp_path)).scan(as_of=instant)
+    truth = texts(golden.truth(scenario)["as_of"][instant])
+    shown = [name for name in scan.schema.names if name in truth[0]]
+    assert texts(scan.to_arrow().select(shown).to_pylist()) == [
+        {name: then[name] for name in shown} for then in truth
+    ]
+    assert scan.instant == instant
+    assert scan.count() == len(truth)
+
+
+def test_what_spark_refused_was_cleaned():
+    assert len(CLEANED) > 20
+
+
+@pytest.mark.parametrize(("scenario", "instant"), CLEANED)
+def test_instants_that_were_cleaned_are_refused(scenario, instant, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
+    with pytest.raises(InputError, match=rf"as_of {instant} is before (\d+), the ea") as refused:
+        table.scan(as_of=instant)
+    earliest = str(refused.value).split(" is before ")[1][:17]
+    assert table.scan(as_of=earliest).count() > 0
+
+
+def three_commits(storage) -> tuple[LogTable, list[str]]:
+    """Return a table of three commits a second apart, each with a base file of one more row."""
+    table = LogTable(storage)
+    times = []
+    for keys in ("a", "ab", "abc"):
+        table.base([row(key, 1) for key in keys])
+        times.append(table.meta.active_timeline().instants[-1].requested_time)
+    return table, times
+
+
+def test_an_as_of_between_commits_and_before_the_first(tmp_path):
+    _, times = three_commits(LocalStorage(str(tmp_path)))
+    table = Table(tmp_path)
+    assert [table.scan(as_of=time).count() for time in times] == [1, 2, 3]
+    between = str(int(times[1]) + 1)
+    assert table.scan(as_of=between).instant == times[1]
+    moment = datetime.strptime(between + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
+    assert table.scan(as_of=moment).instant == times[1]
+    away = moment.astimezone(timezone(timedelta(hours=-7)))
+    assert table.scan(as_of=away).instant == times[1]
+    assert table.scan(as_of="20990101000000").instant == times[2]
+    with pytest.raises(InputError, match=f"is before {times[0]}"):
+        table.scan(as_of=str(int(times[0]) - 1))
+
+
+@pytest.mark.parametrize("is_completed", [False, True])
+@pytest.mark.parametrize("by_commits", [False, True])
+def test_a_clean_ends_what_can_be_read(by_commits, is_completed, tmp_path):
+    table, times = three_commits(LocalStorage(str(tmp_path)))
+    retained = times[1] if by_commits else ""
+    first = ActionInstant(retained, "deltacommit", "COMPLETED") if by_commits else None
+    meta = table.meta
+    clean = meta.create_requested(CLEAN, str(int(times[2]) + 1), CleanerPlan(first))
+    clean = meta.transition_to_inflight(clean)
+    if is_completed:
+        done = CleanMetadata(earliest_commit_to_retain=retained, total_files_deleted=1)
+        meta.complete(clean, done, str(int(times[2]) + 2))
+    readable = times[1:] if by_commits else times[2:]
+    scanned = Table(tmp_path).scan
+    for time in times:
+        if time in readable:
+            assert scanned(as_of=time).instant == time
+            continue
+        with pytest.raises(InputError, match=f"is before {readable[0]}.*commits.retained"):
+            scanned(as_of=time)
+
+
+def test_a_clean_that_deleted_nothing_ends_nothing(tmp_path):
+    table, times = three_commits(LocalStorage(str(tmp_path)))
+    meta = table.meta
+    clean = meta.create_requested(CLEAN, str(int(times[2]) + 1), CleanerPlan())
+    meta.complete(meta.transition_to_inflight(clean), CleanMetadata(), str(int(times[2]) + 2))
+    assert Table(tmp_path).scan(as_of=times[0]).count() == 1
+
+
+def test_a_clean_while_files_are_listed(tmp_path):
+    table, times = three_commits(LocalStorage(str(tmp_path)))
+
+    def clean(kind: str, path: str) -> None:
+        if (kind, path) != ("list", "p"):
+            return
+        first = ActionInstant(times[1], "deltacommit", "COMPLETED")
+        table.meta.create_requested(CLEAN, str(int(times[2]) + 1), CleanerPlan(first))
+        (old,) = tmp_path.glob(f"p/*_{times[0]}.parquet")
+        old.unlink()
+
+    meta = TableMetaClient.open(HookedStorage(tmp_path, before=clean))
+    with pytest.raises(InputError, match=f"is before {times[1]}"):
+        Pin.at(meta, times[0])
+
+
+@pytest.mark.parametrize(
+    ("as_of", "message"),
+    [
+        (datetime(2026, 1, 31), "without a time zone"),
+        ("2026-01-31", "allowed: an instant of 17 or 14 digits"),
+        ("", "as_of is ''"),
+        (20260131000000000, "as_of is 20260131000000000"),
+    ],
+)
+def test_times_that_are_refused(as_of, message):
+    with pytest.raises(InputError, match=message):
+        instant_time(as_of, "UTC")

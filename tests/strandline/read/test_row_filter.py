@@ -1,0 +1,159 @@
+"""Filters of scans: rows are those of the whole table, filtered by pyarrow afterwards."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline import Table
+from strandline.read.row_filter import RowFilter
+from strandline.records.file.base_file import stored_rows
+from tests.kit import golden
+from tests.kit.memory_storage import MemoryStorage
+from tests.strandline.read.log_table import SCHEMA, LogTable, row
+from timeline.errors import InputError
+from timeline.storage.local import LocalStorage
+
+TABLES = ["cow_basic_v9", "nonpart_cow_v6", "hive_cow_v9", "mor_basic_v6", "multi_mor_v6"]
+FLOATS = pa.schema([("x", pa.float64()), ("n", pa.int32())])
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def read(request, tmp_path_factory) -> Iterator[tuple[Table, pa.Table]]:
+    """A real table, and its rows."""
+    table = Table(golden.build_final(request.param, tmp_path_factory.mktemp(request.param)))
+    return table, table.to_arrow()
+
+
+def conditions(rows: pa.Table) -> st.SearchStrategy[pc.Expression]:
+    """Comparisons of columns with values that occur in them, joined by and, or and not."""
+    names = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    values = {name: pc.unique(rows[name]).drop_null().to_pylist()[:20] for name in names}
+    names = [name for name in names if values[name]]
+
+    @st.composite
+    def comparison(draw: st.DrawFn) -> pc.Expression:
+        name = draw(st.sampled_from(names))
+        column = pc.field(name)
+        kind = rows.schema.field(name).type
+        value = pa.scalar(draw(st.sampled_from(values[name])), kind)
+        make = draw(
+            st.sampled_from(
+                [
+                    lambda: column == value,
+                    lambda: column != value,
+                    lambda: column < value,
+                    lambda: column >= value,
+                    lambda: column.is_null(),
+                    lambda: column.isin(pa.array([value.as_py(), None], kind)),
+                ]
+            )
+        )
+        return make()
+
+    return st.recursive(
+        comparison(),
+        lambda inner: st.one_of(
+            inner.map(lambda a: ~a),
+            st.tuples(inner, inner).map(lambda ab: ab[0] & ab[1]),
+            st.tuples(inner, inner).map(lambda ab: ab[0] | ab[1]),
+        ),
+        max_leaves=4,
+    )
+
+
+@pytest.mark.property
+@given(data=st.data())
+def test_filtered_and_projected_rows_are_those_of_the_whole_table(read, data):
+    table, rows = read
+    condition = data.draw(conditions(rows))
+    columns = data.draw(st.lists(st.sampled_from(rows.schema.names), unique=True))
+    scan = table.scan(columns, condition)
+    expected = rows.filter(condition)
+    assert scan.count() == expected.num_rows
+    if columns:
+        assert scan.to_arrow() == expected.select(columns)
+
+
+def test_triples_mean_the_expression(read):
+    table, rows = read
+    low, high = pc.min_max(rows["id"]).as_py().values()
+    both = [("id", ">", low), ("id", "<", high)]
+    assert table.scan(filter=both).to_arrow() == rows.filter(
+        (pc.field("id") > low) & (pc.field("id") < high)
+    )
+    one_of = [[("id", "=", low)], [("id", "in", [high])]]
+    assert table.scan(["ts"], one_of).to_arrow().num_rows == 2
+
+
+def test_rows_of_logs_are_filtered_after_they_are_merged(tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)))
+    table.base([row("a", 1, "old"), row("b", 1, "old")])
+    table.rows_log(row("b", 2, "new"))
+    scanned = Table(tmp_path).scan
+    assert scanned(["id"], pc.field("v") == "old").to_arrow()["id"].to_pylist() == ["a"]
+    assert scanned(["id"], pc.field("v") == "new").to_arrow()["id"].to_pylist() == ["b"]
+    assert scanned(filter=pc.field("v") == "old", read_optimized=True).count() == 2
+
+
+def test_the_columns_of_a_filter():
+    schema = pa.schema(
+        [*(pa.field(f"c{i}", pa.int32()) for i in range(9)), ("s", pa.struct([("x", pa.int8())]))]
+    )
+    condition = (pc.field("c7") > 1) | (pc.field("s", "x") == 2) & pc.field("c1").is_valid()
+    assert RowFilter.of(condition, schema).columns == ("c1", "c7", "s")
+    assert RowFilter.of(pc.scalar(True), schema).columns == ()
+
+
+@pytest.mark.parametrize(
+    ("given_filter", "message"),
+    [
+        ("id = 'a'", "is the text .*pyarrow's list of triples"),
+        (7, "filter is 7; allowed"),
+        ([], "Malformed filters"),
+        ([("id", "~", "a")], "not a valid operator"),
+        ([("id", "=")], r"filter is \[\('id', '='\)\]"),
+        ([("Id", "=", "a")], "no column 'Id'.*did you mean 'id'"),
+        (pc.field("idd") == "a", "did you mean 'id'"),
+        (pc.field("ts") == "a", "no kernel"),
+        (pc.field("ts"), "must evaluate to bool"),
+        (pc.field(1) == 1, r"by its position \(FieldPath\(1\)\)"),
+    ],
+)
+def test_filters_that_are_refused(given_filter, message):
+    with pytest.raises(InputError, match=message):
+        RowFilter.of(given_filter, SCHEMA)
+
+
+def test_text_that_looks_like_a_position_is_text():
+    condition = pc.field("id") == 'a "FieldPath(1)'
+    assert RowFilter.of(condition, SCHEMA).columns == ("id",)
+
+
+def groups(rows: pa.Table, condition: pc.Expression, columns: pa.Schema) -> list[int]:
+    """Return the row groups, of two rows each, of a file that may match."""
+    file = io.BytesIO()
+    pq.write_table(rows, file, row_group_size=2)
+    storage = MemoryStorage()
+    storage.create("f", file.getvalue())
+    with stored_rows(storage, "f") as stored:
+        return list(stored.groups_that_may_match(condition, columns))
+
+
+def test_row_groups_are_skipped_by_statistics():
+    rows = pa.table({"x": [1.0, 2.0, 3.0, float("nan")], "n": pa.array([1, 2, 3, 4], pa.int32())})
+    n, x = FLOATS.field("n"), FLOATS.field("x")
+    assert groups(rows, pc.field("n") > 2, pa.schema([n])) == [1]
+    assert groups(rows, pc.field("n") > 4, pa.schema([n])) == []
+    # A range leaves out NaN, for which this is true.
+    assert groups(rows, ~(pc.field("x") <= 3), pa.schema([x])) == [0, 1]
+    # Stored with another type, or not at all.
+    assert groups(rows, pc.field("n") > 4, pa.schema([("n", pa.int64())])) == [0, 1]
+    assert groups(rows, pc.field("m") > 4, pa.schema([("m", pa.int32())])) == [0, 1]

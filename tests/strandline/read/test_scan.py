@@ -1,0 +1,150 @@
+"""``Table.scan``: columns, limits, counts and plans, on real tables and on one made here."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from strandline import Table
+from strandline.read.scan import PLAN_SCHEMA
+from strandline.records.meta_fields import META_FIELDS
+from tests.kit import golden
+from tests.strandline.read.log_table import LogTable, row
+from timeline.errors import InputError, PathNotFoundError
+from timeline.storage.local import LocalStorage
+
+TABLES = ["cow_basic_v9", "cow_basic_v6", "mor_basic_v6", "mor_basic_v9", "multi_mor_v6"]
+READ_OPTIMIZED = [
+    name
+    for name in golden.scenarios()
+    if golden.has_final_table(name) and "read_optimized" in golden.truth(name)
+]
+
+
+def texts(rows):
+    shown = [{n: None if v is None else str(v) for n, v in row.items()} for row in rows]
+    return sorted(shown, key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
+
+
+@pytest.fixture
+def local(tmp_path) -> LogTable:
+    """A table of one slice: base rows ``a`` to ``c``, and a log with ``b`` and ``d``."""
+    table = LogTable(LocalStorage(str(tmp_path)))
+    table.base([row("a", 1, "old"), row("b", 1, "old"), row("c", 1, "old")])
+    table.rows_log(row("b", 2, "new"), row("d", 1, "new"))
+    return table
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_way_of_reading_gives_the_same_rows(name, tmp_path):
+    scan = Table(golden.build_final(name, tmp_path)).scan()
+    rows = scan.to_arrow()
+    assert rows.num_rows == len(golden.truth(name)["snapshot"]) == scan.count()
+    assert rows.schema == scan.schema
+    assert scan.to_reader().read_all() == rows
+    assert pa.table(scan) == rows
+    assert texts(rows.to_pylist()) == texts(golden.truth(name)["snapshot"])
+    assert all(batch.num_rows for batch in scan.to_reader())
+
+
+@pytest.mark.parametrize("name", READ_OPTIMIZED)
+def test_read_optimized_gives_the_rows_that_spark_read(name, tmp_path):
+    scan = Table(golden.build_final(name, tmp_path)).scan(read_optimized=True)
+    assert texts(scan.to_arrow().to_pylist()) == texts(golden.truth(name)["read_optimized"])
+    assert scan.count() == golden.truth(name)["read_optimized_count"]
+    assert not any(scan.plan()["logs"].to_pylist())
+
+
+def test_read_optimized_leaves_out_slices_of_logs_alone(tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)))
+    table.rows_log(row("a", 1))
+    assert Table(tmp_path).scan().count() == 1
+    assert Table(tmp_path).scan(read_optimized=True).count() == 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_columns_come_in_the_order_in_which_they_are_asked_for(name, tmp_path):
+    table = Table(golden.build_final(name, tmp_path))
+    asked = ["val", "_hoodie_record_key", "id"]
+    assert table.scan(asked).to_arrow() == table.to_arrow().select(asked)
+    nothing = table.scan([])
+    assert nothing.to_arrow().num_columns == 0
+    assert sum(batch.num_rows for batch in nothing.to_reader()) == table.scan().count()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_limit_gives_the_first_rows(name, tmp_path):
+    table = Table(golden.build_final(name, tmp_path))
+    rows = table.to_arrow()
+    for limit in (0, 1, 5, rows.num_rows, rows.num_rows + 1):
+        scan = table.scan(limit=limit)
+        assert scan.to_arrow() == rows.slice(0, limit)
+        assert scan.count() == min(limit, rows.num_rows)
+    late = rows.filter(pc.field("id") > rows["id"][0])
+    assert table.scan(filter=pc.field("id") > rows["id"][0], limit=3).to_arrow() == late.slice(0, 3)
+
+
+def test_a_limit_leaves_later_files_closed(tmp_path):
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    table = Table(base)
+    plan = table.scan().plan().to_pylist()
+    assert len(plan) > 1
+    (base / plan[-1]["base_file"]).write_bytes(b"no Parquet")
+    assert table.scan(limit=1).to_arrow().num_rows == 1
+    assert table.scan(limit=1).count() == 1
+
+
+def test_the_plan_has_the_files_that_are_read(local, tmp_path):
+    plan = Table(tmp_path).scan().plan()
+    assert plan.schema == PLAN_SCHEMA
+    (found,) = plan.to_pylist()
+    paths = [found["base_file"], *found["logs"]]
+    assert len(paths) == 2
+    assert found["bytes"] == sum((tmp_path / path).stat().st_size for path in paths)
+    assert found["partition"] == "p"
+    assert found["base_instant"] in found["base_file"]
+
+
+def test_later_commits_do_not_change_a_scan(local, tmp_path):
+    scan = Table(tmp_path).scan(["id", "v"])
+    before, instant = scan.to_arrow(), scan.instant
+    later = local.rows_log(row("a", 9, "later"), row("e", 1, "later"))
+    assert scan.to_arrow() == before
+    assert scan.count() == 4
+    assert scan.instant == instant
+    now = Table(tmp_path).scan()
+    assert now.instant == later.instant.requested_time
+    assert now.count() == 5
+
+
+def test_a_table_without_commits(tmp_path):
+    LogTable(LocalStorage(str(tmp_path)), schema=None)
+    scan = Table(tmp_path).scan()
+    assert scan.instant is None
+    assert scan.schema.names == list(META_FIELDS)
+    assert scan.plan().num_rows == scan.count() == scan.to_arrow().num_rows == 0
+
+
+def test_a_file_that_is_gone_is_explained(local, tmp_path):
+    scan = Table(tmp_path).scan()
+    (tmp_path / scan.plan()["base_file"][0].as_py()).unlink()
+    for read in (scan.to_arrow, scan.count, scan.to_reader().read_all):
+        with pytest.raises(PathNotFoundError, match=r"scan at \d{17}.*clean\.commits\.retained"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"columns": ["ids"]}, "no column 'ids'.*did you mean 'id'"),
+        ({"columns": ["ID"]}, "did you mean 'id'"),
+        ({"columns": ["id", "v", "id"]}, "'id' is asked for twice"),
+        ({"columns": "id"}, "allowed: a list of names"),
+        ({"limit": -1}, "limit is -1"),
+        ({"limit": 1.5}, r"limit is 1\.5"),
+    ],
+)
+def test_what_is_refused(local, tmp_path, asked, message):
+    with pytest.raises(InputError, match=message):
+        Table(tmp_path).scan(**asked)
