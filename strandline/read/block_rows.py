@@ -17,6 +17,11 @@ from timeline.encoding import avro
 from timeline.encoding.delete_block import DeletedRecord, OrderingValue, ValueType
 from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, avro_values
 
+ROWS_PER_BYTE: Final = 1024
+"""The most rows of a Parquet file for each of its bytes. Each has a key of at least a byte, which
+no codec shrinks more than a thousandfold; nulls would cost nothing."""
+_DECIMAL_BITS: Final = 127
+"""The most bits of a decimal of 38 digits, without its sign."""
 _EXACT: Final = Context(prec=76)
 _Convert = Callable[[Any], Any]
 
@@ -39,6 +44,8 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
         return avro_rows(block.header[SCHEMA], list(avro_values(block)), columns)
     try:
         file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
+        if file.metadata.num_rows > ROWS_PER_BYTE * len(block.content):
+            raise ValueError(f"{file.metadata.num_rows} rows in {len(block.content)} bytes")
         return file.read([name for name in file.schema_arrow.names if name in columns])
     except (OSError, pa.ArrowNotImplementedError) as exc:
         raise ValueError(f"it is no Parquet file: {exc}") from exc
@@ -157,7 +164,11 @@ def _converted(fields: Mapping[str, Any], parts: Mapping[str, _Convert | None]) 
 
 
 def _decimal(digits: bytes, scale: int) -> Decimal:
-    return Decimal(int.from_bytes(digits, "big", signed=True)).scaleb(-scale, _EXACT)
+    number = int.from_bytes(digits, "big", signed=True)
+    # The time to turn a number into a decimal grows with the square of its length.
+    if number.bit_length() > _DECIMAL_BITS:
+        raise ValueError(f"a decimal of {len(digits)} bytes; allowed: {_DECIMAL_BITS} bits")
+    return Decimal(number).scaleb(-scale, _EXACT)
 
 
 _STORED_AS: Final[Mapping[ValueType, pa.DataType]] = {

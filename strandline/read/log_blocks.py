@@ -3,6 +3,9 @@
 A writer that dies leaves a torn block: a part of one, or garbage. If a completed instant recorded
 that it wrote some of these bytes, rows are missing, which is an error; otherwise the block is
 skipped. A file that was cut exactly between two blocks has no torn block, so that isn't noticed.
+
+What looks like a block behind a torn one may be a value of the torn block. It counts only if a
+completed instant recorded that it wrote these bytes; Hudi's reader takes such rows for written.
 """
 
 from __future__ import annotations
@@ -101,13 +104,19 @@ class LogReader:
         path = f"{self._storage.base_path}/{log.path}"
         with self._storage.open_input(log.path) as file, mapped_client_errors(path):
             data = file.read()
-        for block in scan_blocks(data) if data else (TornBlock(0, 0, "the file is empty"),):
+        if not data:
+            self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
+        for block in scan_blocks(data, lambda _, end: self._is_recorded(log, end)):
             if isinstance(block, TornBlock):
                 self._skip(block, log, path, len(data))
                 continue
             self.counts.blocks += 1
             _check_header(block, path)
             yield PlacedBlock(block, path)
+
+    def _is_recorded(self, log: LogFile, end: int) -> bool:
+        """Return whether a completed instant recorded that it wrote a block with this end."""
+        return self._needed.within(log, end - 1, end) is not None
 
     def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
         # What is missing at the end of the file may have been written, too.

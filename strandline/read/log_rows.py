@@ -13,6 +13,7 @@ Source: Hudi 1.2.0 ``KeyBasedFileGroupRecordBuffer``, ``BufferedRecordMergerFact
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +40,19 @@ from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 OPERATION: Final = "_hoodie_operation"
 """Meta column of tables that keep the operations of change data; deletes are rows there."""
+
+_DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What the readers of Avro and Parquet raise on damaged data. Not the lack of memory: what a block
+may take is bounded by its bytes."""
+_MESSAGE_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +183,15 @@ class _Records:
     @classmethod
     def of(cls, placed: PlacedBlock, rules: LogRules) -> _Records:
         """Decode a block; errors as in ``LogRows.of``."""
-        try:
+        with _placed_errors(placed):
             if placed.block.kind == DELETE:
                 return cls.of_deletes(list(deleted_records(placed.block.content)), rules)
             columns = {*rules.schema.names, IS_DELETED, OPERATION}
             rows = data_rows(placed.block, columns)
+            if RECORD_KEY not in rows.schema.names:
+                raise ValueError(f"its schema has no column {RECORD_KEY}")
             if OPERATION not in rows.schema.names:
                 return cls.of_rows(rows, rules)
-        except DeleteVersionError as exc:
-            raise UnsupportedTableError(f"{placed.place} has deletes of {exc}") from exc
-        except (ValueError, LookupError) as exc:
-            what = f"{type(exc).__name__}: {exc}"
-            raise CorruptMetadataError(f"{placed.place} can't be decoded: {what}") from exc
-        except CorruptMetadataError as exc:
-            raise CorruptMetadataError(f"{placed.place} can't be decoded: {exc.message}") from exc
         raise UnsupportedTableError(
             f"{placed.place} has the column {OPERATION}, by which this release can't merge"
         )
@@ -206,3 +215,19 @@ class _Records:
             for at, name in enumerate(rules.ordering_fields)
         )
         return cls(keys, ordering, np.ones(len(keys), np.bool_), True, empty)
+
+
+@contextmanager
+def _placed_errors(placed: PlacedBlock) -> Iterator[None]:
+    """Name the block in the errors of readers on damaged or unsupported content."""
+    try:
+        yield
+    except DeleteVersionError as exc:
+        raise UnsupportedTableError(f"{placed.place} has deletes of {exc}") from exc
+    except UnsupportedTableError as exc:
+        raise UnsupportedTableError(f"{placed.place} can't be read: {exc.message}") from exc
+    except CorruptMetadataError as exc:
+        raise CorruptMetadataError(f"{placed.place} can't be decoded: {exc.message}") from exc
+    except _DAMAGE as exc:
+        what = f"{type(exc).__name__}: {exc}"[:_MESSAGE_CHARACTERS]
+        raise CorruptMetadataError(f"{placed.place} can't be decoded: {what}") from exc

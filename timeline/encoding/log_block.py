@@ -13,14 +13,14 @@ The content of an Avro block is its version and the number of records (4 bytes e
 record its length (4) and bytes. That of a Parquet block is a Parquet file.
 
 A writer that dies may leave part of a block, and others append behind it. ``read_blocks`` refuses
-such a file; ``scan_blocks`` goes on at the next magic, as Hudi's reader does.
+such a file; ``scan_blocks`` goes on at the next block.
 
 Source: Hudi 1.2.0 ``HoodieLogFormat``, ``HoodieLogFileReader``, ``HoodieLogBlock``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,7 +52,11 @@ ROLL_BACK: Final = "0"
 """The one command."""
 
 MAGIC: Final = b"#HUDI#"
+MOST_ENTRIES: Final = 64
+"""The most entries of a header or footer. Hudi 1.2.0 knows nine ordinals."""
 _TRAILER: Final = 8
+_LEAST: Final = 8 + _TRAILER
+"""The least size of the rest of a block: version, type, trailer."""
 _AVRO_VERSIONS: Final = (1, 2, 3)
 
 
@@ -116,21 +120,34 @@ def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
         yield block
 
 
-def scan_blocks(data: bytes) -> Iterator[LogBlock | TornBlock]:
+def scan_blocks(
+    data: bytes, is_written: Callable[[int, int], bool] = lambda begin, end: True
+) -> Iterator[LogBlock | TornBlock]:
     """Yield the blocks of a log file in order, and the bytes between them that are none.
+
+    Behind a torn block the next one is found by its magic. What has the form of a block may be a
+    value in the torn block's content, a copy of a block, so ``is_written`` decides. Hudi's reader
+    takes it for a block if another magic or the end of the file follows.
 
     Args:
         data: The whole file.
+        is_written: Whether a writer wrote [begin, end), which has the form of a block, as one. It
+            is asked where a block was found by its magic.
+
+    Cost: linear in the file, as bytes are copied only where the form is that of a block.
     """
-    cursor = Cursor(data)
-    while cursor.pos < len(data):
-        begin = cursor.pos
+    pos = 0
+    while pos < len(data):
         try:
-            yield _block(cursor)
+            form = _Form.at(data, pos)
+            block = form.block()
         except ValueError as exc:
-            end = data.find(MAGIC, begin + 1)
-            cursor.pos = len(data) if end < 0 else end
-            yield TornBlock(begin, cursor.pos, str(exc))
+            end = _next_block(data, pos + 1, is_written)
+            yield TornBlock(pos, end, str(exc))
+            pos = end
+        else:
+            yield block
+            pos = form.end
 
 
 def avro_values(block: LogBlock) -> Iterator[bytes]:
@@ -159,39 +176,100 @@ def take_int(cursor: Cursor) -> int:
     return int.from_bytes(cursor.take(4), "big", signed=True)
 
 
-def _block(cursor: Cursor) -> LogBlock:
-    begin = cursor.pos
-    magic = cursor.take(len(MAGIC))
-    if magic != MAGIC:
-        raise ValueError(f"it begins with {magic!r}")
-    size = _long(cursor)
-    end = cursor.pos + size
-    if not 0 <= size <= len(cursor.data) - cursor.pos:
-        raise ValueError(f"{size} bytes wanted at offset {cursor.pos}")
-    version, kind = take_int(cursor), take_int(cursor)
-    if version == VERSION:
+def _next_block(data: bytes, start: int, is_written: Callable[[int, int], bool]) -> int:
+    """Return where the next block behind torn bytes begins; the size of the file if none does."""
+    at = data.find(MAGIC, start)
+    while at >= 0:
+        try:
+            end = _Form.at(data, at).end
+        except ValueError:
+            end = at
+        if end > at and is_written(at, end):
+            return at
+        at = data.find(MAGIC, at + 1)
+    return len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Where the parts of a block are, found without copying them.
+
+    Attributes:
+        data: The file.
+        begin: Offset of the block.
+        end: The offset after it.
+        version: Its version; header and content are empty if it isn't ``VERSION``.
+        kind: Its type.
+        header: Ordinal, offset and length of each of the header's values.
+        content: Offset and length of the content.
+    """
+
+    data: bytes
+    begin: int
+    end: int
+    version: int
+    kind: int
+    header: Sequence[tuple[int, int, int]]
+    content: tuple[int, int]
+
+    @classmethod
+    def at(cls, data: bytes, begin: int) -> _Form:
+        """Find the parts of the block at an offset.
+
+        Raises:
+            ValueError: There is none.
+        """
+        cursor = Cursor(data, begin)
+        magic = cursor.take(len(MAGIC))
+        if magic != MAGIC:
+            raise ValueError(f"it begins with {magic!r}")
+        size = _long(cursor)
+        start, end = cursor.pos, cursor.pos + size
+        if not _LEAST <= size <= len(data) - start:
+            raise ValueError(f"{size} bytes wanted at offset {start}")
+        cursor.pos = end - _TRAILER
+        trailer = _long(cursor)
+        if trailer != size + len(MAGIC):
+            raise ValueError(f"its size is {size + len(MAGIC)}, and at its end {trailer}")
+        cursor.pos = start
+        version, kind = take_int(cursor), take_int(cursor)
+        if version != VERSION:
+            return cls(data, begin, end, version, kind, (), (end - _TRAILER, 0))
         header = _map(cursor)
         length = _long(cursor)
-        offset = cursor.pos
-        content = cursor.take(length)
+        content = _skip(cursor, length)
         _map(cursor)
-        block = LogBlock(kind, header, content, offset, begin)
-    else:
-        cursor.take(max(0, end - _TRAILER - cursor.pos))
-        block = LogBlock(kind, {}, b"", cursor.pos, begin, version)
-    if cursor.pos + _TRAILER != end:
-        raise ValueError(f"its parts end at {cursor.pos + _TRAILER}, the block at {end}")
-    trailer = _long(cursor)
-    if trailer != size + len(MAGIC):
-        raise ValueError(f"its size is {size + len(MAGIC)}, and at its end {trailer}")
-    return block
+        if cursor.pos + _TRAILER != end:
+            raise ValueError(f"its parts end at {cursor.pos + _TRAILER}, the block at {end}")
+        return cls(data, begin, end, version, kind, header, content)
+
+    def block(self) -> LogBlock:
+        """Return the block; its header's values may be no text, which is a ``ValueError``."""
+        header = {
+            ordinal: self.data[at : at + length].decode() for ordinal, at, length in self.header
+        }
+        offset, length = self.content
+        content = self.data[offset : offset + length]
+        return LogBlock(self.kind, header, content, offset, self.begin, self.version)
 
 
-def _map(cursor: Cursor) -> dict[int, str]:
+def _map(cursor: Cursor) -> list[tuple[int, int, int]]:
+    """Return the ordinal of each entry, with the offset and length of its value."""
     count = take_int(cursor)
-    if count < 0:
-        raise ValueError(f"a map of {count} entries at offset {cursor.pos}")
-    return {take_int(cursor): cursor.take(take_int(cursor)).decode() for _ in range(count)}
+    if not 0 <= count <= MOST_ENTRIES:
+        raise ValueError(
+            f"a map of {count} entries at offset {cursor.pos}; allowed: 0 to {MOST_ENTRIES}"
+        )
+    return [(take_int(cursor), *_skip(cursor, take_int(cursor))) for _ in range(count)]
+
+
+def _skip(cursor: Cursor, length: int) -> tuple[int, int]:
+    """Skip bytes; return their offset and number."""
+    at = cursor.pos
+    if not 0 <= length <= len(cursor.data) - at:
+        raise ValueError(f"{length} bytes wanted at offset {at} of {len(cursor.data)}")
+    cursor.pos += length
+    return at, length
 
 
 def _long(cursor: Cursor) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
 from tests.kit import golden
 from tests.kit.log_files import delete_block, parquet_block
+from tests.strandline.read.log_table import BASE, based, block_of, read, row
 from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
@@ -70,3 +73,37 @@ def test_any_damage(number, changes):
         assert str(error)  # noqa: PT017
         return
     assert len(rows.keys) == len(rows.deletes)
+
+
+NOISE = (b"\x00", b"\x01", b"\x7f", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff")
+
+
+def damaged(version):
+    """Yield a table's storage with each byte of its log's header, and of its ends, changed."""
+    table = based(version)
+    log = table.log(lambda time: block_of(time, row("a", 2, "new")) + delete_block(time, []))
+    schema = log.data.index(b'{"type"')
+    places = [*range(schema + 9), *range(log.data.index(b"\0\0\0\3", schema), len(log.data))]
+    for place, noise in itertools.product(places, NOISE):
+        data = log.data[:place] + noise + log.data[place + len(noise) :]
+        if data != log.data:
+            table.storage.replace(log.path, data)
+            yield table.storage, log.path
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_every_byte_of_a_header_and_of_the_content(version):
+    """Rows that are wrong can't be told; all else is an error that names the log and the offset."""
+    refused = 0
+    for storage, path in damaged(version):
+        try:
+            rows, _ = read(storage)
+        except (CorruptMetadataError, UnsupportedTableError) as raised:
+            error = str(raised)
+        else:
+            assert rows.num_rows >= len(BASE) - 1
+            continue
+        refused += 1
+        assert path in error
+        assert "at offset " in error
+    assert refused > 500

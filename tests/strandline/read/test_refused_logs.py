@@ -7,7 +7,7 @@ import pytest
 
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.hfile import log_block
-from tests.kit.log_files import avro_block, delete_block, rollback_block
+from tests.kit.log_files import avro_block, delete_block, parquet_block, rollback_block
 from tests.strandline.read.log_table import AVRO, SCHEMA, based, block_of, read, row, values
 from timeline.encoding.log_block import AVRO_DATA, CHANGE_DATA, HFILE_DATA, INSTANT_TIME
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -33,7 +33,16 @@ REFUSED = [
         ),
         "has the column _hoodie_operation",
     ),
+    (
+        lambda time: block_of(time, row("a", 1)).replace(b'"string"', b'"enum16"', 1),
+        "at offset 0, can't be read: the table's schema has enum16",
+    ),
 ]
+
+WITHOUT_KEY = '{"type":"record","name":"r","fields":[]}'
+DECIMAL = AVRO.replace(
+    '"long"', '{"type":"bytes","logicalType":"decimal","precision":38,"scale":2}'
+)
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED)
@@ -59,6 +68,9 @@ def test_blocks_that_are_refused(content, message):
         lambda time: avro_block(time, AVRO, [row("a", 1) | {"_hoodie_record_key": None}]),
         lambda time: delete_block(time, [("a", ("String", "x"))]),
         lambda time: log_block(5, {INSTANT_TIME: time}, b"PAR1"),
+        lambda time: avro_block(time, WITHOUT_KEY, [{}] * 3),
+        lambda time: avro_block(time, DECIMAL, [row("a", 1) | {"ts": b"\x7f" * 60_000}]),
+        lambda time: parquet_block(time, pa.table({"ts": pa.nulls(10**7)})),
     ],
 )
 def test_damaged_blocks_name_the_file_and_the_offset(content):

@@ -11,9 +11,10 @@ from fsview.model.file_name import parse_log_file
 from fsview.view_manager import open_view
 from strandline.read.committed import CommittedInstants, NeededBytes
 from tests.kit import golden
+from tests.kit.hfile import log_block
 from tests.kit.log_files import delete_block, rollback_block
 from tests.strandline.read.log_table import LATEST, VERSIONS, based, block_of, read, row, values
-from timeline.encoding.log_block import COMMAND, INSTANT_TIME, LogBlock, scan_blocks
+from timeline.encoding.log_block import AVRO_DATA, COMMAND, INSTANT_TIME, LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError
 from timeline.instant import DELTA_COMMIT, ROLLBACK
 from timeline.meta_client import TableMetaClient
@@ -95,7 +96,7 @@ def test_a_torn_write_and_the_command_that_rolls_it_back():
     assert read(table.storage)[1].counts.torn_blocks == 1
     assert values(table.storage)["a"] == "base"
     table.storage.replace(log.path, data[:-1])
-    at_end = rf"offset {len(torn)}: .* bytes {len(data) - 1} to {len(data)} of the file"
+    at_end = rf"offset 0: .* bytes {len(data) - 1} to {len(data)} of the file"
     with pytest.raises(CorruptMetadataError, match=at_end):
         read(table.storage)
 
@@ -111,8 +112,35 @@ def test_an_attempt_that_was_repeated_in_the_same_file(length):
     )
     assert values(table.storage)["a"] == "new"
     table.storage.replace(log.path, log.data[:-1])
-    with pytest.raises(CorruptMetadataError, match=f"at offset {length}: .*bytes {length} to"):
+    with pytest.raises(CorruptMetadataError, match=f"at offset 0: .*bytes {length} to"):
         read(table.storage)
+
+
+def test_a_copy_of_a_block_in_a_torn_block_is_no_block():
+    """A value that is a copy of a log, cut behind the copy: Hudi's reader shows the copy's rows."""
+    table = based(6)
+    copied = table.rows_log(row("a", 2, "new")).data.replace(b"\x06new", b"\x06old")
+
+    def torn(time):
+        block = log_block(AVRO_DATA, {INSTANT_TIME: time}, bytes(8) + copied + bytes(99))
+        return block[: block.index(copied) + len(copied)]
+
+    failed = table.log(torn, complete=False)
+    assert values(table.storage)["a"] == "new"
+    # A later instant may append to the same log; its commit says where.
+    instant = table.begin()
+    appended = block_of(instant.requested_time, row("b", 3, "appended"))
+    table.storage.replace(failed.path, failed.data + appended)
+    assert values(table.storage) == {"a": "new", "b": "base", "c": "base"}
+    table.complete(instant, failed.path, len(appended), len(failed.data))
+    assert values(table.storage) == {"a": "new", "b": "appended", "c": "base"}
+
+
+def test_a_copy_of_a_command_in_a_torn_block_rolls_nothing_back():
+    table = based(6)
+    done = table.rows_log(row("a", 2, "new")).instant.requested_time
+    table.log(lambda time: bytes(9) + rollback_block(time, done), complete=False)
+    assert values(table.storage)["a"] == "new"
 
 
 def test_the_sizes_of_logs_of_archived_instants_are_in_the_archive(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +62,10 @@ def test_blocks_come_in_order() -> None:
         (6, 0x7F, "bytes wanted at offset 14"),
         (17, 2, "version 2; supported: 1"),
         (22, 0xFF, "a map of -"),
-        (13, 10, "its parts end at"),
+        (22, 0x01, "a map of 16777218 entries at offset 26; allowed: 0 to 64"),
+        (30, 0xFF, "bytes wanted at offset"),
+        (13, 60, "its size is 66, and at its end "),
+        (52, 7, "its parts end at"),
         (len(TWO) - 1, 1, "and at its end 1"),
     ],
 )
@@ -116,6 +121,51 @@ def test_a_scan_passes_a_block_of_a_later_version() -> None:
     assert isinstance(first, LogBlock)
     assert (first.version, first.header, first.content, first.begin) == (2, {}, b"", 0)
     assert second == blocks(TWO)[1]
+
+
+def test_a_scan_takes_only_what_was_written_for_a_block_behind_a_torn_one() -> None:
+    data = TWO[: FIRST - 1] + TWO
+    asked = []
+
+    def is_written(begin: int, end: int) -> bool:
+        asked.append((begin, end))
+        return end == len(data)
+
+    torn, block = scan_blocks(data, is_written)
+    assert isinstance(torn, TornBlock)
+    assert (torn.begin, torn.end) == (0, block.begin) == (0, 2 * FIRST - 1)
+    assert asked == [(FIRST - 1, 2 * FIRST - 1), (2 * FIRST - 1, len(data))]
+
+
+class Counted(bytes):
+    """Bytes that count how many of them are copied."""
+
+    copied = 0
+
+    def __getitem__(self, item):  # type: ignore[no-untyped-def]
+        part = super().__getitem__(item)
+        if isinstance(part, bytes):
+            Counted.copied += len(part)
+        return part
+
+
+def nested(levels: int, value: bytes) -> bytes:
+    """Return a block without whole parts that holds others, each with a right size at its end."""
+    data = b""
+    for _ in range(levels):
+        body = struct.pack(">iiiii", 1, HFILE_DATA, 1, 0, len(value) + len(data)) + value + data
+        data = b"#HUDI#" + struct.pack(">q", len(body) + 8) + body
+        data += struct.pack(">q", len(data))
+    return data
+
+
+@pytest.mark.parametrize("garbage", [b"#HUDI#" * 4000, nested(200, b"x" * 100)])
+def test_a_scan_of_garbage_copies_little_and_finds_one_torn_block(garbage: bytes) -> None:
+    Counted.copied = 0
+    (torn,) = scan_blocks(Counted(garbage))
+    assert isinstance(torn, TornBlock)
+    assert (torn.begin, torn.end) == (0, len(garbage))
+    assert 0 < Counted.copied < 12 * len(garbage)
 
 
 @given(st.binary(max_size=60), st.integers(0, len(TWO)))
