@@ -4,7 +4,8 @@
 * A rollback removes the blocks of its target that come before it.
 * Instants come in the order of their first blocks.
 * The blocks of a log compaction come in the place of the newest instant that it compacted, whose
-  blocks they replace; so do those of a log compaction that compacted them in turn.
+  blocks they replace; so do those of a log compaction that compacted them in turn. One that names
+  itself among those replaces only the others.
 
 Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 """
@@ -23,7 +24,7 @@ from timeline.encoding.log_block import (
     TARGET_INSTANT_TIME,
     LogBlock,
 )
-from timeline.errors import UnsupportedTableError
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def blocks_in_order(
         counts: Whether an instant's blocks count, by its requested time.
 
     Raises:
+        CorruptMetadataError: Log compactions replace each other.
         UnsupportedTableError: There is a command other than to roll back.
     """
     by_time = _by_time(blocks, counts)
@@ -64,7 +66,7 @@ def blocks_in_order(
     for time, group in reversed(by_time.items()):
         compacted = group[0].block.header.get(COMPACTED_TIMES)
         if compacted is not None:
-            times = compacted.split(",")
+            times = [each for each in compacted.split(",") if each != time]
             replaced_by.update(dict.fromkeys(times, replaced_by.get(time, time)))
             if not by_time.keys().isdisjoint(times):
                 continue
@@ -72,6 +74,13 @@ def blocks_in_order(
         if final not in placed:
             placed.add(final)
             order.append(final)
+    for time, final in replaced_by.items():
+        if time in by_time and placed.isdisjoint((time, final)):
+            first = by_time[time][0]
+            raise CorruptMetadataError(
+                f"{first.place} is of instant {time}, which the log compactions replace by {final};"
+                " they replace each other, so none has a place"
+            )
     return tuple(block for time in reversed(order) for block in by_time[time])
 
 

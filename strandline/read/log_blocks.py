@@ -89,7 +89,7 @@ class LogReader:
 
         Cost: reads the logs into memory.
         """
-        plain = [log for log in logs if log.suffix != CHANGE_DATA_SUFFIX]
+        plain = filter(has_records, logs)
         found = [
             block for log in sorted(plain, key=lambda log: log.order) for block in self._whole(log)
         ]
@@ -135,6 +135,11 @@ class LogReader:
             torn.end,
             torn.reason,
         )
+
+
+def has_records(log: LogFile) -> bool:
+    """Return whether a log has records to merge; change data is in the other logs, too."""
+    return log.suffix != CHANGE_DATA_SUFFIX
 
 
 def _check_header(block: LogBlock, path: str) -> None:

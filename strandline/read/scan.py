@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.committed import CommittedInstants, NeededBytes
-from strandline.read.log_blocks import LogReader
+from strandline.read.log_blocks import LogReader, has_records
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
@@ -157,7 +157,7 @@ class Scan:
     def _rows_in(self, found: FileSlice) -> int:
         """Return the number of all rows of a slice."""
         with self._explained():
-            if found.base_file is None or found.log_files:
+            if found.base_file is None or any(map(has_records, found.log_files)):
                 return sum(batch.num_rows for batch in self._read(found, ()))
             with stored_rows(self._storage, found.base_file.path) as stored:
                 return stored.num_rows

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.read.log_blocks import LogReader
+from strandline.read.log_blocks import LogReader, has_records
 from strandline.read.log_rows import LogRows, LogRules
+from strandline.read.mergeable import refuse_unmergeable
 from strandline.read.row_filter import RowFilter
-from strandline.records.file.base_file import EXTENSION, stored_rows
+from strandline.records.file.base_file import stored_rows
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.columns import conform
-from timeline.errors import UnsupportedTableError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
-from timeline.table.property_name import CUSTOM, EVENT_TIME, POPULATE_META_FIELDS
-
-_PARTIAL_UPDATES: Final = "hoodie.table.partial.update.mode"
-_MERGE_PROPERTY: Final = "hoodie.record.merge.property."
+from timeline.table.property_name import EVENT_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class SliceRules:
             UnsupportedTableError: This release can't merge the table's logs; the message names the
                 property.
         """
-        _refuse_unmergeable(self.config)
+        refuse_unmergeable(self.config)
         by_time = self.config.record_merge_mode == EVENT_TIME
         ordering = self.config.ordering_fields if by_time else ()
         names = self.schema.names
@@ -94,7 +90,7 @@ def read_slice(
     schema = pa.schema([rules.schema.field(name) for name in names])
     tables = (
         _merged(storage, found, rules.of_logs(names), logs)
-        if found.log_files
+        if any(map(has_records, found.log_files))
         else _plain(storage, found, schema, row_filter)
     )
     for table in tables:
@@ -132,21 +128,3 @@ def _merged(
         keys = stored.keys()
         pieces = (conform(piece, rules.schema) for piece in stored.pieces(rules.schema.names))
         yield from newest.merge(keys, pieces, rules)
-
-
-def _refuse_unmergeable(config: TableConfig) -> None:
-    """Refuse logs whose records are merged by rules that this release doesn't have."""
-    properties = config.properties
-    reasons = [
-        f"{name}={value}, and its logs are merged by rules that this release doesn't have"
-        for name, value in properties.items()
-        if name == _PARTIAL_UPDATES or name.startswith(_MERGE_PROPERTY)
-    ]
-    if config.record_merge_mode == CUSTOM:
-        reasons.append("a custom payload or merger, by which its logs are merged")
-    if not config.populate_meta_fields:
-        reasons.append(f"{POPULATE_META_FIELDS}=false, and its logs are merged by record keys")
-    if config.base_file_extension != EXTENSION:
-        reasons.append(f"{config.base_file_extension} files; allowed: {EXTENSION}")
-    if reasons:
-        raise UnsupportedTableError(f"table {config.name} has {reasons[0]}")

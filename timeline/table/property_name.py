@@ -58,7 +58,7 @@ _PAYLOAD_OF_MODE: Final = {
     EVENT_TIME: f"{_PAYLOADS}.DefaultHoodieRecordPayload",
     COMMIT_TIME: f"{_PAYLOADS}.OverwriteWithLatestAvroPayload",
 }
-_STRATEGY_OF_MODE: Final = {
+STRATEGY_OF_MODE: Final = {
     EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
     COMMIT_TIME: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
 }
@@ -123,7 +123,7 @@ def of_version(version: int, mode: str, generator: str, ordering: str) -> dict[s
             KEY_GENERATOR_CLASS: f"org.apache.hudi.keygen.{_KEY_GENERATORS[generator]}",
         }
     if version == 8:
-        merging[MERGE_STRATEGY_ID] = _STRATEGY_OF_MODE[mode]
+        merging[MERGE_STRATEGY_ID] = STRATEGY_OF_MODE[mode]
     else:
         merging = {ORDERING_FIELDS: ordering}
     return {

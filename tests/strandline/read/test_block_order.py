@@ -15,7 +15,7 @@ from timeline.encoding.log_block import (
     TARGET_INSTANT_TIME,
     LogBlock,
 )
-from timeline.errors import UnsupportedTableError
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 
 def data(time, name="", kind=AVRO_DATA, **merges):
@@ -83,3 +83,18 @@ def test_a_log_compaction_that_is_not_completed_or_rolled_back_replaces_nothing(
 
 def test_a_log_compaction_whose_blocks_are_gone_comes_in_its_own_place():
     assert ordered(data("3"), data("4", "1+2", of="1,2"), data("5")) == ["3", "1+2", "5"]
+
+
+def test_a_log_compaction_that_names_itself_replaces_only_the_others():
+    assert ordered(data("1"), data("2"), data("3", "1+3", of="1,3")) == ["1+3", "2"]
+    assert ordered(data("2"), data("3", "1+3", of="1,3")) == ["2", "1+3"]
+    assert ordered(data("3", "3", of="3")) == ["3"]
+
+
+@pytest.mark.parametrize("compactions", ["4:5 5:4", "4:1,5 5:2,4", "4:6 5:4 6:5"])
+def test_log_compactions_that_replace_each_other_are_damage(compactions):
+    """Hudi's reader shows none of their rows."""
+    pairs = [each.split(":") for each in compactions.split()]
+    blocks = [data(time, time, of=times) for time, times in pairs]
+    with pytest.raises(CorruptMetadataError, match=r"a log, block at offset 0, is of instant "):
+        ordered(*blocks)

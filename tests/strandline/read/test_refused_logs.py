@@ -5,10 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from strandline.read.scan import Scan
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.hfile import log_block
 from tests.kit.log_files import avro_block, delete_block, parquet_block, rollback_block
-from tests.strandline.read.log_table import AVRO, SCHEMA, based, block_of, read, row, values
+from tests.strandline.read.log_table import (
+    AVRO,
+    SCHEMA,
+    LogTable,
+    based,
+    block_of,
+    read,
+    row,
+    values,
+)
 from timeline.encoding.log_block import AVRO_DATA, CHANGE_DATA, HFILE_DATA, INSTANT_TIME
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
@@ -81,10 +91,22 @@ def test_damaged_blocks_name_the_file_and_the_offset(content):
     assert log.path in str(error.value)
 
 
+NO_STRATEGY = "00000000-0000-0000-0000-000000000000"
+LATEST_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"hoodie.record.merge.mode": "CUSTOM"}, "a custom payload or merger"),
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "merge.mode=CUSTOM; allowed: EVENT_TIME_ORD"),
+        ({"hoodie.record.merge.mode": "LATEST"}, "merge.mode=LATEST; allowed: EVENT_TIME_ORD"),
+        ({"hoodie.record.merge.mode": ""}, "merge.mode=; allowed: EVENT_TIME_ORD"),
+        ({"hoodie.compaction.payload.class": "org.acme.Mine"}, "payload.class=org.acme.Mine"),
+        ({"hoodie.compaction.payload.class": LATEST_PAYLOAD}, "beside .*mode=EVENT_TIME_ORDERING"),
+        ({"hoodie.record.merge.strategy.id": "1897ef5f-18bc-4557"}, "strategy.id=1897ef5f-18bc"),
+        ({"hoodie.record.merge.strategy.id": NO_STRATEGY}, "strategy.id=0000"),
+        ({"hoodie.payload.delete.field": "op"}, "hoodie.payload.delete.field=op"),
+        ({"hoodie.payload.delete.marker": "D"}, "hoodie.payload.delete.marker=D"),
         ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "mode=IGNORE_DEFAULTS"),
         ({"hoodie.record.merge.property.hoodie.payload.delete.field": "Op"}, "delete.field=Op"),
         ({"hoodie.populate.meta.fields": "false"}, "populate.meta.fields=false"),
@@ -96,6 +118,34 @@ def test_tables_whose_logs_can_not_be_merged(properties, message):
     table.rows_log(row("a", 1))
     with pytest.raises(UnsupportedTableError, match=message):
         read(table.storage)
+
+
+@pytest.mark.parametrize("strategy", ["eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", NO_STRATEGY])
+def test_the_payload_class_of_version_6_decides_whatever_the_strategy(strategy):
+    name = "hoodie.compaction.record.merger.strategy"
+    payload = {"hoodie.compaction.payload.class": LATEST_PAYLOAD}
+    table = based(6, properties={**payload, name: strategy})
+    table.rows_log(row("a", 0, "later"))
+    assert values(table.storage)["a"] == "later"
+    unknown = based(6, properties={**payload, name: "my-own"})
+    unknown.rows_log(row("a", 0, "later"))
+    with pytest.raises(UnsupportedTableError, match=r"merger\.strategy=my-own; allowed: eeb8"):
+        read(unknown.storage)
+
+
+def test_slices_of_change_data_alone_have_no_rows():
+    """Nothing is merged, so nothing is refused."""
+    table = LogTable(properties={"hoodie.record.merge.mode": "CUSTOM"})
+    table.log(lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), suffix=".cdc")
+    assert values(table.storage) == {}
+    scan = Scan.of(table.meta)
+    assert (scan.to_arrow().num_rows, scan.count(), scan.plan().num_rows) == (0, 0, 1)
+
+
+def test_a_base_file_with_change_data_alone_is_read_as_it_is():
+    table = based(properties={"hoodie.record.merge.mode": "CUSTOM"})
+    table.log(lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), suffix=".cdc")
+    assert len(values(table.storage)) == Scan.of(table.meta).count() == 3
 
 
 def test_change_data_logs_are_left_out():
