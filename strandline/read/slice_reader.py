@@ -80,8 +80,8 @@ def read_slice(
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: The logs can't be merged by this release.
 
-    Cost: a read of the base file's columns in pieces; the logs and their rows in memory. Records of
-        logs are decoded whole, whatever the columns.
+    Cost: a read of the base file's columns in pieces; the logs and their rows in memory, with these
+        columns, the record key and the ordering columns.
     """
     shown = rules.schema.names if columns is None else list(columns)
     asked = () if row_filter is None else row_filter.columns
