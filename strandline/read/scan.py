@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -95,6 +96,9 @@ class Scan:
     def __repr__(self) -> str:
         return f"Scan({self._storage.base_path!r}, instant={self.instant!r})"
 
+    def __reduce__(self) -> tuple[type[Scan], tuple[Any, ...]]:
+        return Scan, (self._pin, self._columns, self._filter, self._limit)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows, in order."""
@@ -112,6 +116,28 @@ class Scan:
         the sizes of all files of a slice.
         """
         return pa.Table.from_pylist([_plan_row(s) for s in self._pin.slices], PLAN_SCHEMA)
+
+    def split(self, size: int) -> tuple[Scan, ...]:
+        """Return scans that together read the rows of this one, in its order.
+
+        Args:
+            size: Bytes of the files of each; a slice isn't divided, so there may be more.
+
+        Raises:
+            InputError: The scan has a limit, which several don't keep.
+        """
+        if self._limit is not None:
+            raise InputError(f"a scan with limit {self._limit} can't be split")
+        parts: list[list[FileSlice]] = []
+        taken = 0
+        for found in self._pin.slices:
+            taken += _bytes_of(found)
+            if not parts or taken > size:
+                parts.append([])
+                taken = _bytes_of(found)
+            parts[-1].append(found)
+        pins = (replace(self._pin, slices=tuple(part)) for part in parts)
+        return tuple(Scan(pin, self._columns, self._filter) for pin in pins)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the rows, which reads files as it advances."""
@@ -195,14 +221,17 @@ def _check_columns(columns: Sequence[str], schema: pa.Schema) -> None:
 
 def _plan_row(found: FileSlice) -> dict[str, Any]:
     base = found.base_file
-    sizes = [log.size for log in found.log_files]
-    if base is not None:
-        sizes.append(base.size)
     return {
         "partition": found.partition,
         "file_id": found.file_id,
         "base_instant": found.base_instant,
         "base_file": None if base is None else base.path,
         "logs": [log.path for log in reversed(found.log_files)],
-        "bytes": sum(sizes),
+        "bytes": _bytes_of(found),
     }
+
+
+def _bytes_of(found: FileSlice) -> int:
+    """Return the size of a slice's files."""
+    base = 0 if found.base_file is None else found.base_file.size
+    return base + sum(log.size for log in found.log_files)

@@ -1,0 +1,125 @@
+"""Rows of a table as a Spark DataFrame, without Hudi's jar.
+
+The driver plans the scan; each task gets some of its file slices and reads their rows from storage.
+So all tasks read one instant, and none lists or asks for anything. Executors need this package.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.read.scan import Scan
+from strandline.table import Table
+from timeline.errors import InputError
+
+TASK_BYTES: Final = 128 << 20
+"""Size of the files that one task reads, as of Spark's ``spark.sql.files.maxPartitionBytes``."""
+
+
+def read(
+    session: SparkSession,
+    base_path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    as_of: str | datetime | None = None,
+    *,
+    read_optimized: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Return a table's rows at one instant, which is fixed here; they are read when Spark runs.
+
+    Spark doesn't know which of the columns and rows a query uses: name them by ``columns`` and
+    ``filter``, so that no others are read.
+
+    Args:
+        session: A session whose executors have this package, and reach the storage.
+        base_path: A path or a URL.
+        columns: As of ``Table.scan``, as are the following two.
+        filter: Which rows.
+        as_of: What the table was at an earlier time.
+        read_optimized: Whether to read base files alone.
+        storage_options: Options of fsspec.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        InputError: As of ``Table.scan``, or Spark has no type for a column, which is named.
+        UnsupportedTableError: As of ``Table``, and of ``Table.scan``.
+        CorruptMetadataError: Likewise.
+
+    Errors of reading files are those of ``Scan``; Spark reports them with the task that fails.
+    Rows of different tasks have no order. Cost: as of ``Table.scan``; a task reads up to 128 MiB of
+    files, or one file slice.
+    """
+    table = Table(base_path, storage_options)
+    scan = table.scan(columns, filter, as_of, read_optimized=read_optimized)
+    schema = spark_schema(scan.schema)
+    parts = scan.split(TASK_BYTES)
+    task = _ReadTask(tuple(map(pickle.dumps, parts)), _arrow_form(scan.schema))
+    return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the columns as Spark's.
+
+    Raises:
+        InputError: Spark has no type for a column.
+    """
+    for field in schema:
+        try:
+            from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
+        except PySparkException as error:
+            raise InputError(
+                f"column {field.name!r} is {field.type}, for which Spark has no type",
+                hint="name the other columns by columns=",
+            ) from error
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadTask:
+    """Reads the parts of a scan whose numbers come.
+
+    Attributes:
+        parts: Pickled scans; a task unpickles its own only.
+        schema: Schema of the rows.
+    """
+
+    parts: tuple[bytes, ...]
+    schema: pa.Schema
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                part: Scan = pickle.loads(self.parts[number])  # noqa: S301 - pickled by the driver
+                for rows in part.to_reader():
+                    yield rows.cast(self.schema)
+
+
+def _arrow_form(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times in the unit of Spark, which is microseconds."""
+    return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
+
+
+def _spark_unit(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_spark_unit(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_spark_unit(kind.value_type)))
+    if pa.types.is_map(kind):
+        item = kind.item_field.with_type(_spark_unit(kind.item_type))
+        return pa.map_(kind.key_field.with_type(_spark_unit(kind.key_type)), item)
+    return kind

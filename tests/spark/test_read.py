@@ -1,0 +1,121 @@
+"""``strandline.spark.read``: the rows that ``Table`` reads, on real tables and of all types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from strandline import LocalEngine, Table, WriteClient
+from tests.kit import golden
+from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from timeline.errors import InputError, TableNotFoundError
+
+pytestmark = pytest.mark.spark
+
+TABLES = ["cow_basic_v6", "cow_basic_v9", "mor_basic_v6", "mor_basic_v9", "nonpart_mor_v9"]
+TYPES = ALL_TYPES.append(pa.field("region", pa.string()))
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "region",
+}
+
+
+@pytest.fixture
+def read():
+    from strandline import spark
+
+    return spark.read
+
+
+def rows(frame):
+    """Return a frame's rows, by key."""
+    return by_key(pa.Table.from_batches(frame._collect_as_arrow()))
+
+
+def by_key(table):
+    return sorted(table.to_pylist(), key=lambda r: (r["_hoodie_partition_path"], r["id"]))
+
+
+def written(base, table):
+    with WriteClient(LocalEngine(), base, OPTIONS) as client:
+        client.upsert(table)
+    return str(base)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_those_of_the_table(spark, read, tmp_path, name):
+    base = golden.build_final(name, tmp_path)
+    expected = Table(base).to_arrow()
+    frame = read(spark, base)
+    assert frame.columns == expected.schema.names
+    assert rows(frame) == by_key(expected)
+    assert frame.count() == expected.num_rows
+
+
+def test_every_type_that_spark_has(spark, read, tmp_path):
+    given = pa.Table.from_pylist([FULL_ROW | {"region": "eu"}], TYPES)
+    base = written(tmp_path, given)
+    (row,) = rows(read(spark, base, ["_hoodie_partition_path", *TYPES.names]))
+    del row["_hoodie_partition_path"]
+    assert row == given.to_pylist()[0]
+
+
+def test_a_type_that_spark_lacks_is_named():
+    from strandline.spark import spark_schema
+
+    with pytest.raises(InputError, match="column 'at' is time64"):
+        spark_schema(pa.schema([("id", pa.string()), ("at", pa.time64("us"))]))
+
+
+def test_columns_and_rows_are_chosen_by_the_tasks(spark, read, tmp_path):
+    regions = ["eu", "us", "eu"]
+    base = written(tmp_path, pa.table({"id": ["a", "b", "c"], "region": regions, "n": [1, 2, 3]}))
+    frame = read(spark, base, ["n", "id"], pc.field("region") == "eu")
+    assert sorted(map(tuple, frame.collect())) == [(1, "a"), (3, "c")]
+
+
+def test_a_frame_stays_at_its_instant(spark, read, tmp_path):
+    base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"], "n": [1]}))
+    frame = read(spark, base, ["n"])
+    (first,) = Table(base).history()["requested_time"].to_pylist()
+    written(tmp_path, pa.table({"id": ["a", "b"], "region": ["eu", "eu"], "n": [2, 2]}))
+    assert [row.n for row in frame.collect()] == [1]
+    assert [row.n for row in read(spark, base, ["n"]).collect()] == [2, 2]
+    assert [row.n for row in read(spark, base, ["n"], as_of=first).collect()] == [1]
+
+
+def test_several_tasks_read_the_slices(spark, tmp_path, monkeypatch, read):
+    regions = [f"r{at}" for at in range(6)]
+    base = written(tmp_path, pa.table({"id": regions, "region": regions}))
+    monkeypatch.setattr("strandline.spark.TASK_BYTES", 1)
+    frame = read(spark, base, ["id"])
+    assert frame.rdd.getNumPartitions() == 6
+    assert sorted(row.id for row in frame.collect()) == regions
+
+
+def test_a_table_without_rows_is_an_empty_frame(spark, read, tmp_path):
+    base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"]}))
+    with WriteClient(LocalEngine(), base, OPTIONS) as client:
+        client.delete(pa.table({"id": ["a"], "region": ["eu"]}))
+    frame = read(spark, base)
+    assert frame.collect() == []
+    assert "region" in frame.columns
+
+
+def test_bad_input_is_refused_before_anything_runs(spark, read, tmp_path):
+    with pytest.raises(TableNotFoundError):
+        read(spark, tmp_path)
+    base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"]}))
+    with pytest.raises(InputError, match="did you mean 'region'"):
+        read(spark, base, ["regoin"])
+
+
+def test_a_file_that_is_gone_is_named(spark, read, tmp_path):
+    base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"]}))
+    frame = read(spark, base)
+    for path in tmp_path.rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(Exception, match="make the scan again"):
+        frame.collect()

@@ -1,0 +1,55 @@
+"""``Scan.split``: scans that travel to tasks and together read the rows of one."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from strandline import Table
+from tests.kit import golden
+from timeline.errors import InputError
+
+TABLES = [name for name in golden.scenarios() if golden.has_final_table(name)]
+
+
+def sent(scan):
+    return pickle.loads(pickle.dumps(scan))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_scan_for_each_slice_reads_its_rows(name, tmp_path):
+    scan = Table(golden.build_final(name, tmp_path)).scan()
+    parts = scan.split(1)
+    assert [part.plan().num_rows for part in parts] == [1] * scan.plan().num_rows
+    assert pa.concat_tables(sent(part).to_arrow() for part in parts) == scan.to_arrow()
+
+
+def test_parts_are_filled_up_to_their_size(tmp_path):
+    scan = Table(golden.build_final("mor_basic_v9", tmp_path)).scan()
+    sizes = scan.plan()["bytes"].to_pylist()
+    for size in (0, max(sizes), sizes[0] + sizes[1], sum(sizes)):
+        parts = [part.plan()["bytes"].to_pylist() for part in scan.split(size)]
+        assert [each for part in parts for each in part] == sizes
+        assert all(sum(part) <= size or len(part) == 1 for part in parts)
+        # None could have taken the first slice of the next.
+        assert all(sum(a) + b[0] > size for a, b in pairwise(parts))
+
+
+def test_columns_filter_and_instant_travel(tmp_path):
+    table = Table(golden.build_final("mor_basic_v9", tmp_path))
+    scan = table.scan(["_hoodie_record_key"], pc.field("_hoodie_partition_path") != "")
+    part = sent(scan)
+    assert part.instant == scan.instant
+    assert part.to_arrow() == scan.to_arrow()
+    assert part.schema == scan.schema
+
+
+def test_a_limit_is_for_a_whole_scan(tmp_path):
+    scan = Table(golden.build_final("cow_basic_v9", tmp_path)).scan(limit=3)
+    assert sent(scan).to_arrow().num_rows == 3
+    with pytest.raises(InputError, match="limit 3"):
+        scan.split(1)
