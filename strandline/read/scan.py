@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from fsview.model.file_group import FileSlice
 from strandline.read.committed import CommittedInstants, NeededBytes
+from strandline.read.dataset import dataset_of
 from strandline.read.log_blocks import LogReader, has_records
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
-from strandline.records.file.base_file import stored_rows
-from timeline.errors import InputError, PathNotFoundError
+from strandline.records.file.base_file import has_sound_statistics, stored_rows
+from timeline.errors import InputError, PathNotFoundError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 PLAN_SCHEMA: Final = pa.schema(
     [
@@ -146,6 +153,66 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """Read the rows into memory."""
         return pa.Table.from_batches(self._batches(self._columns), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Read the rows into a frame of pandas."""
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Read the rows into a frame of Polars, which must be installed."""
+        frame: polars.DataFrame = import_module("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_duckdb(self, name: str, connection: Any) -> Any:
+        """Make the rows a view of a connection to DuckDB, which reads them at each query.
+
+        DuckDB pushes its filters and columns into files if the scan is one of slices without logs,
+        and has no limit.
+
+        Args:
+            name: The view's name.
+            connection: A ``duckdb.DuckDBPyConnection``.
+
+        Returns:
+            The connection.
+        """
+        source: Any = self
+        with suppress(InputError, UnsupportedTableError):
+            source = self.to_dataset()
+        return connection.register(name, source)
+
+    def to_dataset(self) -> ds.FileSystemDataset:
+        """Return a dataset of pyarrow's, which engines read with their own filters and columns.
+
+        Raises:
+            UnsupportedTableError: Slices have logs.
+            InputError: The scan has a limit, or a filter on columns that it doesn't read or whose
+                statistics pyarrow can't be trusted with, such as floats.
+
+        Cost: see ``strandline.read.dataset``.
+        """
+        if self._limit is not None:
+            raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
+        schema = self.schema
+        found = dataset_of(self._storage, self._pin.slices, schema)
+        if self._filter is None:
+            return found
+        unread = [name for name in self._filter.columns if name not in self._columns]
+        if unread:
+            raise InputError(
+                f"the filter is on columns {unread}, which the scan doesn't read, so a dataset"
+                " hasn't, either; read them, too, or use to_reader()"
+            )
+        unsound = [
+            n for n in self._filter.columns if not has_sound_statistics(schema.field(n).type)
+        ]
+        if unsound:
+            raise InputError(
+                f"the filter is on columns {unsound}; by their statistics a dataset may skip rows"
+                " that match, such as NaN; use to_reader()"
+            )
+        return found.filter(self._filter.condition)
 
     def count(self) -> int:
         """Return the number of rows.

@@ -89,7 +89,7 @@ class StoredRows:
 
     def keys(self) -> pa.ChunkedArray:
         """Read the record keys of all rows; ``pieces`` doesn't read them again."""
-        with _read_errors(self._place):
+        with read_errors(self._place):
             columns = _checked(self._file, [RECORD_KEY], self._path)
             self._keys = self._file.read(columns=columns).column(RECORD_KEY)
         _check_keys(self._keys, self._path)
@@ -98,8 +98,8 @@ class StoredRows:
     def groups_that_may_match(self, condition: pc.Expression, columns: pa.Schema) -> Sequence[int]:
         """Return the row groups that may have rows for which a condition is true.
 
-        They are found by the footer's statistics, which are only trusted for a column that is
-        stored with the table's type, and not for floats, whose ranges leave out NaN.
+        They are found by the footer's statistics, which are only trusted for columns that are
+        stored with the table's type.
 
         Args:
             condition: On some columns.
@@ -109,13 +109,13 @@ class StoredRows:
         """
         stored = self._file.schema_arrow
         if not all(
-            _has_sound_statistics(field.type)
+            has_sound_statistics(field.type)
             and field.name in stored.names
             and stored.field(field.name).type == field.type
             for field in columns
         ):
             return range(self._file.num_row_groups)
-        with _read_errors(self._place):
+        with read_errors(self._place):
             fragment = ds.ParquetFileFormat().make_fragment(self._source)
             return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
 
@@ -129,7 +129,7 @@ class StoredRows:
                 ``None`` for all but the file's name; their keys are checked.
             groups: Row groups to read, ascending, if not all; not after ``keys``.
         """
-        with _read_errors(self._place):
+        with read_errors(self._place):
             if columns is None:
                 _checked(self._file, [RECORD_KEY], self._path)
             names = self._file.schema_arrow.names
@@ -152,7 +152,11 @@ class StoredRows:
                     yield piece
 
 
-def _has_sound_statistics(kind: pa.DataType) -> bool:
+def has_sound_statistics(kind: pa.DataType) -> bool:
+    """Return whether pyarrow may skip row groups by a column's statistics.
+
+    Those of floats leave out NaN, for which a condition may hold all the same.
+    """
     checks = (
         pa.types.is_integer,
         pa.types.is_string,
@@ -169,7 +173,7 @@ def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
     """Open a base file to read its rows in pieces; errors as in ``read_base_file``."""
     place = f"{path} under {storage.base_path}"
     with storage.open_input(path) as source:
-        with _read_errors(place):
+        with read_errors(place):
             file = _parquet_file(source, place)
         yield StoredRows(file, source, path, place)
 
@@ -233,7 +237,7 @@ def read_footer(storage: Storage, path: str) -> dict[str, str]:
 @contextmanager
 def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     place = f"{path} under {storage.base_path}"
-    with storage.open_input(path) as source, _read_errors(place):
+    with storage.open_input(path) as source, read_errors(place):
         yield _parquet_file(source, place)
 
 
@@ -248,7 +252,8 @@ def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
 
 
 @contextmanager
-def _read_errors(place: str) -> Iterator[None]:
+def read_errors(place: str) -> Iterator[None]:
+    """Turn errors of a base file that is no readable Parquet into ``TableError``."""
     try:
         yield
     # A damaged footer may have unknown types, and names that aren't UTF-8.

@@ -1,0 +1,119 @@
+"""A dataset of pyarrow's over base files, into which query engines push filters and columns.
+
+A dataset reads files itself, so it has the rows only of slices without logs. It would also cast
+columns by other rules than this reader: a file that stores a column with an older type is stored
+anew, in memory, when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from fsview.model.file_group import FileSlice
+from strandline.read.log_blocks import has_records
+from strandline.records.file.base_file import read_errors, stored_rows
+from strandline.records.schema.columns import conform
+from timeline.errors import UnsupportedTableError
+from timeline.storage.base import Storage
+
+
+def dataset_of(
+    storage: Storage, slices: Sequence[FileSlice], schema: pa.Schema
+) -> ds.FileSystemDataset:
+    """Return a dataset with the rows of slices without logs.
+
+    Its files are opened through the storage. Paths are under the table's base path.
+
+    Args:
+        storage: The table's storage.
+        slices: The slices.
+        schema: Columns of the table.
+
+    Raises:
+        UnsupportedTableError: A slice has logs; the message names the slice.
+
+    Cost: opens no file. Each time the dataset opens one, the footer is read once more; of a file
+        with older types these columns are in memory as Parquet.
+    """
+    logged = next((found for found in slices if any(map(has_records, found.log_files))), None)
+    if logged is not None:
+        raise UnsupportedTableError(
+            f"file group {logged.file_id} in {logged.partition!r} of {storage.base_path} has logs,"
+            " which a dataset can't merge",
+            hint="read it with to_reader() or to_arrow(), or scan with read_optimized=True",
+        )
+    files = pafs.PyFileSystem(_BaseFiles(storage, schema))
+    parquet = ds.ParquetFileFormat()
+    bases = [found.base_file for found in slices if found.base_file is not None]
+    fragments = [parquet.make_fragment(base.path, files, file_size=base.size) for base in bases]
+    return ds.FileSystemDataset(fragments, schema, parquet, files)
+
+
+class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
+    """The base files of a table, to be read only."""
+
+    def __init__(self, storage: Storage, schema: pa.Schema) -> None:
+        self._storage = storage
+        self._schema = schema
+
+    def get_type_name(self) -> str:
+        return "strandline"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        file = self._storage.open_input(path)
+        try:
+            with read_errors(f"{path} under {self._storage.base_path}"):
+                if self._has_types_of(pq.read_schema(file)):
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        return self._conformed(path)
+
+    open_input_stream = open_input_file
+
+    def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        found = self._storage.stat(path)
+        if found is None:
+            return pafs.FileInfo(path, pafs.FileType.NotFound)
+        kind = pafs.FileType.Directory if found.is_dir else pafs.FileType.File
+        return pafs.FileInfo(path, kind, size=None if found.is_dir else found.size)
+
+    def _has_types_of(self, stored: pa.Schema) -> bool:
+        """Return whether columns are stored with the table's types, or missing and nullable."""
+        names = stored.names
+        return len(set(names)) == len(names) and all(
+            stored.field(field.name).type == field.type if field.name in names else field.nullable
+            for field in self._schema
+        )
+
+    def _conformed(self, path: str) -> pa.NativeFile:
+        """Return a base file as a writer with the table's schema would have stored it."""
+        target = pa.BufferOutputStream()
+        with (
+            stored_rows(self._storage, path) as stored,
+            pq.ParquetWriter(target, self._schema) as writer,
+        ):
+            for piece in stored.pieces(self._schema.names):
+                writer.write_table(conform(piece, self._schema))
+        return pa.BufferReader(target.getvalue())
+
+    def _refuse(self, *arguments: Any) -> NoReturn:
+        raise NotImplementedError("base files of a table can only be opened for reading")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    open_output_stream = open_append_stream = _refuse

@@ -1,0 +1,106 @@
+"""Scans in pandas, Polars, DuckDB and as datasets of pyarrow's: the rows of ``to_arrow``."""
+
+from __future__ import annotations
+
+import polars
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+from strandline import Table
+from tests.kit import golden
+from tests.strandline.read.log_table import SCHEMA, LogTable, row
+from timeline.errors import InputError, TableError, UnsupportedTableError
+from timeline.storage.local import LocalStorage
+
+PLAIN = ["cow_basic_v6", "cow_basic_v9", "nonpart_cow_v6", "replace_cow_v9"]
+LOGGED = ["mor_basic_v6", "mor_basic_v9"]
+
+
+@pytest.mark.parametrize("name", PLAIN + LOGGED)
+def test_frames_have_the_rows(name, tmp_path):
+    scan = Table(golden.build_final(name, tmp_path)).scan(["id", "val", "ts"])
+    rows = scan.to_arrow()
+    assert rows.num_rows > 5
+    assert scan.to_pandas().equals(rows.to_pandas())
+    assert scan.to_polars().equals(polars.from_arrow(rows))
+    assert polars.DataFrame(scan).equals(polars.from_arrow(rows))
+
+
+@pytest.mark.parametrize("name", PLAIN + LOGGED)
+def test_duckdb_reads_the_rows_at_each_query(name, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    table = Table(golden.build_final(name, tmp_path))
+    rows = table.to_arrow()
+    first = rows["id"][0].as_py()
+    late = pc.field("id") > first
+    with duckdb.connect() as connection:
+        for scan in (table.scan(), table.scan(filter=late), table.scan(["ts"], late)):
+            scan.to_duckdb("t", connection)
+            for _ in range(2):
+                found = connection.execute("SELECT count(*), sum(ts) FROM t").fetchall()
+                kept = scan.to_arrow()
+                assert found == [(kept.num_rows, pc.sum(kept["ts"]).as_py())]
+        table.scan(limit=3).to_duckdb("few", connection)
+        assert connection.execute("SELECT count(*) FROM few").fetchall() == [(3,)]
+        table.scan().to_duckdb("t", connection)
+        kept = connection.execute("SELECT id FROM t WHERE id <> ? ORDER BY id", [first]).fetchall()
+        assert [each for (each,) in kept] == sorted(set(rows["id"].to_pylist()) - {first})
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_dataset_has_the_rows_of_slices_without_logs(name, tmp_path):
+    table = Table(golden.build_final(name, tmp_path))
+    rows = table.to_arrow()
+    found = table.scan().to_dataset()
+    assert isinstance(found, ds.FileSystemDataset)
+    assert found.to_table() == rows
+    late = pc.field("id") > rows["id"][0]
+    assert table.scan(["id"], late).to_dataset().to_table() == rows.filter(late).select(["id"])
+    assert found.to_table(["ts"], filter=late) == rows.filter(late).select(["ts"])
+    frame = polars.scan_pyarrow_dataset(found).filter(polars.col("id") > rows["id"][0].as_py())
+    assert frame.collect().equals(polars.from_arrow(rows.filter(late)))
+
+
+def test_a_dataset_reads_columns_that_files_store_with_older_types(tmp_path):
+    older = SCHEMA.set(1, pa.field("ts", pa.float32())).remove(2)
+    table = LogTable(
+        LocalStorage(str(tmp_path)), schema=SCHEMA.set(1, pa.field("ts", pa.float64()))
+    )
+    table.base([row("a", 0.1), row("b", 7.5)], older)
+    with pytest.raises(InputError, match=r"columns \['ts'\]; by their statistics"):
+        Table(tmp_path).scan(filter=pc.field("ts") == 0.1).to_dataset()
+    scan = Table(tmp_path).scan(["id", "ts", "v"])
+    rows = scan.to_arrow()
+    assert rows["ts"].to_pylist() == [0.1, 7.5]
+    assert rows["v"].null_count == 2
+    found = scan.to_dataset()
+    assert found.to_table() == rows
+    assert found.count_rows(filter=pc.field("ts") == 0.1) == 1
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_dataset_of_slices_with_logs_is_refused(name, tmp_path):
+    table = Table(golden.build_final(name, tmp_path))
+    with pytest.raises(UnsupportedTableError, match=r"has logs.*to_reader\(\)"):
+        table.scan().to_dataset()
+    optimized = table.scan(read_optimized=True)
+    assert optimized.to_dataset().to_table() == optimized.to_arrow()
+
+
+def test_scans_that_no_dataset_can_be(tmp_path):
+    scan = Table(golden.build_final("cow_basic_v9", tmp_path)).scan
+    with pytest.raises(InputError, match="no limit"):
+        scan(limit=3).to_dataset()
+    with pytest.raises(InputError, match=r"columns \['ts'\], which the scan doesn't read"):
+        scan(["id"], pc.field("ts") > 1).to_dataset()
+
+
+def test_a_dataset_of_a_damaged_file(tmp_path):
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    scan = Table(base).scan()
+    path = scan.plan()["base_file"][0].as_py()
+    (base / path).write_bytes(b"no Parquet")
+    with pytest.raises(TableError, match=path):
+        scan.to_dataset().to_table()
