@@ -91,8 +91,7 @@ def _by_time(
     by_time: dict[str, list[PlacedBlock]] = {}
     for placed in blocks:
         if placed.block.kind != COMMAND:
-            if counts(placed.time):
-                by_time.setdefault(placed.time, []).append(placed)
+            by_time.setdefault(placed.time, []).append(placed)
             continue
         command = placed.block.header.get(COMMAND_TYPE)
         if command != ROLL_BACK:
@@ -100,4 +99,5 @@ def _by_time(
                 f"{placed.place} has the command {command!r}; allowed: {ROLL_BACK!r} (roll back)"
             )
         by_time.pop(placed.block.header.get(TARGET_INSTANT_TIME, ""), None)
-    return by_time
+    # Not before: for what was rolled back the archive may have to be read.
+    return {time: group for time, group in by_time.items() if counts(time)}

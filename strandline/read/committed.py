@@ -10,11 +10,14 @@ Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
+from typing import Protocol
 
 from fsview.model.file_group import LogFile
+from strandline.read.archive import Archive
 from timeline.errors import InstantNotFoundError
 from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
@@ -30,28 +33,63 @@ Ranges = Mapping[str, Sequence[tuple[int, int]]]
 """Name of a file → half-open ranges of its bytes."""
 
 
+def first_write_time(timeline: Timeline) -> str:
+    """Return the requested time of the first completed write without a savepoint, else with one.
+
+    A savepoint keeps its commit on the timeline while those after it are archived. ``""`` if there
+    is no write.
+    """
+    times = _write_times(timeline)
+    saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+    return min(times - saved or times, default="")
+
+
 class CommittedInstants:
-    """The completed write instants of a timeline, with those archived before it.
+    """The completed writes as of a timeline, archived ones too; used by one thread.
+
+    A write that is older than all on the timeline counts as completed, as in Hudi. One between them
+    that isn't on the timeline was rolled back, or archived while a savepoint kept an older one,
+    which may be there even if the savepoint has been deleted since: the archive decides. Hudi
+    counts those before the first write without a savepoint, and no others.
 
     Attributes:
         timeline: The active timeline at which the table is read.
-        first_time: Requested time of the first of its writes; those before it are archived.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, archive: ArchivedWrites) -> None:
+        """Read nothing yet.
+
+        Args:
+            timeline: The active timeline.
+            archive: The table's archive.
+        """
         self.timeline = timeline
-        self._times = frozenset(
-            i.requested_time for i in timeline if i.is_completed and i.action in WRITE_ACTIONS
-        )
-        # A savepoint keeps its commit on the timeline while those after it are archived.
-        saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
-        self.first_time = min(self._times - saved or self._times, default="")
+        self._archive = archive
+        self._times = _write_times(timeline)
+        self._first = min(self._times, default="")
+        self._last = max((i.requested_time for i in timeline), default="")
 
     def has(self, time: str) -> bool:
-        """Return whether the instant of a requested time is a completed write."""
+        """Return whether the instant of a requested time is a completed write.
+
+        Raises:
+            CorruptMetadataError: The archive can't be read.
+
+        Cost: the archive, once, for times between those of the timeline.
+        """
         if time in self._times:
             return True
-        return time < self.first_time and not self.timeline.contains_time(time)
+        if self.timeline.contains_time(time) or time > self._last:
+            return False
+        return time < self._first or time in self._archive.write_times
+
+
+class ArchivedWrites(Protocol):
+    """The archive, as far as it is asked for writes."""
+
+    @property
+    def write_times(self) -> Collection[str]:
+        """The requested times of completed writes."""
 
 
 class NeededBytes:
@@ -61,13 +99,16 @@ class NeededBytes:
 
     Args:
         meta: The table.
-        committed: The instants whose blocks count.
+        timeline: The active timeline at which the table is read.
+        archive: The table's archive.
     """
 
-    def __init__(self, meta: TableMetaClient, committed: CommittedInstants) -> None:
+    def __init__(self, meta: TableMetaClient, timeline: Timeline, archive: Archive) -> None:
         self._meta = meta
-        self._committed = committed
+        self._archive = archive
+        self._active = tuple(i for i in timeline if i.is_completed and _writes_logs(i))
         self._ranges: dict[Instant, Ranges] = {}
+        self._of_logs: dict[str, Sequence[tuple[int, int]]] = {}
 
     def within(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
         """Return a range of bytes that a completed instant wrote, if it overlaps with another one.
@@ -83,22 +124,20 @@ class NeededBytes:
         Raises:
             CorruptMetadataError: An instant can't be read.
 
-        Cost: a read for each instant that may have written the log, once, and the archive if some
-            of them may be archived.
+        Cost: a read for each instant that may have written the log, once, and the archive once.
         """
-        for instant in self._writers(log):
-            for first, after in self._ranges_of(instant).get(log.name, ()):
-                if after > begin and (end is None or first < end):
-                    return first, after
+        if log.path not in self._of_logs:
+            found = (self._ranges_of(each).get(log.name, ()) for each in self._writers(log))
+            self._of_logs[log.path] = tuple(chain.from_iterable(found))
+        for first, after in self._of_logs[log.path]:
+            if after > begin and (end is None or first < end):
+                return first, after
         return None
 
     def _writers(self, log: LogFile) -> Iterator[Instant]:
         """Yield the completed instants that may have written to a log."""
         by_completion = self._meta.config.layout_version > 1
-        instants = [i for i in self._committed.timeline if i.is_completed and _writes_logs(i)]
-        if log.instant < self._committed.first_time:
-            instants += self._archived
-        for instant in instants:
+        for instant in chain(self._active, self._archived):
             # From version 8 on a log has the time of its one instant, before of its slice's first.
             if instant.requested_time == log.instant or (
                 not by_completion and instant.requested_time > log.instant
@@ -107,8 +146,7 @@ class NeededBytes:
 
     @cached_property
     def _archived(self) -> tuple[Instant, ...]:
-        archived = self._meta.archived_timeline().timeline
-        return tuple(i for i in archived if i.is_completed and _writes_logs(i))
+        return tuple(i for i in self._archive.timeline if i.is_completed and _writes_logs(i))
 
     def _ranges_of(self, instant: Instant) -> Ranges:
         if instant not in self._ranges:
@@ -120,7 +158,13 @@ class NeededBytes:
             return self._meta.read(instant)
         except InstantNotFoundError:
             # Archived before or since; archiving copies an instant before it deletes its files.
-            return self._meta.archived_timeline().read(instant)
+            return self._archive.read(instant)
+
+
+def _write_times(timeline: Timeline) -> frozenset[str]:
+    return frozenset(
+        i.requested_time for i in timeline if i.is_completed and i.action in WRITE_ACTIONS
+    )
 
 
 def _writes_logs(instant: Instant) -> bool:

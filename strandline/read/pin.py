@@ -23,7 +23,7 @@ import pyarrow as pa
 from fsview.local_view import LocalView
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
-from strandline.read.committed import CommittedInstants
+from strandline.read.committed import first_write_time
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_base_file
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -129,7 +129,7 @@ def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:
         CorruptMetadataError: A clean can't be read.
     """
     retained = (_retained(meta, timeline, i) for i in timeline if i.action == CLEAN)
-    return max((CommittedInstants(timeline).first_time, *retained))
+    return max((first_write_time(timeline), *retained))
 
 
 def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:

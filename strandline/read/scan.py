@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fsview.model.file_group import FileSlice
+from strandline.read.archive import Archive
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
 from strandline.read.log_blocks import LogReader, has_records
@@ -73,10 +74,12 @@ class Scan:
         self._columns = pin.schema.names if columns is None else list(columns)
         self._filter = row_filter
         self._limit = limit
-        committed = CommittedInstants(pin.timeline)
+        archive = Archive(pin.meta)
+        committed = CommittedInstants(pin.timeline, archive)
         self._storage = pin.meta.storage
         self._rules = SliceRules(pin.schema, pin.meta.config)
-        self._logs = LogReader(self._storage, committed, NeededBytes(pin.meta, committed))
+        needed = NeededBytes(pin.meta, pin.timeline, archive)
+        self._logs = LogReader(self._storage, committed, needed)
 
     @classmethod
     def of(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fsview.view_manager import open_view
+from strandline.read.archive import Archive
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.log_blocks import LogReader
 from strandline.read.slice_reader import SliceRules, read_slice
@@ -208,8 +209,9 @@ def read(
     meta = TableMetaClient.open(storage)
     with closing(open_view(storage)) as view:
         seen = view.snapshot.active.filter(lambda instant: instant.requested_time <= as_of)
-        committed = CommittedInstants(seen)
-        logs = LogReader(storage, committed, NeededBytes(meta, committed))
+        archive = Archive(meta)
+        committed = CommittedInstants(seen, archive)
+        logs = LogReader(storage, committed, NeededBytes(meta, seen, archive))
         rules = SliceRules(with_meta_fields(schema), meta.config)
         batches = [
             batch

@@ -52,6 +52,13 @@ def test_a_rollback_removes_what_is_before_it():
     assert ordered(rollback("7"), data("1"), rollback("7"), rollback("1")) == []
 
 
+def test_what_was_rolled_back_is_not_asked_for():
+    asked = []
+    blocks = data("1"), data("2"), data("1"), rollback("2")
+    blocks_in_order(blocks, lambda time: asked.append(time) or True)
+    assert asked == ["1"]
+
+
 def test_another_command_is_refused():
     with pytest.raises(UnsupportedTableError, match=r"a log, block at offset 0, .*command '1'"):
         ordered(data("1"), rollback("1", "1"))

@@ -9,6 +9,7 @@ import pytest
 
 from fsview.model.file_name import parse_log_file
 from fsview.view_manager import open_view
+from strandline.read.archive import Archive
 from strandline.read.committed import CommittedInstants, NeededBytes
 from tests.kit import golden
 from tests.kit.hfile import log_block
@@ -146,7 +147,7 @@ def test_a_copy_of_a_command_in_a_torn_block_rolls_nothing_back():
 def test_the_sizes_of_logs_of_archived_instants_are_in_the_archive(tmp_path):
     meta = TableMetaClient.open(LocalStorage(str(golden.build_final("archival_mor_v9", tmp_path))))
     archive, active = meta.archived_timeline(), meta.active_timeline()
-    needed, sizes = NeededBytes(meta, CommittedInstants(active)), {}
+    needed, sizes = NeededBytes(meta, active, Archive(meta)), {}
     for instant in archive.timeline:
         if instant.action == DELTA_COMMIT and not active.contains(instant):
             for stats in archive.read(instant).partition_to_write_stats.values():
@@ -163,10 +164,12 @@ def test_the_sizes_of_logs_of_archived_instants_are_in_the_archive(tmp_path):
 def test_committed_logs_and_commands_of_recorded_tables_are_needed(scenario, tmp_path):
     storage = LocalStorage(str(golden.build_final(scenario, tmp_path)))
     with closing(open_view(storage)) as view:
-        committed = CommittedInstants(view.snapshot.active)
+        active = view.snapshot.active
         partitions = view.all_latest_file_slices_before_or_on(LATEST)
         groups = [group for partition in partitions for group in view.all_file_groups(partition)]
-    needed = NeededBytes(TableMetaClient.open(storage), committed)
+    archive = Archive(TableMetaClient.open(storage))
+    committed = CommittedInstants(active, archive)
+    needed = NeededBytes(TableMetaClient.open(storage), active, archive)
     logs = [log for group in groups for part in group.slices for log in part.log_files]
     assert logs
     for log in logs:

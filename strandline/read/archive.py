@@ -1,0 +1,56 @@
+"""``Archive``: the archived instants that a read asks for, read from storage once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from timeline.archive.archived_timeline import ArchivedTimeline
+from timeline.errors import InstantNotFoundError
+from timeline.instant import WRITE_ACTIONS, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import InstantMetadata
+from timeline.timeline import Timeline
+
+
+class Archive:
+    """The archived instants of a table as of the first question; used by one thread.
+
+    Args:
+        meta: The table.
+    """
+
+    def __init__(self, meta: TableMetaClient) -> None:
+        self._meta = meta
+        self._opened: ArchivedTimeline | None = None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The archived instants."""
+        return self._archived().timeline
+
+    @cached_property
+    def write_times(self) -> frozenset[str]:
+        """The requested times of completed writes."""
+        return frozenset(
+            i.requested_time for i in self.timeline if i.is_completed and i.action in WRITE_ACTIONS
+        )
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return the content of an instant.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+            CorruptMetadataError: It can't be read.
+
+        Cost: the archive is read again only if the instant was archived since.
+        """
+        try:
+            return self._archived().read(instant)
+        except InstantNotFoundError:
+            self._opened = None
+            return self._archived().read(instant)
+
+    def _archived(self) -> ArchivedTimeline:
+        if self._opened is None:
+            self._opened = self._meta.archived_timeline()
+        return self._opened
