@@ -65,7 +65,7 @@ def read(
     scan = table.scan(columns, filter, as_of, read_optimized=read_optimized)
     schema = spark_schema(scan.schema)
     parts = scan.split(TASK_BYTES)
-    task = _ReadTask(tuple(map(pickle.dumps, parts)), _arrow_form(scan.schema))
+    task = _ReadTask(tuple(map(pickle.dumps, parts)), task_schema(scan.schema))
     return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
 
 
@@ -84,6 +84,11 @@ def spark_schema(schema: pa.Schema) -> StructType:
                 hint="name the other columns by columns=",
             ) from error
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def task_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns as tasks yield them: with times in the units that Spark takes."""
+    return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +112,11 @@ class _ReadTask:
                     yield rows.cast(self.schema)
 
 
-def _arrow_form(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with times in the unit of Spark, which is microseconds."""
-    return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
-
-
 def _spark_unit(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_spark_unit(field.type)) for field in kind])
     if pa.types.is_list(kind):

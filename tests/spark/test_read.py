@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from importlib.metadata import version
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -65,8 +68,21 @@ def test_every_type_that_spark_has(spark, read, tmp_path):
 def test_a_type_that_spark_lacks_is_named():
     from strandline.spark import spark_schema
 
-    with pytest.raises(InputError, match="column 'at' is time64"):
-        spark_schema(pa.schema([("id", pa.string()), ("at", pa.time64("us"))]))
+    with pytest.raises(InputError, match="column 'span' is month_day_nano_interval"):
+        spark_schema(pa.schema([("id", pa.string()), ("span", pa.month_day_nano_interval())]))
+
+
+def test_a_time_of_day_is_sparks_where_it_has_one(spark):
+    from strandline.spark import spark_schema, task_schema
+
+    given = pa.table({"at": pa.array([dt.time(1, 2, 3, 456_789)], pa.time64("us"))})
+    if int(version("pyspark").partition(".")[0]) < 4:
+        with pytest.raises(InputError, match="column 'at' is time64"):
+            spark_schema(given.schema)
+        return
+    (batch,) = given.cast(task_schema(given.schema)).to_batches()
+    frame = spark.range(0, 1, 1, 1).mapInArrow(lambda _: iter([batch]), spark_schema(given.schema))
+    assert [row.at for row in frame.collect()] == given["at"].to_pylist()
 
 
 def test_columns_and_rows_are_chosen_by_the_tasks(spark, read, tmp_path):
