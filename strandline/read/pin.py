@@ -12,7 +12,7 @@ cleans on the timeline count, not only the last, and so do those that run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -94,6 +94,15 @@ class Pin:
                 _refuse_cleaned(meta, meta.active_timeline(), time)
             timeline = view.snapshot.active.filter(lambda i: i.requested_time <= time)
         return cls(meta, timeline, _schema(meta, timeline, slices), slices)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Paths of the partitions with slices."""
+        return tuple(dict.fromkeys(found.partition for found in self.slices))
+
+    def of_partitions(self, paths: Collection[str]) -> Pin:
+        """Return this state with the slices of some partitions only."""
+        return replace(self, slices=tuple(s for s in self.slices if s.partition in paths))
 
     def base_files_only(self) -> Pin:
         """Return this state without logs, and without the slices that have no base file."""

@@ -17,6 +17,7 @@ from strandline.read.archive import Archive
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
 from strandline.read.log_blocks import LogReader, has_records
+from strandline.read.partition_filter import matching_partitions
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
@@ -100,7 +101,11 @@ class Scan:
             pin = pin.base_files_only()
         if columns is not None:
             _check_columns(columns, pin.schema)
-        row_filter = None if filter is None else RowFilter.of(filter, pin.schema)
+        row_filter = None
+        if filter is not None:
+            row_filter = RowFilter.of(filter, pin.schema)
+            kept = matching_partitions(pin.partitions, row_filter, pin.schema, meta.config)
+            pin = pin.of_partitions(kept)
         return cls(pin, columns, row_filter, limit)
 
     def __repr__(self) -> str:
