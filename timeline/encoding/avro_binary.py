@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from timeline.encoding.avro_bounds import record_names, values_in
+from timeline.encoding.avro_bounds import full_name, referred, values_in
 
 _LONG_BYTES: Final = 10
 """The longest varint of a 64-bit number."""
@@ -98,12 +98,13 @@ def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
         special: Called with the schema of each record and a factory of readers for its fields;
             returns the record's reader, or ``None`` for one that reads all fields.
     """
-    return _readers(schema, {}, special)
+    return _readers(schema, {}, special, "")
 
 
-def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
+def _readers(schema: Any, named: dict[str, Reader], special: Special, enclosing: str) -> Reader:
+    """Return the reader of a schema within a namespace; ``named`` has those of full names."""
     if isinstance(schema, list):
-        branches = [_readers(branch, named, special) for branch in schema]
+        branches = [_readers(branch, named, special, enclosing) for branch in schema]
 
         def union(cursor: Cursor) -> Any:
             index = cursor.take_long()
@@ -112,55 +113,68 @@ def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
             return branches[index](cursor)
 
         return union
-    kind = schema["type"] if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict):  # also a type that is named "fixed", as Hudi's decimals are
+        return _READERS.get(schema) or _reference(schema, named, enclosing)
+    kind = schema["type"]
     if kind == "record":
-        return _record_reader(schema, named, special)
+        return _record_reader(schema, named, special, enclosing)
     if kind == "array":
-        return _array_reader(_readers(schema["items"], named, special))
+        read = _readers(schema["items"], named, special, enclosing)
+        return _array_reader(read, 0 if read in _CHEAP else 1)
     if kind == "map":
-        return _map_reader(_readers(schema["values"], named, special))
+        return _map_reader(_readers(schema["values"], named, special, enclosing))
     if kind == "fixed":
-        return _fixed_reader(schema, named)
-    if isinstance(kind, (dict, list)):
-        return _readers(kind, named, special)
-    if kind in _READERS:
-        return _READERS[kind]
-    return lambda cursor: named[kind](cursor)  # looked up late: a record may contain itself
+        return _fixed_reader(schema, named, enclosing)
+    return _readers(kind, named, special, enclosing)
 
 
-def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special: Special) -> Reader:
+def _reference(name: str, named: Mapping[str, Reader], enclosing: str) -> Reader:
+    def read(cursor: Cursor) -> Any:
+        found = referred(named, name, enclosing)  # looked up late: a record may contain itself
+        if found is None:
+            raise LookupError(f"there is no type {name!r}")
+        return found(cursor)
+
+    return read
+
+
+def _record_reader(
+    schema: Mapping[str, Any], named: dict[str, Reader], special: Special, enclosing: str
+) -> Reader:
+    full, namespace = full_name(schema, enclosing)
     fields: list[tuple[str, Reader]] = []
 
     def read_of(kind: Any) -> Reader:
-        return _readers(kind, named, special)
+        return _readers(kind, named, special, namespace)
 
     def record(cursor: Cursor) -> dict[str, Any]:
         cursor.count(len(fields))
         return {name: read(cursor) for name, read in fields}
 
     made = special(schema, read_of)
-    for name in record_names(schema):
-        named[name] = made or record
+    named[full] = made or record
     if made is None:
         fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
     return made or record
 
 
-def _fixed_reader(schema: Mapping[str, Any], named: dict[str, Reader]) -> Reader:
+def _fixed_reader(schema: Mapping[str, Any], named: dict[str, Reader], enclosing: str) -> Reader:
     size = schema["size"]
 
     def fixed(cursor: Cursor) -> bytes:
         return cursor.take(size)
 
-    named.update(dict.fromkeys(record_names(schema), fixed))
+    named[full_name(schema, enclosing)[0]] = fixed
     return fixed
 
 
-def _array_reader(read: Reader) -> Reader:
+def _array_reader(read: Reader, values: int) -> Reader:
+    """Return the reader of an array, of whose items each counts as so many values."""
+
     def array(cursor: Cursor) -> list[Any]:
         items: list[Any] = []
         while count := _block_count(cursor):
-            cursor.count(count)
+            cursor.count(count * values)
             items += [read(cursor) for _ in range(count)]
         return items
 
@@ -203,3 +217,5 @@ _READERS: Final[Mapping[str, Reader]] = {
     "bytes": lambda cursor: cursor.take(cursor.take_long()),
     "string": _read_string,
 }
+_CHEAP: Final = frozenset(_READERS[kind] for kind in ("boolean", "int", "long", "string", "bytes"))
+"""What arrays may have an item of for each byte: one of a byte is an object that is shared."""

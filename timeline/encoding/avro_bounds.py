@@ -18,7 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 VALUES_PER_BYTE: Final = 4
 """The most values of a record for each byte of its minimal size. Hudi's have at most two: a record
@@ -76,49 +78,65 @@ def depth_of(schema: Any) -> float:
         ValueError: Data could decode to more than ``VALUES_PER_BYTE`` values per byte: a record has
             too many fields without bytes, or an array has items without bytes.
     """
-    return _least(schema, {}).depth
+    return _least(schema, {}, "").depth
 
 
-def record_names(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names by which a schema may refer to a record: as written, short and full."""
-    namespace, name = schema.get("namespace", ""), schema["name"]
-    short = name.rpartition(".")[2]
-    return (name, short, f"{namespace}.{short}" if namespace else short)
+def full_name(schema: Mapping[str, Any], enclosing: str) -> tuple[str, str]:
+    """Return the full name of a record or fixed, and the namespace of the names inside it.
+
+    Args:
+        schema: The type.
+        enclosing: The namespace around it, which it inherits unless it has its own; ``""`` for
+            none.
+    """
+    before, _, short = schema["name"].rpartition(".")
+    namespace = before or schema.get("namespace", enclosing)
+    return (f"{namespace}.{short}" if namespace else short), namespace
 
 
-def _least(schema: Any, named: dict[str, _Least]) -> _Least:
+def referred(named: Mapping[str, T], name: str, enclosing: str) -> T | None:
+    """Return the type that a name means within a namespace; ``None`` if there is none (yet).
+
+    A name without namespace means a type of the enclosing one, else, as in Java, one of none.
+    """
+    full = name if "." in name or not enclosing else f"{enclosing}.{name}"
+    return named.get(full, named.get(name))
+
+
+def _least(schema: Any, named: dict[str, _Least], enclosing: str) -> _Least:
     if isinstance(schema, list):
-        branches = [_least(branch, named) for branch in schema]
+        branches = [_least(branch, named, enclosing) for branch in schema]
         return _Least(1, 1, 1 + max((branch.depth for branch in branches), default=0))
-    kind = schema["type"] if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict):
+        return _OF.get(schema) or referred(named, schema, enclosing) or _ONE_BYTE
+    kind = schema["type"]
     if kind == "record":
-        return _least_record(schema, named)
+        return _least_record(schema, named, enclosing)
     if kind == "array":
-        items = _least(schema["items"], named)
+        items = _least(schema["items"], named, enclosing)
         if not items.size:
             raise ValueError("an array of items without bytes")
         return _Least(1, 1, 1 + items.depth)
     if kind == "map":
-        return _Least(1, 1, 1 + _least(schema["values"], named).depth)
+        return _Least(1, 1, 1 + _least(schema["values"], named, enclosing).depth)
     if kind == "fixed":
-        return _Least(schema["size"], 1)
-    if isinstance(kind, (dict, list)):
-        return _least(kind, named)
-    return named.get(kind) or _OF.get(kind, _ONE_BYTE)
+        fixed = named[full_name(schema, enclosing)[0]] = _Least(schema["size"], 1)
+        return fixed
+    return _least(kind, named, enclosing)
 
 
-def _least_record(schema: Mapping[str, Any], named: dict[str, _Least]) -> _Least:
-    names = record_names(schema)
-    named.update(dict.fromkeys(names, _WITHIN_ITSELF))
-    fields = [_least(field["type"], named) for field in schema["fields"]]
+def _least_record(schema: Mapping[str, Any], named: dict[str, _Least], enclosing: str) -> _Least:
+    name, namespace = full_name(schema, enclosing)
+    named[name] = _WITHIN_ITSELF
+    fields = [_least(field["type"], named, namespace) for field in schema["fields"]]
     size, values = sum(field.size for field in fields), 1 + sum(field.values for field in fields)
     # If every record obeys the ratio, so does all data: array items take at least a byte, and a
     # record without bytes is at most a few values.
     if values > VALUES_PER_BYTE * max(1, size):
         raise ValueError(
-            f"a record {names[0]!r:.80} of {values} values in {size} bytes; allowed: at most"
+            f"a record {schema['name']!r:.80} of {values} values in {size} bytes; allowed: at most"
             f" {VALUES_PER_BYTE} for each byte"
         )
     found = _Least(size, values, 1 + max((field.depth for field in fields), default=0))
-    named.update(dict.fromkeys(names, found))
+    named[name] = found
     return found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.avro_container import engine, read_plainly, record_schema
+from tests.kit.avro_container import container, engine, read_plainly, record_schema
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro
 from timeline.encoding import avro_projection as _avro_sparse
@@ -68,6 +68,73 @@ def test_both_ways_read_what_was_written(record: dict) -> None:
     data = avro.write_record(ALL_TYPES, record)
     assert avro.read_record(ALL_TYPES, data) == record
     assert read_plainly(avro.read_record, ALL_TYPES, data) == record
+
+
+def nested(name: str, **fields: object) -> dict:
+    """Return a record's schema; ``namespace`` is its own."""
+    own = {"namespace": fields.pop("namespace")} if "namespace" in fields else {}
+    return {**record_schema(name, **fields), **own}
+
+
+def fixed(size: int, **own: str) -> dict:
+    return {"type": "fixed", "name": "fixed", "size": size, **own}
+
+
+NAMESPACES = {
+    "inherited": nested("T", namespace="n", a=fixed(2), b="n.fixed", c="fixed"),
+    "of the enclosing record": nested(
+        "n.T", a=nested("I", x=fixed(2)), b=nested("J", y="fixed"), c="n.I", d="n.fixed"
+    ),
+    "one name in two namespaces": nested(
+        "n.T",
+        a=fixed(2, namespace="n.a"),
+        b=fixed(3, namespace="n.b"),
+        c="n.a.fixed",
+        d="n.b.fixed",
+    ),
+    "the nearer one": nested(
+        "n.T", a=fixed(2), b=nested("I", namespace="m", x=fixed(3), y="fixed"), c="fixed"
+    ),
+    "a full name beside another namespace": nested(
+        "T", namespace="n", a=nested("m.I", namespace="o", x=fixed(3), y="fixed"), b="m.fixed"
+    ),
+    "of itself": nested("n.T", a=["null", "T"], b=fixed(2), c=["null", "n.T"]),
+}
+
+
+def sample(schema: object, named: dict, namespace: str = "") -> object:
+    """Return a value of a schema; branch null of a union."""
+    if isinstance(schema, list):
+        return None
+    if isinstance(schema, str):
+        return named[schema if "." in schema else f"{namespace}.{schema}"]
+    before, _, short = schema["name"].rpartition(".")
+    namespace = before or schema.get("namespace", namespace)
+    if schema["type"] == "fixed":
+        made: object = b"abcdefg"[: schema["size"]]
+    else:
+        made = {f["name"]: sample(f["type"], named, namespace) for f in schema["fields"]}
+    named[f"{namespace}.{short}"] = made
+    return made
+
+
+@pytest.mark.parametrize("schema", NAMESPACES.values(), ids=NAMESPACES)
+def test_names_are_resolved_in_their_namespaces(schema: dict) -> None:
+    record, text = sample(schema, {}), json.dumps(schema)
+    data = avro.write_record(text, record)
+    assert avro.read_record(text, data) == record
+    assert read_plainly(avro.read_record, text, data) == record
+    wanted = {"T": [field["name"] for field in schema["fields"]]}
+    assert avro.read_container(container(schema, data), wanted=wanted) == record
+
+
+@pytest.mark.parametrize("kind", ["int", "long", "boolean", "string", "bytes"])
+def test_large_arrays_of_one_byte_items(kind: str) -> None:
+    items = {"boolean": [True], "string": [""], "bytes": [b""]}.get(kind, [7]) * 600_000
+    schema = json.dumps(record_schema("T", items={"type": "array", "items": kind}))
+    data = avro.write_record(schema, {"items": items})
+    assert len(data) < 600_010
+    assert avro.read_record(schema, data) == {"items": items}
 
 
 def test_records_of_a_block_take_all_their_bytes() -> None:
