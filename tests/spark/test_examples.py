@@ -41,6 +41,12 @@ def test_the_batch_job(tmp_path: Path) -> None:
     assert "0 look-ups had to list storage" in printed
     states = Table(tmp_path / "orders").to_arrow(["state"])["state"].to_pylist()
     assert (states.count("open"), states.count("paid")) == (19_000, 2_000)
+    days = [line.split() for line in on_spark("read_on_spark", tmp_path).splitlines()]
+    numbers = range(19_000, 21_000)
+    for at, (day, cents) in enumerate(days):
+        assert day == f"2024-06-{at + 1:02}"
+        assert int(cents) == sum(n * 25 % 9973 for n in numbers if n % 7 == at)
+    assert len(days) == 7
 
 
 def test_the_stream_continues_after_its_checkpoint(tmp_path: Path) -> None:
