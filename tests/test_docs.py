@@ -152,6 +152,9 @@ def test_the_settings_in_the_operators_guide_exist() -> None:
     }
 
 
+READ = ("README.md", "docs/reading.md")
+
+
 def output_of(code: str) -> str:
     """Return what an example prints in a process of its own, which must not fail or warn."""
     told = subprocess.run(
@@ -171,6 +174,14 @@ def test_example_of_the_readme_runs(tmp_path: Path) -> None:
     block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
     assert block
     assert output_of(block[1].replace("/tmp/flights", str(tmp_path / "flights")))
+
+
+@pytest.mark.property
+def test_examples_of_the_reading_guide_run(tmp_path: Path) -> None:
+    """On the table that the README's example writes."""
+    blocks = [re.findall(r"```python\n(.*?)```", text(name), re.S) for name in READ]
+    code = "\n".join([blocks[0][0], *blocks[1]]).replace("/tmp/flights", str(tmp_path / "flights"))
+    output_of(code + "\nassert scan.to_arrow().to_pylist() == [{'id': 'b', 'late': 9}]\n")
 
 
 @pytest.mark.property

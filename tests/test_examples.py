@@ -44,3 +44,15 @@ def test_the_job_without_spark(tmp_path: Path) -> None:
         {"symbol": "xnas:AAPL", "at": 1},
         {"symbol": "xnas:MSFT", "at": 2},
     ]
+
+
+@pytest.mark.property
+def test_queries_of_the_table_of_the_job_without_spark(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    run_example("without_spark", tmp_path)
+    printed = run_example("read_rows", tmp_path)
+    polars, duckdb = printed.split("market", 1)
+    assert "xnas:MSFT" in polars
+    assert "xetr:SAP" not in polars
+    assert "xetr" in duckdb
+    assert printed.endswith(": 3 rows, now 3\n")
