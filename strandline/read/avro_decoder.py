@@ -8,12 +8,11 @@ columns their types.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from strandline.read.avro_bytes import RecordBytes
@@ -27,6 +26,7 @@ from strandline.read.avro_columns import (
     Texts,
 )
 from strandline.read.avro_lists import Entries, Lists
+from strandline.read.avro_records import EncodedRecords
 from strandline.records.schema.avro_schema import avro_to_arrow
 from timeline.encoding.avro import checked_schema
 from timeline.encoding.avro_bounds import DEPTH, depth_of
@@ -47,11 +47,11 @@ class AvroDecoder:
     schema: pa.Schema
     readers: tuple[Reader, ...]
 
-    def rows(self, records: Sequence[bytes], columns: Collection[str]) -> pa.Table:
+    def rows(self, records: EncodedRecords, columns: Collection[str]) -> pa.Table:
         """Return records as rows.
 
         Args:
-            records: The bytes of each record, less than 2 GiB together.
+            records: The records, in less than 2 GiB.
             columns: The columns to return.
 
         Raises:
@@ -60,10 +60,8 @@ class AvroDecoder:
 
         Cost: some 0.05 us a value of the columns and 0.02 us of the others, and 0.03 ms a column.
         """
-        data = RecordBytes(b"".join(records))
-        sizes = np.fromiter(map(len, records), np.int64, len(records))
-        ends = np.cumsum(sizes)
-        at = ends - sizes
+        data = RecordBytes(records.data)
+        at, ends = records.begins, records.ends
         arrays = []
         for field, reader in zip(self.schema, self.readers, strict=True):
             if field.name in columns:

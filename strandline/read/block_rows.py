@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.read.avro_decoder import decoder_of
+from strandline.read.avro_records import EncodedRecords
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.records.schema.cast import cast_column
 from timeline.encoding import avro
 from timeline.encoding.delete_block import DeletedRecord, OrderingValue, ValueType
-from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, avro_values
+from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock
 
 ROWS_PER_BYTE: Final = 1024
 """The most rows of a Parquet file for each of its bytes. Each has a key of at least a byte, which
@@ -27,9 +28,6 @@ _DECIMAL_BITS: Final = 127
 _EXACT: Final = Context(prec=76)
 _FEW_RECORDS: Final = 64
 """Fewer are decoded faster one by one: a step over many has a cost of its own."""
-_PIECE_RECORDS: Final = 16_384
-_PIECE_BYTES: Final = 16 << 20
-"""The most that is decoded together. More costs memory, and no longer fits into caches."""
 _Convert = Callable[[Any], Any]
 
 
@@ -48,7 +46,7 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
     if block.kind == AVRO_DATA:
         if SCHEMA not in block.header:
             raise ValueError("it has no schema")
-        return avro_rows(block.header[SCHEMA], list(avro_values(block)), columns)
+        return avro_rows(block.header[SCHEMA], EncodedRecords.of_block(block), columns)
     try:
         file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
         if file.metadata.num_rows > ROWS_PER_BYTE * len(block.content):
@@ -59,13 +57,13 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
 
 
 def avro_rows(
-    avro_schema: str, records: Sequence[bytes], columns: Collection[str] | None = None
+    avro_schema: str, records: EncodedRecords, columns: Collection[str] | None = None
 ) -> pa.Table:
     """Return Avro records as rows.
 
     Args:
         avro_schema: The records' schema, JSON text.
-        records: The bytes of each record.
+        records: The records.
         columns: Columns to return, in the schema's order; ``None`` for all.
 
     Raises:
@@ -79,23 +77,11 @@ def avro_rows(
     schema = _arrow_schema(avro_schema)
     wanted = schema.names if columns is None else columns
     fields = [field for field in schema if field.name in wanted]
-    pieces = [_piece(avro_schema, records[part], fields) for part in _pieces(records)]
+    pieces = [_piece(avro_schema, piece, fields) for piece in records.pieces()]
     return pa.concat_tables(pieces) if pieces else pa.schema(fields).empty_table()
 
 
-def _pieces(records: Sequence[bytes]) -> Iterator[slice]:
-    """Yield slices of records that are decoded together."""
-    ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
-    begin = 0
-    while begin < len(records):
-        before = ends[begin - 1] if begin else 0
-        fitting = int(np.searchsorted(ends, before + _PIECE_BYTES, "right"))
-        end = min(max(fitting, begin + 1), begin + _PIECE_RECORDS)
-        yield slice(begin, end)
-        begin = end
-
-
-def _piece(avro_schema: str, records: Sequence[bytes], fields: Sequence[pa.Field]) -> pa.Table:
+def _piece(avro_schema: str, records: EncodedRecords, fields: Sequence[pa.Field]) -> pa.Table:
     """Return some records as rows with these columns."""
     if len(records) >= _FEW_RECORDS:
         # Damage is named by the reader of single records, which also takes odd encodings.

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.read.avro_decoder import decoder_of
+from strandline.read.avro_records import EncodedRecords
 from strandline.read.block_rows import avro_rows
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
@@ -28,14 +29,18 @@ FULL = avro.write_record(WIDE, stored(FULL_ROW | {"counts": [("a", 1)]}))
 EMPTY = avro.write_record(WIDE, stored({"id": "empty"}))
 
 
+def rows_of(schema: str, records: list[bytes], columns: set[str] | None = None) -> pa.Table:
+    return avro_rows(schema, EncodedRecords.of(records), columns)
+
+
 def one_by_one(schema: str, records: list[bytes]) -> pa.Table:
     """Return rows decoded by fastavro."""
-    return pa.concat_tables(avro_rows(schema, [record]) for record in records)
+    return pa.concat_tables(rows_of(schema, [record]) for record in records)
 
 
 def by_columns(schema: str, records: list[bytes]) -> pa.Table:
     decoder = decoder_of(schema)
-    return decoder.rows(records, decoder.schema.names)
+    return decoder.rows(EncodedRecords.of(records), decoder.schema.names)
 
 
 @settings(max_examples=300, deadline=None)
@@ -45,12 +50,12 @@ def test_any_schema_decodes_as_by_fastavro(table, data):
     text = json.dumps(schema)
     records = [avro.write_record(text, each) for each in rows]
     columns = data.draw(st.sets(st.sampled_from([each["name"] for each in schema["fields"]])))
-    found = decoder_of(text).rows(records, columns)
+    found = decoder_of(text).rows(EncodedRecords.of(records), columns)
     found.validate(full=True)
     assert found.num_rows == (len(rows) if columns else 0)
     for name in columns:
-        alone = avro_rows(text, [], {name})
-        expected = pa.concat_tables([alone, *(avro_rows(text, [r], {name}) for r in records)])
+        alone = rows_of(text, [], {name})
+        expected = pa.concat_tables([alone, *(rows_of(text, [r], {name}) for r in records)])
         assert found.select([name]).equals(expected)
 
 
@@ -62,7 +67,7 @@ def test_numbers_of_every_length(numbers):
     rows = [{"before": n, "n": n if at % 3 else None, "after": ~n} for at, n in enumerate(longs)]
     records = [avro.write_record(schema, each) for each in rows]
     assert by_columns(schema, records).to_pylist() == rows
-    assert decoder_of(schema).rows(records, {"after"}).to_pylist() == [
+    assert decoder_of(schema).rows(EncodedRecords.of(records), {"after"}).to_pylist() == [
         {"after": each["after"]} for each in rows
     ]
 
@@ -76,7 +81,7 @@ def test_decimals_of_more_bytes_than_arrows_are_left_to_fastavro(stored_as):
     records = [avro.write_record(schema, each) for each in rows]
     with pytest.raises(ValueError, match="a decimal of 20 bytes"):
         by_columns(schema, records)
-    assert avro_rows(schema, records).equals(one_by_one(schema, records).combine_chunks())
+    assert rows_of(schema, records).equals(one_by_one(schema, records).combine_chunks())
 
 
 @pytest.mark.parametrize(("precision", "digits"), [(2, b"\x64"), (38, b"\x7f" + bytes(15))])
@@ -84,7 +89,7 @@ def test_decimals_beyond_their_precision_are_refused(precision, digits):
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": precision}
     schema = json.dumps(record_schema("R", d=decimal))
     records = [avro.write_record(schema, {"d": digits})] * 100
-    for read_all in (by_columns, avro_rows):
+    for read_all in (by_columns, rows_of):
         with pytest.raises(ValueError, match=r"precision|fit"):
             read_all(schema, records)
 
@@ -109,7 +114,9 @@ def test_records_that_double_with_each_level_have_a_reader():
     for level in range(1, 30):
         kind = record_schema(f"R{level}", a=kind, b=f"R{level - 1}")
     with pytest.raises(ValueError, match="beyond"):
-        decoder_of(json.dumps(record_schema("R", a=kind, n="int"))).rows([b"\x02"] * 64, {"n"})
+        decoder_of(json.dumps(record_schema("R", a=kind, n="int"))).rows(
+            EncodedRecords.of([b"\x02"] * 64), {"n"}
+        )
 
 
 def blocks_of_items(*blocks: list[int], sized: bool) -> bytes:
@@ -135,7 +142,7 @@ def test_lists_in_several_blocks(sized):
     found = by_columns(schema, records)
     assert found.equals(one_by_one(schema, records))
     assert found["a"].to_pylist() == [[1, 2, 3, 4, 5, 6], [], [1, 2, 3, 4, 5, 6], []]
-    assert decoder_of(schema).rows(records, {"b"}).equals(found.select(["b"]))
+    assert decoder_of(schema).rows(EncodedRecords.of(records), {"b"}).equals(found.select(["b"]))
 
 
 def test_a_long_list_in_one_record_is_left_to_fastavro():
@@ -144,7 +151,7 @@ def test_a_long_list_in_one_record_is_left_to_fastavro():
     records = [avro.write_record(schema, each) for each in rows]
     with pytest.raises(ValueError, match="steps"):
         by_columns(schema, records)
-    assert avro_rows(schema, records).to_pylist() == rows
+    assert rows_of(schema, records).to_pylist() == rows
 
 
 @settings(max_examples=300, deadline=None)

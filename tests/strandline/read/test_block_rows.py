@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from strandline.read.avro_records import EncodedRecords
 from strandline.read.block_rows import avro_rows, data_rows, ordering_column
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
@@ -21,6 +22,7 @@ from timeline.encoding.log_block import LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 AVRO = arrow_to_avro(ALL_TYPES, "t")
+NONE = EncodedRecords.of([])
 
 
 def physical(value, kind):
@@ -51,12 +53,12 @@ def test_every_type_comes_back(plain):
     full, empty = FULL_ROW, {"id": "empty"}
     encoded = [avro.write_record(AVRO, stored(row)) for row in (full, empty)]
     with engine(plain=plain):
-        found = avro_rows(AVRO, encoded)
-        some = avro_rows(AVRO, encoded, {"big", "day", "nothing"})
+        found = avro_rows(AVRO, EncodedRecords.of(encoded))
+        some = avro_rows(AVRO, EncodedRecords.of(encoded), {"big", "day", "nothing"})
     assert found.schema == ALL_TYPES
     assert found.equals(pa.Table.from_pylist([full, empty], schema=ALL_TYPES))
     assert some.equals(found.select(["day", "big"]))
-    assert avro_rows(AVRO, []).equals(ALL_TYPES.empty_table())
+    assert avro_rows(AVRO, EncodedRecords.of([])).equals(ALL_TYPES.empty_table())
 
 
 def test_decimals_and_times_inside_nested_columns():
@@ -75,7 +77,9 @@ def test_decimals_and_times_inside_nested_columns():
                             for each in row["list"]]}  # fmt: skip
     text = arrow_to_avro(schema, "t")
     data = avro.write_record(text, {f.name: physical(given[f.name], f.type) for f in schema})
-    assert avro_rows(text, [data]).equals(pa.Table.from_pylist([row], schema=schema))
+    assert avro_rows(text, EncodedRecords.of([data])).equals(
+        pa.Table.from_pylist([row], schema=schema)
+    )
 
 
 @pytest.mark.parametrize("at", range(0, 300, 7))
@@ -85,7 +89,7 @@ def test_damaged_records_are_a_value_error(at):
     for plain in (False, True):
         with engine(plain=plain):
             try:
-                found = avro_rows(AVRO, [bytes(data)])
+                found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
             except ValueError:
                 continue
             assert found.num_rows == 1  # what was cut out was part of a text or a number
@@ -110,12 +114,12 @@ def test_blocks():
 def test_schemas_that_can_not_be_read():
     time = {"name": "at", "type": {"type": "long", "logicalType": "time-micros"}}
     with pytest.raises(UnsupportedTableError, match=r"time-micros at 'R\.at'"):
-        avro_rows(json.dumps({"type": "record", "name": "R", "fields": [time]}), [])
+        avro_rows(json.dumps({"type": "record", "name": "R", "fields": [time]}), NONE)
     with pytest.raises(CorruptMetadataError, match="not that of an Avro record"):
-        avro_rows('"string"', [])
+        avro_rows('"string"', NONE)
     deep = '{"type":"array","items":' * 2000 + '"int"' + "}" * 2000
     with pytest.raises(CorruptMetadataError, match="nested too deeply"):
-        avro_rows(f'{{"type":"record","name":"R","fields":[{{"name":"a","type":{deep}}}]}}', [])
+        avro_rows(f'{{"type":"record","name":"R","fields":[{{"name":"a","type":{deep}}}]}}', NONE)
 
 
 DAY_0 = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

@@ -1,0 +1,69 @@
+"""``EncodedRecords``: where the Avro records of a block are in its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from strandline.records.ordering import Positions
+from timeline.encoding.log_block import LogBlock, avro_spans
+
+_PIECE_RECORDS: Final = 16_384
+_PIECE_BYTES: Final = 16 << 20
+"""The most that is decoded together. More costs memory, and no longer fits into caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecords:
+    """Records of one schema.
+
+    Attributes:
+        data: The bytes in which they are, in order.
+        begins: The offset of each.
+        ends: The offset behind each.
+    """
+
+    data: memoryview
+    begins: Positions
+    ends: Positions
+
+    @classmethod
+    def of(cls, records: Sequence[bytes]) -> EncodedRecords:
+        """Put records together."""
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        ends = np.cumsum(sizes)
+        return cls(memoryview(b"".join(records)), ends - sizes, ends)
+
+    @classmethod
+    def of_block(cls, block: LogBlock) -> EncodedRecords:
+        """Return the records of an Avro block; errors as for ``avro_spans``."""
+        begins, ends = avro_spans(block)
+        return cls(memoryview(block.content), np.array(begins, np.int64), np.array(ends, np.int64))
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return len(self.ends)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the bytes of each."""
+        for begin, end in self._spans():
+            yield bytes(self.data[begin:end])
+
+    def pieces(self) -> Iterator[EncodedRecords]:
+        """Yield consecutive records that are decoded together, of at most 16 MiB unless one."""
+        first = 0
+        while first < len(self):
+            start = self.begins[first]
+            fitting = int(np.searchsorted(self.ends, start + _PIECE_BYTES, "right"))
+            last = min(max(fitting, first + 1), first + _PIECE_RECORDS)
+            data = self.data[start : self.ends[last - 1]]
+            yield EncodedRecords(
+                data, self.begins[first:last] - start, self.ends[first:last] - start
+            )
+            first = last
+
+    def _spans(self) -> Iterable[tuple[int, int]]:
+        return zip(self.begins.tolist(), self.ends.tolist(), strict=True)
