@@ -1,0 +1,19 @@
+"""The benchmark of slices with logs: what it measures has the same result on each side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.read import Bench
+
+pytestmark = pytest.mark.property
+
+
+def test_rows_are_those_of_hudi_rs(tmp_path: Path) -> None:
+    bench = Bench(str(tmp_path), 300, 100)
+    ours, theirs = bench.merged(), bench.by_hudi()
+    assert ours.num_rows == 300
+    assert ours.sort_by("id").to_pylist() == theirs.cast(ours.schema).sort_by("id").to_pylist()
+    assert len(bench.figures(2)) == 6
