@@ -29,7 +29,7 @@ from strandline.read.avro_lists import Entries, Lists
 from strandline.read.avro_records import EncodedRecords
 from strandline.records.schema.avro_schema import avro_to_arrow
 from timeline.encoding.avro import checked_schema
-from timeline.encoding.avro_bounds import DEPTH, depth_of
+from timeline.encoding.avro_bounds import DEPTH, depth_of, full_name, referred
 
 _MAX_FIXED: Final = 2**31 - 1
 """Most bytes of a ``fixed`` in Java."""
@@ -100,10 +100,10 @@ def decoder_of(avro_schema: str) -> AvroDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Makes readers; names resolve as in ``avro_to_arrow``.
+    """Makes readers.
 
     Attributes:
-        named: The readers of types that have a name and came before. A schema in which each record
+        named: Full name → the reader of a type that came before. A schema in which each record
             has two fields of the one before would take exponential time without them.
     """
 
@@ -117,7 +117,10 @@ class _Readers:
         if isinstance(avro, str):
             if avro in _PLAIN:
                 return _PLAIN[avro](kind)
-            return self.named[avro if "." in avro else f"{namespace}.{avro}"]
+            known = referred(self.named, avro, namespace)
+            if known is None:
+                raise ValueError(f"there is no type {avro!r}")
+            return known
         stored = avro["type"]
         if isinstance(stored, dict | list):
             return self.of(stored, kind, namespace)
@@ -132,15 +135,14 @@ class _Readers:
         return self.of(stored, kind, namespace)
 
     def _named(self, avro: dict[str, Any], kind: pa.DataType, enclosing: str) -> Reader:
-        before, _, name = avro["name"].rpartition(".")
-        namespace = before or avro.get("namespace", enclosing)
+        full, namespace = full_name(avro, enclosing)
         if avro["type"] == "fixed":
             made: Reader = Decimals(kind, _checked_size(avro.get("size")))
         else:
             parts = zip(avro["fields"], kind, strict=True)
             fields = [self.of(field["type"], part.type, namespace) for field, part in parts]
             made = Records(kind, tuple(fields))
-        self.named[f"{namespace}.{name}"] = made
+        self.named[full] = made
         return made
 
 
