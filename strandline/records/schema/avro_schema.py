@@ -292,7 +292,8 @@ class _AvroReader:
 
     def _decimal(self, avro: dict[str, Any], column: str) -> pa.DataType:
         precision, scale = avro["precision"], avro.get("scale", 0)
-        if not 1 <= precision <= 38:
+        # Arrow takes other scales, and reads behind its tables of powers when it casts them.
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise self._unsupported(column, f"decimal({precision}, {scale})")
         return pa.decimal128(precision, scale)
 
