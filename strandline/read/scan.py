@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 
 from fsview.model.file_group import FileSlice
 from strandline.read.archive import Archive
+from strandline.read.changed_table import missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
 from strandline.read.log_blocks import LogReader, has_records
@@ -96,7 +97,7 @@ class Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``."""
         if limit is not None:
             _check_limit(limit)
-        pin = Pin.at(meta, as_of)
+        pin = of_one_state(lambda: Pin.at(meta, as_of))
         if read_optimized:
             pin = pin.base_files_only()
         if columns is not None:
@@ -268,15 +269,11 @@ class Scan:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say of a file that is gone why it may be, and what helps."""
+        """Say of a file that is gone what deleted it, and what helps."""
         try:
             yield
         except PathNotFoundError as exc:
-            raise PathNotFoundError(
-                f"{exc.message}, which the scan at {self.instant} reads",
-                hint="a cleaner may have deleted it since; make the scan again, or have writers"
-                " keep more with a greater hoodie.clean.commits.retained",
-            ) from exc
+            raise missing_file(exc, self._pin.meta, self._pin.timeline, self.instant) from exc
 
 
 def _check_limit(limit: Any) -> None:
