@@ -173,8 +173,17 @@ class LocalView(FileSystemView):
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
+        self.partitions()
+
+    def partitions(self) -> list[str]:
+        """Return the paths of all partitions in order; they are loaded if necessary.
+
+        Raises:
+            ViewBehindError: They aren't known any more.
+        """
         names = self.table.loader.load_all(self.snapshot)
         self.table.loaded.mark(names)
+        return names
 
     def sync(self) -> None:
         """See ``FileSystemView``."""
@@ -222,8 +231,7 @@ class LocalView(FileSystemView):
         if wide.scope is Scope.LOADED:
             partitions = self.table.loaded.in_order()
         else:
-            partitions = self.table.loader.load_all(self.snapshot)
-            self.table.loaded.mark(partitions)
+            partitions = self.partitions()
         for partition in partitions:
             yield partition, self._answer(partition, wide.function, **arguments, **wide.more)
 

@@ -170,7 +170,7 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> Non
 
 def _slices(view: LocalView, time: str) -> Iterator[FileSlice]:
     """Yield each group's newest slice, joined with the one before if a compaction pends on it."""
-    for path in sorted(view.all_latest_file_slices_before_or_on(time)):
+    for path in view.partitions():
         yield from view.latest_merged_file_slices_before_or_on(path, time)
 
 
