@@ -143,9 +143,10 @@ def test_the_payload_class_of_version_6_decides_whatever_the_strategy(strategy):
         read(unknown.storage)
 
 
-def test_slices_of_change_data_alone_have_no_rows():
-    """Nothing is merged, so nothing is refused."""
-    table = LogTable(properties={"hoodie.record.merge.mode": "CUSTOM"})
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_slices_of_change_data_alone_have_no_rows(schema):
+    """Nothing is merged, so nothing is refused, and no schema is needed."""
+    table = LogTable(properties={"hoodie.record.merge.mode": "CUSTOM"}, schema=schema)
     table.log(lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), suffix=".cdc")
     assert values(table.storage) == {}
     scan = Scan.of(table.meta)
