@@ -50,7 +50,7 @@ def test_any_schema_decodes_as_by_fastavro(table, data):
     text = json.dumps(schema)
     records = [avro.write_record(text, each) for each in rows]
     columns = data.draw(st.sets(st.sampled_from([each["name"] for each in schema["fields"]])))
-    found = decoder_of(text).rows(EncodedRecords.of(records), columns)
+    found = decoder_of(text).rows(EncodedRecords.of(records), columns, free_steps=10_000)
     found.validate(full=True)
     assert found.num_rows == (len(rows) if columns else 0)
     for name in columns:
@@ -150,6 +150,18 @@ def test_a_long_list_in_one_record_is_left_to_fastavro():
     rows = [{"a": ["x"] * (20_000 if n == 50 else 2), "n": n} for n in range(100)]
     records = [avro.write_record(schema, each) for each in rows]
     with pytest.raises(ValueError, match="steps"):
+        by_columns(schema, records)
+    assert rows_of(schema, records).to_pylist() == rows
+
+
+def test_a_large_struct_in_one_record_is_left_to_fastavro():
+    names = [f"f{number}" for number in range(500)]
+    large = record_schema("S", **{name: ["null", "long"] for name in names})
+    schema = json.dumps(record_schema("R", s=["null", large], n="int"))
+    rows = [{"s": None, "n": n} for n in range(100)]
+    rows[50]["s"] = {name: at for at, name in enumerate(names)}
+    records = [avro.write_record(schema, each) for each in rows]
+    with pytest.raises(ValueError, match="500 values in 500 steps"):
         by_columns(schema, records)
     assert rows_of(schema, records).to_pylist() == rows
 
