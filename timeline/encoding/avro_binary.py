@@ -80,6 +80,19 @@ class Cursor:
             shift += 7
         raise ValueError(f"no number of 64 bits at offset {start} of {len(self.data)}")
 
+    def take_block_count(self) -> int:
+        """Return the number of items in the next block of an array or map; 0 at its end.
+
+        Raises:
+            ValueError: There can't be so many.
+        """
+        count = self.take_long()
+        if count < 0:  # the block's size in bytes follows
+            self.take_long()
+        if abs(count) > len(self.data):
+            raise ValueError(f"a block of {count} items at offset {self.pos}")
+        return abs(count)
+
 
 def put_long(out: bytearray, value: int) -> None:
     """Append a zigzag varint."""
@@ -173,7 +186,7 @@ def _array_reader(read: Reader, values: int) -> Reader:
 
     def array(cursor: Cursor) -> list[Any]:
         items: list[Any] = []
-        while count := _block_count(cursor):
+        while count := cursor.take_block_count():
             cursor.count(count * values)
             items += [read(cursor) for _ in range(count)]
         return items
@@ -184,7 +197,7 @@ def _array_reader(read: Reader, values: int) -> Reader:
 def _map_reader(read: Reader) -> Reader:
     def mapping(cursor: Cursor) -> dict[str, Any]:
         items: dict[str, Any] = {}
-        while count := _block_count(cursor):
+        while count := cursor.take_block_count():
             cursor.count(2 * count)
             for _ in range(count):
                 key = _read_string(cursor)
@@ -192,15 +205,6 @@ def _map_reader(read: Reader) -> Reader:
         return items
 
     return mapping
-
-
-def _block_count(cursor: Cursor) -> int:
-    count = cursor.take_long()
-    if count < 0:  # the block's size in bytes follows
-        cursor.take_long()
-    if abs(count) > len(cursor.data):
-        raise ValueError(f"a block of {count} items at offset {cursor.pos}")
-    return abs(count)
 
 
 def _read_string(cursor: Cursor) -> str:

@@ -92,7 +92,7 @@ def deleted_records(content: bytes) -> Iterator[DeletedRecord]:
     records = Cursor(cursor.take(size))
     if cursor.pos < len(content):
         raise ValueError(f"{len(content) - cursor.pos} bytes after the {size} of the records")
-    while count := _items(records):
+    while count := records.take_block_count():
         for _ in range(count):
             yield _record(records)
     if records.pos < len(records.data):
@@ -119,7 +119,7 @@ def _ordering(cursor: Cursor) -> tuple[OrderingValue | None, ...]:
     if _is_null(cursor):
         return ()
     values: list[OrderingValue | None] = []
-    while count := _items(cursor):
+    while count := cursor.take_block_count():
         for _ in range(count):
             inner = cursor.take_long()
             values.append(_value(cursor, _LOCAL_DATE if inner == _ARRAY else inner))
@@ -133,16 +133,6 @@ def _value(cursor: Cursor, branch: int) -> OrderingValue | None:
     if kind is None:
         raise ValueError(f"an ordering value of type {branch}")
     return OrderingValue(kind, _READERS[kind](cursor))
-
-
-def _items(cursor: Cursor) -> int:
-    """Return the number of items in an array's next block, 0 at its end."""
-    count = cursor.take_long()
-    if count < 0:  # the block's size in bytes follows
-        cursor.take_long()
-    if abs(count) > len(cursor.data):
-        raise ValueError(f"a block of {count} items at offset {cursor.pos}")
-    return abs(count)
 
 
 def _is_null(cursor: Cursor) -> bool:
