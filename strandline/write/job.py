@@ -66,6 +66,7 @@ class _Write:
     target: Target
     transaction: Transaction
     tally: Tally
+    begun: BegunFiles
 
 
 class WriteJob:
@@ -97,7 +98,6 @@ class WriteJob:
             in_process=context.engine.in_process,
         )
         self._has_requested = False
-        self._begun = BegunFiles()
         # Base files are opened to find keys, and soon again to be merged.
         self._files = context.storage.keeping_tails()
 
@@ -122,7 +122,7 @@ class WriteJob:
 
     def _run(self, given: Any) -> WriteResult:
         context = self._context
-        self._begun = BegunFiles()  # a write that begins again has left those of its first attempt
+        begun = BegunFiles()
         with checked_rows(context, self._operation, self._account, given) as (rows, target):
             # Nothing is written before this line: all rows are checked by now.
             target = context.ready(target)
@@ -132,13 +132,14 @@ class WriteJob:
             self._has_requested = True
             try:
                 transaction = self._requested(target, heartbeat)
-                with self._ended(target, transaction):
-                    written = self._write(_Write(rows, target, transaction, rows.engine.tally()))
+                with self._ended(target, transaction, begun):
+                    tally = rows.engine.tally()
+                    written = self._write(_Write(rows, target, transaction, tally, begun))
                 # The write has happened: from here on failures are reported, not raised.
                 view = finish_write(context, self._account, transaction, written)
             finally:
                 # An interrupt may have come between the steps that end it themselves.
-                self._begun.is_left = True
+                begun.is_left = True
                 heartbeat.give_up()
         cleaned = clean(context, self._account, target.meta, transaction.after, view)
         in_driver = rows.engine.in_process
@@ -170,14 +171,14 @@ class WriteJob:
             raise
 
     @contextmanager
-    def _ended(self, target: Target, transaction: Transaction) -> Iterator[None]:
+    def _ended(self, target: Target, transaction: Transaction, begun: BegunFiles) -> Iterator[None]:
         """End the heartbeat if the block fails, and roll back a commit that conflicts."""
         try:
             yield
         # Also an interrupt: the heartbeat's thread would keep a dead write alive.
         except BaseException as failure:
             # Before the heartbeat ends: another writer may then roll the write back at once.
-            self._begun.is_left = True
+            begun.is_left = True
             is_undone = False
             try:
                 is_conflict = isinstance(failure, WriteConflictError)
@@ -186,7 +187,7 @@ class WriteJob:
                 if is_undone:
                     transaction.end()
                 else:
-                    transaction.fail(sorted(self._begun.created))
+                    transaction.fail(sorted(begun.created))
             raise
 
     def _roll_back(self, target: Target, transaction: Transaction) -> bool:
@@ -208,16 +209,16 @@ class WriteJob:
             with self._account.timed("commit"):
                 transaction.start(self._operation.name, replaced)
             with self._account.timed("write"):
-                begun = begin_markers(context, transaction, placement.buckets)
-                report = self._write_files(write, tagged, placement, begun.markers)
+                marking = begin_markers(context, transaction, placement.buckets)
+                report = self._write_files(write, tagged, placement, marking.markers)
             # The files of executors, whose tasks add to a copy.
-            self._begun.created.update(report.paths)
+            write.begun.created.update(report.paths)
             refuse_changed(tagged.counts, report.given)
         # Only the driver's own tasks tell it of every file that they have begun.
-        is_exact = write.rows.engine.in_process and self._begun.marked <= set(report.paths)
-        written = WrittenFiles(report, begun.markers, is_exact=is_exact)
+        is_exact = write.rows.engine.in_process and write.begun.marked <= set(report.paths)
+        written = WrittenFiles(report, marking.markers, is_exact=is_exact)
         self._account.add(
-            storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
+            storage_calls(write.tally.total), marker_fallbacks=marking.fallbacks + report.fallbacks
         )
         with self._account.timed("commit"):
             self._complete(write, written)
@@ -300,7 +301,7 @@ class WriteJob:
             markers=markers,
             tally=write.tally,
             attempt=engine.attempt,
-            begun=self._begun,
+            begun=write.begun,
             looks_around=bool(write.transaction.timeline.completed().instants)
             and not target.config.url_encode_partitioning,
         )
