@@ -6,7 +6,7 @@ from functools import cached_property
 
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import InstantNotFoundError
-from timeline.instant import WRITE_ACTIONS, Instant
+from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantMetadata
 from timeline.timeline import Timeline
@@ -31,9 +31,7 @@ class Archive:
     @cached_property
     def write_times(self) -> frozenset[str]:
         """The requested times of completed writes."""
-        return frozenset(
-            i.requested_time for i in self.timeline if i.is_completed and i.action in WRITE_ACTIONS
-        )
+        return completed_write_times(self.timeline)
 
     def read(self, instant: Instant) -> InstantMetadata:
         """Return the content of an instant.
@@ -54,3 +52,8 @@ class Archive:
         if self._opened is None:
             self._opened = self._meta.archived_timeline()
         return self._opened
+
+
+def completed_write_times(timeline: Timeline) -> frozenset[str]:
+    """Return the requested times of the completed writes on a timeline."""
+    return frozenset(i.requested_time for i in timeline.write_timeline().completed())

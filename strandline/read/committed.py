@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from fsview.model.file_group import LogFile
-from strandline.read.archive import Archive
+from strandline.read.archive import Archive, completed_write_times
 from timeline.errors import InstantNotFoundError
 from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
@@ -39,7 +39,7 @@ def first_write_time(timeline: Timeline) -> str:
     A savepoint keeps its commit on the timeline while those after it are archived. ``""`` if there
     is no write.
     """
-    times = _write_times(timeline)
+    times = completed_write_times(timeline)
     saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
     return min(times - saved or times, default="")
 
@@ -65,7 +65,7 @@ class CommittedInstants:
         """
         self.timeline = timeline
         self._archive = archive
-        self._times = _write_times(timeline)
+        self._times = completed_write_times(timeline)
         self._first = min(self._times, default="")
         self._last = max((i.requested_time for i in timeline), default="")
 
@@ -159,12 +159,6 @@ class NeededBytes:
         except InstantNotFoundError:
             # Archived before or since; archiving copies an instant before it deletes its files.
             return self._archive.read(instant)
-
-
-def _write_times(timeline: Timeline) -> frozenset[str]:
-    return frozenset(
-        i.requested_time for i in timeline if i.is_completed and i.action in WRITE_ACTIONS
-    )
 
 
 def _writes_logs(instant: Instant) -> bool:
