@@ -64,8 +64,8 @@ def read(
     table = Table(base_path, storage_options)
     scan = table.scan(columns, filter, as_of, read_optimized=read_optimized)
     schema = spark_schema(scan.schema)
-    parts = scan.split(TASK_BYTES)
-    task = _ReadTask(tuple(map(pickle.dumps, parts)), task_schema(scan.schema))
+    parts = [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
+    task = _ReadTask(scan.of_slices(()), tuple(parts), task_schema(scan.schema))
     return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
 
 
@@ -96,10 +96,12 @@ class _ReadTask:
     """Reads the parts of a scan whose numbers come.
 
     Attributes:
-        parts: Pickled scans; a task unpickles its own only.
+        scan: The scan without its slices.
+        parts: Pickled file slices of each part; a task unpickles its own only.
         schema: Schema of the rows.
     """
 
+    scan: Scan
     parts: tuple[bytes, ...]
     schema: pa.Schema
 
@@ -107,8 +109,8 @@ class _ReadTask:
         """Yield the rows."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                part: Scan = pickle.loads(self.parts[number])  # noqa: S301 - pickled by the driver
-                for rows in part.to_reader():
+                slices = pickle.loads(self.parts[number])  # noqa: S301 - pickled by the driver
+                for rows in self.scan.of_slices(slices).to_reader():
                     yield rows.cast(self.schema)
 
 

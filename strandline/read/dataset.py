@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from fsview.model.file_group import FileSlice
-from strandline.read.log_blocks import has_records
+from strandline.read.log_blocks import needs_merge
 from strandline.records.file.base_file import read_errors, stored_rows
 from strandline.records.schema.columns import conform
 from timeline.errors import UnsupportedTableError
@@ -41,7 +41,7 @@ def dataset_of(
     Cost: opens no file. Each time the dataset opens one, the footer is read once more; of a file
         with older types these columns are in memory as Parquet.
     """
-    logged = next((found for found in slices if any(map(has_records, found.log_files))), None)
+    logged = next((found for found in slices if needs_merge(found)), None)
     if logged is not None:
         raise UnsupportedTableError(
             f"file group {logged.file_id} in {logged.partition!r} of {storage.base_path} has logs,"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fsview.model.file_group import LogFile
+from fsview.model.file_group import FileSlice, LogFile
 from strandline.read.block_order import PlacedBlock, blocks_in_order
 from strandline.read.committed import CommittedInstants, NeededBytes
 from timeline.encoding.log_block import (
@@ -140,6 +140,11 @@ class LogReader:
 def has_records(log: LogFile) -> bool:
     """Return whether a log has records to merge; change data is in the other logs, too."""
     return log.suffix != CHANGE_DATA_SUFFIX
+
+
+def needs_merge(found: FileSlice) -> bool:
+    """Return whether a slice's rows aren't those of its base file alone."""
+    return any(map(has_records, found.log_files))
 
 
 def _check_header(block: LogBlock, path: str) -> None:

@@ -24,7 +24,7 @@ from fsview.local_view import LocalView
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
-from strandline.read.log_blocks import has_records
+from strandline.read.log_blocks import needs_merge
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_base_file
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -181,7 +181,7 @@ def _schema(meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlic
     if avro_schema is not None:
         return with_meta_fields(avro_to_arrow(avro_schema))
     bases = [found.base_file for found in slices if found.base_file is not None]
-    if not bases and any(has_records(log) for found in slices for log in found.log_files):
+    if not bases and any(map(needs_merge, slices)):
         raise CorruptMetadataError(
             f"no commit of {meta.storage.base_path} has the table's schema, nor is there a"
             " base file that has it"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from strandline.read.archive import Archive
 from strandline.read.changed_table import missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
-from strandline.read.log_blocks import LogReader, has_records
+from strandline.read.log_blocks import LogReader, needs_merge
 from strandline.read.partition_filter import matching_partitions
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
@@ -76,12 +77,8 @@ class Scan:
         self._columns = pin.schema.names if columns is None else list(columns)
         self._filter = row_filter
         self._limit = limit
-        archive = Archive(pin.meta)
-        committed = CommittedInstants(pin.timeline, archive)
         self._storage = pin.meta.storage
         self._rules = SliceRules(pin.schema, pin.meta.config)
-        needed = NeededBytes(pin.meta, pin.timeline, archive)
-        self._logs = LogReader(self._storage, committed, needed)
 
     @classmethod
     def of(
@@ -125,13 +122,18 @@ class Scan:
         """Requested time of the newest write that is read; ``None`` if there is none."""
         return self._pin.instant
 
+    @property
+    def slices(self) -> tuple[FileSlice, ...]:
+        """The file slices that are read, in order."""
+        return self._pin.slices
+
     def plan(self) -> pa.Table:
         """Return the file slices that are read, with the columns of ``PLAN_SCHEMA``.
 
         Paths are under the base path; ``base_file`` is null for a slice of logs alone, ``bytes``
         the sizes of all files of a slice.
         """
-        return pa.Table.from_pylist([_plan_row(s) for s in self._pin.slices], PLAN_SCHEMA)
+        return pa.Table.from_pylist([_plan_row(s) for s in self.slices], PLAN_SCHEMA)
 
     def split(self, size: int) -> tuple[Scan, ...]:
         """Return scans that together read the rows of this one, in its order.
@@ -146,14 +148,18 @@ class Scan:
             raise InputError(f"a scan with limit {self._limit} can't be split")
         parts: list[list[FileSlice]] = []
         taken = 0
-        for found in self._pin.slices:
+        for found in self.slices:
             taken += _bytes_of(found)
             if not parts or taken > size:
                 parts.append([])
                 taken = _bytes_of(found)
             parts[-1].append(found)
-        pins = (replace(self._pin, slices=tuple(part)) for part in parts)
-        return tuple(Scan(pin, self._columns, self._filter) for pin in pins)
+        return tuple(map(self.of_slices, parts))
+
+    def of_slices(self, slices: Sequence[FileSlice]) -> Scan:
+        """Return a scan like this one that reads some of its file slices."""
+        pin = replace(self._pin, slices=tuple(slices))
+        return Scan(pin, self._columns, self._filter, self._limit)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the rows, which reads files as it advances."""
@@ -204,7 +210,7 @@ class Scan:
         if self._limit is not None:
             raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
         schema = self.schema
-        found = dataset_of(self._storage, self._pin.slices, schema)
+        found = dataset_of(self._storage, self.slices, schema)
         if self._filter is None:
             return found
         unread = [name for name in self._filter.columns if name not in self._columns]
@@ -231,7 +237,7 @@ class Scan:
         if self._filter is not None:
             return sum(batch.num_rows for batch in self._batches(()))
         found = 0
-        for each in self._pin.slices:
+        for each in self.slices:
             if self._limit is not None and found >= self._limit:
                 break
             found += self._rows_in(each)
@@ -246,7 +252,7 @@ class Scan:
         left = self._limit
         if left == 0:
             return
-        for found in self._pin.slices:
+        for found in self.slices:
             with self._explained():
                 for batch in self._read(found, columns):
                     if left is None or batch.num_rows < left:
@@ -259,10 +265,17 @@ class Scan:
     def _rows_in(self, found: FileSlice) -> int:
         """Return the number of all rows of a slice."""
         with self._explained():
-            if found.base_file is None or any(map(has_records, found.log_files)):
+            if found.base_file is None or needs_merge(found):
                 return sum(batch.num_rows for batch in self._read(found, ()))
             with stored_rows(self._storage, found.base_file.path) as stored:
                 return stored.num_rows
+
+    @cached_property
+    def _logs(self) -> LogReader:
+        """Reads logs; made by the first slice that is read."""
+        pin, archive = self._pin, Archive(self._pin.meta)
+        committed = CommittedInstants(pin.timeline, archive)
+        return LogReader(self._storage, committed, NeededBytes(pin.meta, pin.timeline, archive))
 
     def _read(self, found: FileSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return read_slice(self._storage, found, self._rules, self._logs, columns, self._filter)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.read.log_blocks import LogReader, has_records
+from strandline.read.log_blocks import LogReader, needs_merge
 from strandline.read.log_rows import LogRows, LogRules
 from strandline.read.mergeable import refuse_unmergeable
 from strandline.read.row_filter import RowFilter
@@ -90,7 +90,7 @@ def read_slice(
     schema = pa.schema([rules.schema.field(name) for name in names])
     tables = (
         _merged(storage, found, rules.of_logs(names), logs)
-        if any(map(has_records, found.log_files))
+        if needs_merge(found)
         else _plain(storage, found, schema, row_filter)
     )
     for table in tables:
