@@ -26,7 +26,7 @@ from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
 from strandline.records.commit_history import CommitHistory
-from strandline.records.file.base_file import read_base_file
+from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
@@ -189,5 +189,5 @@ def _schema(meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlic
     if not bases:
         return with_meta_fields(pa.schema([]))
     newest = max(bases, key=lambda base: base.instant)
-    schema = read_base_file(meta.storage, newest.path).schema
+    schema = read_stored_schema(meta.storage, newest.path)
     return pa.schema([field.remove_metadata() for field in schema])

@@ -44,23 +44,13 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
         return file.read(columns=_checked(file, columns, path))
 
 
-def stored_columns(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read those of some columns that a base file has; the table may have got others since.
+def read_stored_schema(storage: Storage, path: str) -> pa.Schema:
+    """Return a base file's columns as ``read_base_file`` has them; errors as there.
 
-    Args:
-        storage: The table's storage.
-        path: Path under the base path.
-        columns: Columns to read, in this order; ``None`` for all of the file.
-
-    Raises:
-        PathNotFoundError: There is no such file.
-        TableError: The file isn't readable Parquet, or has a column twice.
+    Cost: one open; reads the footer.
     """
     with _opened(storage, path) as file:
-        if columns is None:
-            return file.read()
-        names = file.schema_arrow.names
-        return file.read(columns=[name for name in columns if name in names])
+        return file.schema_arrow
 
 
 class StoredRows:

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.records.file.base_file import read_base_file, read_footer, stored_rows
+from strandline.records.file.base_file import (
+    read_base_file,
+    read_footer,
+    read_stored_schema,
+    stored_rows,
+)
 from strandline.records.file.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
 from strandline.records.file.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
@@ -266,6 +271,13 @@ def test_old_96_bit_timestamps_come_as_microseconds(storage, tmp_path):
     moments = pa.table({"at": pa.array([1, 2], pa.timestamp("us"))})
     pq.write_table(moments, tmp_path / "old", use_deprecated_int96_timestamps=True)
     assert read_base_file(storage, "old")["at"].cast(pa.int64()).to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_the_stored_schema_is_that_of_the_rows(storage, tmp_path, is_old):
+    rows = pa.Table.from_pylist([FULL_ROW], ALL_TYPES)
+    pq.write_table(rows, tmp_path / "old", use_deprecated_int96_timestamps=is_old)
+    assert read_stored_schema(storage, "old") == read_base_file(storage, "old").schema
 
 
 def test_a_taken_path_is_left_alone(storage):
