@@ -27,7 +27,8 @@ def main(base_path: str) -> None:
         con.sql("select market, count(*) as symbols, max(cents) as most from prices group by all")
     )
 
-    first, *_ = table.history()["requested_time"].to_pylist()
+    # table.history() has all instants; files of those before this one may have been cleaned.
+    first = table.earliest_instant()
     print(f"as of {first}: {table.scan(as_of=first).count()} rows, now {table.scan().count()}")
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
-from strandline.read.pin import NEWEST
+from strandline.read.pin import NEWEST, earliest_time
 from strandline.read.scan import Scan
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
@@ -191,6 +191,21 @@ class Table:
             limit=limit,
             read_optimized=read_optimized,
         )
+
+    def earliest_instant(self) -> str | None:
+        """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.
+
+        The next clean may delete files that this instant needs.
+
+        Returns:
+            The requested time of a write.
+
+        Raises:
+            CorruptMetadataError: A clean can't be read.
+
+        Cost: a list, and a read of each clean on the timeline.
+        """
+        return earliest_time(self._meta, self._meta.active_timeline()) or None
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""

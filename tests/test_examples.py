@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from strandline import Table
+from strandline import LocalEngine, Table, WriteClient
 from tests.kit.example_commands import JOBS, run_example
 
 SCREEN = 60
@@ -56,3 +57,8 @@ def test_queries_of_the_table_of_the_job_without_spark(tmp_path: Path) -> None:
     assert "xetr:SAP" not in polars
     assert "xetr" in duckdb
     assert printed.endswith(": 3 rows, now 3\n")
+    options = {"hoodie.clean.commits.retained": 1}
+    with WriteClient(LocalEngine(), tmp_path / "prices", options) as client:
+        client.delete(pa.table({"symbol": ["xnas:AAPL"], "market": ["xnas"], "at": [4]}))
+    assert "clean" in Table(tmp_path / "prices").history()["action"].to_pylist()
+    assert run_example("read_rows", tmp_path).endswith(": 2 rows, now 2\n")

@@ -53,7 +53,13 @@ def test_instants_that_were_cleaned_are_refused(scenario, instant, tmp_path):
     with pytest.raises(InputError, match=rf"as_of {instant} is before (\d+), the ea") as refused:
         table.scan(as_of=instant)
     earliest = str(refused.value).split(" is before ")[1][:17]
+    assert table.earliest_instant() == earliest
     assert table.scan(as_of=earliest).count() > 0
+
+
+def test_a_table_without_writes_has_no_earliest_instant(tmp_path):
+    LogTable(LocalStorage(str(tmp_path)), schema=None)
+    assert Table(tmp_path).earliest_instant() is None
 
 
 def three_commits(storage) -> tuple[LogTable, list[str]]:
