@@ -25,7 +25,7 @@ from fsview.model.file_group import (
 )
 from fsview.model.file_system_view import FileSystemView
 from fsview.query import latest_json
-from fsview.query.queries import InstantSet
+from fsview.query.queries import InstantSet, file_slices_as_of
 from fsview.query.query_table import QUERIES, Scope
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
@@ -91,6 +91,16 @@ class LocalView(FileSystemView):
         if found.scope is Scope.REPLACED and not self._replaces_in(arguments["partition"]):
             return ()
         return self._of_partition(found.scope, found.function, **arguments)
+
+    # Files.
+
+    def file_slices_as_of(self, partition: str, time: str) -> tuple[FileSlice, ...]:
+        """Return what held a partition's rows after all writes requested by ``time``.
+
+        A slice of a group is joined with what later ones hold of these writes; see
+        ``fsview.query.queries.file_slices_as_of``. Hudi has no such query.
+        """
+        return self._of_partition(Scope.PARTITION, file_slices_as_of, partition, time=time)
 
     # Pending operations.
 

@@ -173,6 +173,16 @@ def latest_merged_file_slices_before_or_on_including_inflight(
     )
 
 
+def file_slices_as_of(s: Snapshot, v: PartitionVersion, time: str) -> tuple[FileSlice, ...]:
+    """Each group's newest slice that began by ``time``, with the logs requested by then.
+
+    From table version 8 on, the log of a write that was inflight while a slice began belongs to
+    that slice. As of a time between the two requests, Hudi leaves it out with the slice; here it is
+    with the slice before.
+    """
+    return _present(_as_of(s, group, time) for group in _live_as_of(s, v, time))
+
+
 def latest_file_slices_in_range(
     s: Snapshot, v: PartitionVersion, instants: InstantSet
 ) -> tuple[FileSlice, ...]:
@@ -330,6 +340,20 @@ def _merged(
         sorted({*before.log_files, *newest.log_files}, key=lambda log: log.order, reverse=True)
     )
     return replace(before, log_files=logs)
+
+
+def _as_of(s: Snapshot, group: RawGroup, time: str) -> FileSlice | None:
+    """Return the merged slice as of a time, with all logs requested by then and no later ones."""
+    began = _merged(s, group, time)
+    logs = {log for found in group.slices if found.base_instant > time for log in found.log_files}
+    logs = {log for log in logs if log.instant <= time and s.are_files_visible(log.instant)}
+    if began is not None:
+        logs.update(log for log in began.log_files if log.instant <= time)
+    elif logs:
+        began = FileSlice(group.partition, group.file_id, min(log.instant for log in logs), None)
+    else:
+        return None
+    return replace(began, log_files=tuple(sorted(logs, key=lambda log: log.order, reverse=True)))
 
 
 def _replaced(

@@ -170,9 +170,9 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> Non
 
 
 def _slices(view: LocalView, time: str) -> Iterator[FileSlice]:
-    """Yield each group's newest slice, joined with the one before if a compaction pends on it."""
+    """Yield what held each group's rows, joined if a slice began while writes were inflight."""
     for path in view.partitions():
-        yield from view.latest_merged_file_slices_before_or_on(path, time)
+        yield from view.file_slices_as_of(path, time)
 
 
 def _schema(meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,10 @@ from strandline import Table
 from strandline.read.pin import Pin, instant_time
 from tests.kit import golden
 from tests.kit.hooked_storage import HookedStorage
-from tests.strandline.read.log_table import LogTable, row
+from tests.strandline.read.log_table import FILE_ID, LogTable, block_of, row
 from tests.strandline.read.test_earlier_instants import AT, STOPPED, texts
 from timeline.errors import InputError
-from timeline.instant import CLEAN
+from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     ActionInstant,
@@ -85,6 +86,46 @@ def test_an_as_of_between_commits_and_before_the_first(tmp_path):
     assert table.scan(as_of="20990101000000").instant == times[2]
     with pytest.raises(InputError, match=f"is before {times[0]}"):
         table.scan(as_of=str(int(times[0]) - 1))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("begins", ["slice", "compaction"])
+def test_a_write_that_was_inflight_while_a_later_slice_began(begins, version, tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)), version=version)
+    table.base([row("a", 1, "base"), row("b", 1, "base")])
+    late = table.begin()
+    path, data = log_of(late, row("a", 2, "late"))
+    table.storage.create(path, data)
+    table.rows_log(row("b", 2, "log"))
+    if begins == "compaction":
+        table.plan_compaction()
+    else:
+        table.base([row("a", 1, "base"), row("b", 2, "log")])
+    table.complete(late, path, len(data))
+    scan = Table(tmp_path).scan(["id", "v"], as_of=late.requested_time)
+    assert scan.to_arrow().to_pylist() == [{"id": "a", "v": "late"}, {"id": "b", "v": "base"}]
+    (planned,) = scan.plan().to_pylist()
+    assert planned["logs"] == [path]
+    newest = Table(tmp_path).scan(["id", "v"]).to_arrow().to_pylist()
+    assert newest == [{"id": "a", "v": "late"}, {"id": "b", "v": "log"}]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_group_whose_first_write_was_inflight_while_a_slice_began(version, tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)), version=version)
+    first = table.begin()
+    path, data = log_of(first, row("a", 1, "first"))
+    table.storage.create(path, data)
+    table.base([row("b", 1, "base")])
+    table.complete(first, path, len(data))
+    scan = Table(tmp_path).scan(["id"], as_of=first.requested_time)
+    assert scan.to_arrow().to_pylist() == [{"id": "a"}]
+
+
+def log_of(instant: Instant, *rows: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the path and bytes of an instant's log."""
+    time = instant.requested_time
+    return f"p/.{FILE_ID}_{time}.log.1_0-0-0", block_of(time, *rows)
 
 
 @pytest.mark.parametrize("is_completed", [False, True])
