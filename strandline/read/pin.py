@@ -3,10 +3,11 @@
 An ``as_of`` is compared, as text, with requested times in all table versions, and so are the blocks
 of logs. What a clean may have deleted can't be read any more; a clean that keeps numbers of commits
 records the earliest instant that it retained, and one that keeps numbers of file versions retains
-the newest commit before it for sure.
+the newest commit before it for sure. No clean deletes what a savepoint protects.
 
 Source: Hudi 1.2.0 ``TimelineUtils.validateTimestampAsOf``, ``HoodieFileIndex``. Unlike these, all
-cleans on the timeline count, not only the last, and so do those that run.
+cleans on the timeline count, not only the last, and so do those that run; and commits with
+savepoints can be read.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
 from timeline.clock import format_instant_time
 from timeline.errors import CorruptMetadataError, InputError
-from timeline.instant import CLEAN, Instant
+from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.table.property_name import listed
 from timeline.timeline import Timeline
 
 NEWEST: Final = "9" * 17
@@ -159,11 +161,15 @@ def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
 
 
 def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> None:
+    saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
+    if time in saved:  # No clean deletes the files of its commit, however many follow it.
+        return
     earliest = earliest_time(meta, timeline)
     if time < earliest:
+        beside = f"; its savepoints can, too: {listed(saved)}" if saved else ""
         raise InputError(
             f"as_of {time} is before {earliest}, the earliest instant as of which"
-            f" {meta.storage.base_path} can be read",
+            f" {meta.storage.base_path} can be read{beside}",
             hint="files of earlier ones may have been deleted; writers keep more with a greater"
             " hoodie.clean.commits.retained",
         )

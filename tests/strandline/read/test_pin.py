@@ -14,12 +14,13 @@ from tests.kit.hooked_storage import HookedStorage
 from tests.strandline.read.log_table import FILE_ID, LogTable, block_of, row
 from tests.strandline.read.test_earlier_instants import AT, STOPPED, texts
 from timeline.errors import InputError
-from timeline.instant import CLEAN, Instant
+from timeline.instant import CLEAN, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     ActionInstant,
     CleanerPlan,
     CleanMetadata,
+    SavepointMetadata,
 )
 from timeline.storage.local import LocalStorage
 
@@ -148,6 +149,38 @@ def test_a_clean_ends_what_can_be_read(by_commits, is_completed, tmp_path):
             continue
         with pytest.raises(InputError, match=f"is before {readable[0]}.*commits.retained"):
             scanned(as_of=time)
+
+
+def test_a_savepoint_keeps_its_commit_readable(tmp_path):
+    table, times = three_commits(LocalStorage(str(tmp_path)))
+    meta = table.meta
+    save(meta, times[0])
+    scanned = Table(tmp_path).scan
+    assert scanned(as_of=times[0]).count() == 1
+    first = ActionInstant(times[2], "deltacommit", "COMPLETED")
+    meta.create_requested(CLEAN, str(int(times[2]) + 1), CleanerPlan(first))
+    assert scanned(as_of=times[0]).count() == 1
+    saved = rf"is before {times[2]}.*savepoints can, too: {times[0]}"
+    for time in (str(int(times[0]) + 1), times[1]):
+        with pytest.raises(InputError, match=saved):
+            scanned(as_of=time)
+    assert Table(tmp_path).earliest_instant() == times[2]
+
+
+def test_a_savepoint_that_is_inflight_keeps_nothing(tmp_path):
+    table, times = three_commits(LocalStorage(str(tmp_path)))
+    meta = table.meta
+    meta.transition_to_inflight(Instant(times[0], SAVEPOINT, State.REQUESTED))
+    first = ActionInstant(times[2], "deltacommit", "COMPLETED")
+    meta.create_requested(CLEAN, str(int(times[2]) + 1), CleanerPlan(first))
+    with pytest.raises(InputError, match=rf"is before {times[2]}.* can be read"):
+        Table(tmp_path).scan(as_of=times[0])
+
+
+def save(meta: TableMetaClient, time: str) -> None:
+    """Complete a savepoint of a commit."""
+    inflight = meta.transition_to_inflight(Instant(time, SAVEPOINT, State.REQUESTED))
+    meta.complete(inflight, SavepointMetadata(), str(int(time) + 999))
 
 
 def test_a_clean_that_deleted_nothing_ends_nothing(tmp_path):
