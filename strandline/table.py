@@ -178,7 +178,8 @@ class Table:
         Raises:
             InputError: There is no such column, the filter doesn't suit the table, or ``as_of`` is
                 before the earliest instant that can still be read, which the message names.
-            UnsupportedTableError: Columns were renamed, or base files lack columns.
+            UnsupportedTableError: Columns were renamed, base files lack columns or aren't Parquet,
+                or this release can't merge the table's logs; the message says which.
             CorruptMetadataError: An instant can't be read, or nothing has the table's schema.
 
         Cost: a list of each partition, and of each directory above them; no data file is read.

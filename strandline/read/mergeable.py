@@ -1,4 +1,6 @@
-"""Refuses tables whose logs are merged by rules that this release doesn't have.
+"""Refuses file slices by what names and properties tell, before a file is opened.
+
+Logs may be merged by rules that this release doesn't have, and base files have other formats.
 
 The rule of a table is its merge mode; in version 6 its payload class gives it. From version 8 on
 mode, payload class and merge strategy must agree, else Hudi refuses the table, too.
@@ -8,9 +10,11 @@ Source: Hudi 1.2.0 ``HoodieTableConfig.inferMergingConfigsForPreV9Table``, ``Del
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from fsview.model.file_group import FileSlice
+from strandline.read.log_blocks import needs_merge
 from strandline.records.file.base_file import EXTENSION
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig
@@ -38,6 +42,28 @@ _CHANGED_RULES: Final = (
     "hoodie.payload.delete.marker",
 )
 _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
+_OTHER_FORMATS: Final = (".hfile", ".lance", ".orc")
+
+
+def refuse_other_formats(slices: Sequence[FileSlice]) -> None:
+    """Refuse base files that aren't Parquet.
+
+    Raises:
+        UnsupportedTableError: The message names the first of them.
+    """
+    for found in slices:
+        base = found.base_file
+        if base is not None and base.name.endswith(_OTHER_FORMATS):
+            raise UnsupportedTableError(
+                f"base file {base.path} isn't Parquet: this release can't read it;"
+                f" allowed: {EXTENSION}"
+            )
+
+
+def refuse_unmergeable_slices(slices: Sequence[FileSlice], config: TableConfig) -> None:
+    """Refuse slices with logs if this release can't merge them; errors as below."""
+    if any(map(needs_merge, slices)):
+        refuse_unmergeable(config)
 
 
 def refuse_unmergeable(config: TableConfig) -> None:

@@ -26,6 +26,7 @@ from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
+from strandline.read.mergeable import refuse_other_formats
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -80,7 +81,8 @@ class Pin:
         Raises:
             InputError: ``as_of`` is none of these, or earlier than what can still be read; the
                 message names the earliest.
-            UnsupportedTableError: Base files lack columns, or columns were renamed.
+            UnsupportedTableError: Base files lack columns or aren't Parquet, or columns were
+                renamed.
             CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
 
         Cost: a list of each partition; with ``as_of``: the timeline again, and a read of each
@@ -96,6 +98,7 @@ class Pin:
                 # A clean that began meanwhile may have deleted files before they were listed.
                 _refuse_cleaned(meta, meta.active_timeline(), time)
             timeline = view.snapshot.active.filter(lambda i: i.requested_time <= time)
+        refuse_other_formats(slices)
         return cls(meta, timeline, _schema(meta, timeline, slices), slices)
 
     @property

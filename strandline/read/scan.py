@@ -19,6 +19,7 @@ from strandline.read.changed_table import missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
 from strandline.read.log_blocks import LogReader, needs_merge
+from strandline.read.mergeable import refuse_unmergeable_slices
 from strandline.read.partition_filter import matching_partitions
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
@@ -53,7 +54,7 @@ class Scan:
         PathNotFoundError: A file is gone: the cleaner deleted it since the scan was made.
         TableError: A base file isn't readable Parquet.
         CorruptMetadataError: A log is damaged where completed instants need it.
-        UnsupportedTableError: There are logs that this release can't merge; the message says why.
+        UnsupportedTableError: Logs have blocks that this release can't merge.
 
     Cost: base files are read in pieces, the logs of one slice at a time as a whole.
     """
@@ -104,6 +105,7 @@ class Scan:
             row_filter = RowFilter.of(filter, pin.schema)
             kept = matching_partitions(pin.partitions, row_filter, pin.schema, meta.config)
             pin = pin.of_partitions(kept)
+        refuse_unmergeable_slices(pin.slices, meta.config)
         return cls(pin, columns, row_filter, limit)
 
     def __repr__(self) -> str:

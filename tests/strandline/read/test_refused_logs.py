@@ -128,6 +128,20 @@ def test_tables_whose_logs_can_not_be_merged(properties, message):
     table.rows_log(row("a", 1))
     with pytest.raises(UnsupportedTableError, match=message):
         read(table.storage)
+    with pytest.raises(UnsupportedTableError, match=message):
+        Scan.of(table.meta)
+    assert Scan.of(table.meta, read_optimized=True).slices
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_base_files_of_other_formats_are_refused_before_they_are_opened(schema):
+    table = LogTable(properties={"hoodie.table.base.file.format": "ORC"}, schema=schema)
+    instant = table.begin()
+    path = f"p/f-0_0-0-0_{instant.requested_time}.orc"
+    table.storage.create(path, b"ORC")
+    table.complete(instant, path, 3)
+    with pytest.raises(UnsupportedTableError, match=rf"{path} isn't Parquet.*allowed: \.parquet"):
+        Scan.of(table.meta)
 
 
 @pytest.mark.parametrize("strategy", ["eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", NO_STRATEGY])
