@@ -58,23 +58,28 @@ class AvroDecoder:
             free_steps: So many steps may have few values.
 
         Raises:
-            ValueError: A record is damaged, has further bytes at its end, or a value doesn't fit
-                its column; or they are better decoded one by one.
+            ValueError: A record is damaged as far as its last one of the columns, has further bytes
+                at its end, or a value doesn't fit its column; or they are better decoded one by
+                one.
 
-        Cost: some 0.05 us a value of the columns and 0.02 us of the others, and 0.03 ms a column.
+        Cost: some 0.05 us a value of the columns and 0.02 us of the others before the last of them,
+            and 0.03 ms a column.
         """
         data = RecordBytes(records.data, free_steps)
         at, ends = records.begins, records.ends
-        arrays = []
+        wanted = [field for field in self.schema if field.name in columns]
+        arrays: list[pa.Array] = []
         for field, reader in zip(self.schema, self.readers, strict=True):
+            if len(arrays) == len(wanted):
+                break
             if field.name in columns:
                 values, at = reader.read(data, at, ends)
                 arrays.append(values)
             else:
                 at = reader.skip(data, at, ends)
-        if (at != ends).any():
-            raise ValueError(f"{(at != ends).sum()} records end before their bytes do")
-        wanted = [field for field in self.schema if field.name in columns]
+        else:
+            if (at != ends).any():
+                raise ValueError(f"{(at != ends).sum()} records end before their bytes do")
         return pa.Table.from_arrays(arrays, schema=pa.schema(wanted))
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from strandline.records.ordering import Positions
-from timeline.encoding.log_block import LogBlock, avro_spans
+from timeline.encoding.log_block import FIRST_RECORD, RECORD_GAP, LogBlock, avro_ends
 
 _PIECE_RECORDS: Final = 16_384
 _PIECE_BYTES: Final = 16 << 20
@@ -39,9 +39,10 @@ class EncodedRecords:
 
     @classmethod
     def of_block(cls, block: LogBlock) -> EncodedRecords:
-        """Return the records of an Avro block; errors as for ``avro_spans``."""
-        begins, ends = avro_spans(block)
-        return cls(memoryview(block.content), np.array(begins, np.int64), np.array(ends, np.int64))
+        """Return the records of an Avro block; errors as for ``avro_ends``."""
+        ends = np.array(avro_ends(block), np.int64)
+        begins = np.append(FIRST_RECORD, ends + RECORD_GAP)[: len(ends)]
+        return cls(memoryview(block.content), begins, ends)
 
     def __len__(self) -> int:
         """Return their number."""

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.read.block_order import PlacedBlock
 from strandline.read.block_rows import data_rows, ordering_column
@@ -53,6 +54,7 @@ _DAMAGE: Final = (
 """What the readers of Avro and Parquet raise on damaged data. Not the lack of memory: what a block
 may take is bounded by its bytes."""
 _MESSAGE_CHARACTERS: Final = 500
+_BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,20 @@ class LogRules:
 
     schema: pa.Schema
     ordering_fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """Consecutive rows of a base file.
+
+    Attributes:
+        keys: Their keys; none if no record of the logs has one of them.
+        pieces: The rows in the same order, read once, with the columns of the rules; without keys
+            any columns.
+    """
+
+    keys: pa.ChunkedArray
+    pieces: Iterable[pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +122,15 @@ class LogRows:
             pa.concat_arrays([part.ordering[at] for part in parts])
             for at in range(len(rules.ordering_fields))
         ]
-        order = following_deletes(groups, RowOrder.of(columns, deletes), by_key)
+        order = RowOrder.of(columns, deletes)
+        rows = pa.concat_tables([part.rows for part in parts])
+        if len(encoded.dictionary) == len(keys):  # Each key has one record: nothing to fold.
+            return cls(encoded.dictionary, order, deletes, _without(rows, deletes[~by_key]))
+        order = following_deletes(groups, order, by_key)
         won = winners(groups, order)
         deleted = deletes[won]
         # Delete blocks have no rows.
         row_of = np.cumsum(~by_key) - 1
-        rows = pa.concat_tables([part.rows for part in parts])
         return cls(
             encoded.dictionary,
             order.take(won),
@@ -119,32 +138,38 @@ class LogRows:
             take_rows(rows, row_of[won[~deleted]]),
         )
 
-    def merge(
-        self, keys: pa.ChunkedArray, pieces: Iterable[pa.Table], rules: LogRules
-    ) -> Iterator[pa.Table]:
+    def any_between(self, span: tuple[bytes, bytes]) -> bool:
+        """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
+        keys = self.keys.cast(_BYTES_OF[self.keys.type])
+        least, greatest = (pa.scalar(each, keys.type) for each in span)
+        inside = pc.and_(pc.greater_equal(keys, least), pc.less_equal(keys, greatest))
+        return bool(pc.any(inside, min_count=0).as_py())
+
+    def merge(self, groups: Iterable[StoredGroup], rules: LogRules) -> Iterator[pa.Table]:
         """Yield the rows of a base file with the logs' merged in, then those only in logs.
 
         Args:
-            keys: The keys of all rows of the base file.
-            pieces: Its rows in the same order, with the columns of the rules.
+            groups: The rows of the base file.
             rules: As for ``of``.
         """
-        match = KeyMatch.of(keys, self.keys)
         row_of = np.cumsum(~self.deletes) - 1
-        first = 0
-        for piece in pieces:
-            stored, touched = match.between(first, piece.num_rows)
-            first += piece.num_rows
-            wins = self._wins(piece, stored, touched, rules)
-            stored, touched = stored[wins], touched[wins]
-            if not len(stored):
-                yield piece
-                continue
-            removed = self.deletes[touched]
-            newer = take_rows(self.rows, row_of[touched[~removed]])
-            yield replace_rows(piece, stored[~removed], newer, stored[removed])
         only_in_logs = ~self.deletes
-        only_in_logs[match.touched] = False
+        for group in groups:
+            match = KeyMatch.of(group.keys, self.keys)
+            only_in_logs[match.touched] = False
+            first = 0
+            for piece in group.pieces:
+                stored, touched = match.between(first, piece.num_rows)
+                first += piece.num_rows
+                if len(stored):
+                    wins = self._wins(piece, stored, touched, rules)
+                    stored, touched = stored[wins], touched[wins]
+                if not len(stored):
+                    yield piece
+                    continue
+                removed = self.deletes[touched]
+                newer = take_rows(self.rows, row_of[touched[~removed]])
+                yield replace_rows(piece, stored[~removed], newer, stored[removed], (RECORD_KEY,))
         yield take_rows(self.rows, row_of[np.flatnonzero(only_in_logs)])
 
     def _wins(
@@ -215,6 +240,10 @@ class _Records:
             for at, name in enumerate(rules.ordering_fields)
         )
         return cls(keys, ordering, np.ones(len(keys), np.bool_), True, empty)
+
+
+def _without(rows: pa.Table, gone: Mask) -> pa.Table:
+    return rows.filter(pa.array(~gone)) if gone.any() else rows
 
 
 @contextmanager

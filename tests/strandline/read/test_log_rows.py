@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.read.block_order import PlacedBlock
-from strandline.read.log_rows import LogRows, LogRules
+from strandline.read.log_rows import LogRows, LogRules, StoredGroup
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY, with_meta_fields
 from tests.kit import merge_cases
 from tests.kit.log_files import delete_block, parquet_block
@@ -31,7 +31,7 @@ def merged(base, data, rules, piece=2):
     """Merge the blocks of a log with a base file's rows, in pieces."""
     found = LogRows.of(placed(data), rules)
     pieces = [base.slice(at, piece) for at in range(0, base.num_rows, piece)]
-    return pa.concat_tables(found.merge(base.column(RECORD_KEY), pieces, rules))
+    return pa.concat_tables(found.merge([StoredGroup(base.column(RECORD_KEY), pieces)], rules))
 
 
 def rank(ts):

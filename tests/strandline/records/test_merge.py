@@ -274,7 +274,7 @@ def test_rows_are_replaced_in_parts_if_they_are_large(max_bytes):
     stored = pa.table({"v": [f"old{n}" for n in range(9)], "n": range(9)})
     new = pa.table({"v": ["new1", "new4", "new8"], "n": [1, 4, 8]})
     at, without = np.array([1, 4, 8]), np.array([0, 5])
-    found = replace_rows(stored, at, new, without, max_bytes)
+    found = replace_rows(stored, at, new, without, max_size=max_bytes)
     values = ["new1", "old2", "old3", "new4", "old6", "old7", "new8"]
     assert found.to_pylist() == [{"v": value, "n": int(value[3:])} for value in values]
     assert (found["v"].num_chunks > 1) == (max_bytes < 1 << 30)
