@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
-from fsview.load.partition_loader import GoOn, always
+from fsview.load.partition_loader import GoOn, Leading, always
 from fsview.model.file_group import (
     BaseFile,
     ClusteringOperation,
@@ -185,13 +185,21 @@ class LocalView(FileSystemView):
         """See ``FileSystemView``."""
         self.partitions()
 
-    def partitions(self) -> list[str]:
-        """Return the paths of all partitions in order; they are loaded if necessary.
+    def partitions(self, leading: Leading | None = None) -> list[str]:
+        """Return the paths of partitions in order; they are loaded if necessary.
+
+        Args:
+            leading: Chooses the directories that are searched; ``None`` for all. All partitions
+                are returned that it chooses, whatever it says of those above them.
 
         Raises:
             ViewBehindError: They aren't known any more.
         """
-        names = self.table.loader.load_all(self.snapshot)
+        loader = self.table.loader
+        if leading is None:
+            names = loader.load_all(self.snapshot)
+        else:
+            names = loader.load_leading(self.snapshot, leading)
         self.table.loaded.mark(names)
         return names
 

@@ -182,7 +182,9 @@ class Table:
                 or this release can't merge the table's logs; the message says which.
             CorruptMetadataError: An instant can't be read, or nothing has the table's schema.
 
-        Cost: a list of each partition, and of each directory above them; no data file is read.
+        Cost: a list of each partition that may have rows for the filter and, unless the filter
+            fixes the values of all partition columns, of each directory above them; no data file
+            is read.
         """
         return Scan.of(
             self._meta,

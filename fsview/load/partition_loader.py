@@ -9,7 +9,8 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fsview.files.partition import PartitionVersion
@@ -27,6 +28,10 @@ from timeline.table.partition_metadata import read_partition_metadata
 
 GoOn = Callable[[], None]
 """Called between the parts of long work; raises to stop it."""
+
+
+Leading = Callable[[Sequence[str]], Collection[str]]
+"""Returns those of some directories that are partitions wanted, or may lead to some."""
 
 
 def always() -> None:
@@ -117,14 +122,50 @@ class PartitionLoader:
                 snapshot, lambda partition: self._was_there(snapshot, partition)
             )
             if known is None:
-                raise ViewBehindError(
-                    f"the partitions at {snapshot.timeline.last} are not known any more",
-                    hint="sync and ask again",
-                )
+                raise _unknown_partitions(snapshot)
             self._state.fill_known(snapshot, known)
         else:
             known = snapshot.files.known
         partitions = sorted(known)
+        self.load(snapshot, partitions)
+        return partitions
+
+    def load_leading(self, snapshot: Snapshot, leading: Leading) -> list[str]:
+        """Load the partitions of a snapshot that some directories lead to.
+
+        Args:
+            snapshot: The snapshot.
+            leading: Chooses among the directories of a level; those below others aren't listed.
+
+        Returns:
+            The partitions' paths in order, with all that ``leading`` chooses of them.
+
+        Raises:
+            ViewBehindError: They aren't known any more.
+
+        Cost: as of ``load_all``, for the directories chosen and those above them.
+        """
+        if self._precedes_table(snapshot):
+            return []
+        found: set[str] = set()
+
+        def search(start: Snapshot) -> Loaded | None:
+            loaded = self._searched(start, leading)
+            if loaded is None:
+                return None
+            found.update(loaded.known or ())
+            return replace(loaded, known=None)
+
+        if snapshot.files.known is None and self._follower.newest().files.known is None:
+            self._fill(search)
+        if snapshot.files.known is not None or self._follower.newest().files.known is not None:
+            return sorted(leading(self.load_all(snapshot)))
+        since = self._state.history.steps_since(snapshot)
+        if since is None:
+            raise _unknown_partitions(snapshot)
+        for step in since:  # a clean has deleted these, maybe before they were found
+            found |= step.delta.deleted_partitions
+        partitions = sorted(leading(sorted(found)))
         self.load(snapshot, partitions)
         return partitions
 
@@ -218,8 +259,8 @@ class PartitionLoader:
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 
-    def _searched(self, start: Snapshot) -> Loaded | None:
-        """Search all directories, breadth first, until reading metadata is known to be cheaper.
+    def _searched(self, start: Snapshot, leading: Leading = tuple) -> Loaded | None:
+        """Search directories, breadth first, until reading metadata is known to be cheaper.
 
         Partitions that are loaded and have files aren't listed again. ``None`` if all was read.
         """
@@ -241,7 +282,7 @@ class PartitionLoader:
                 known.add(path)
                 if path not in loaded:
                     versions[path] = PartitionVersion.of_listing(path, listing, extensions)
-            level = [path for path in below if path not in known]
+            level = list(leading([path for path in below if path not in known]))
         return Loaded(versions, frozenset(known))
 
     def _fill(
@@ -309,3 +350,10 @@ class PartitionLoader:
             f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",
         )
+
+
+def _unknown_partitions(snapshot: Snapshot) -> ViewBehindError:
+    return ViewBehindError(
+        f"the partitions at {snapshot.timeline.last} are not known any more",
+        hint="sync and ask again",
+    )

@@ -27,6 +27,8 @@ from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
 from strandline.read.mergeable import refuse_other_formats
+from strandline.read.partition_filter import fixed_partitions, leading_directories
+from strandline.read.row_filter import RowFilter
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -37,6 +39,7 @@ from timeline.errors import CorruptMetadataError, InputError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.table.config import TableConfig
 from timeline.table.property_name import listed
 from timeline.timeline import Timeline
 
@@ -70,36 +73,42 @@ class Pin:
         return None if last is None else last.requested_time
 
     @classmethod
-    def at(cls, meta: TableMetaClient, as_of: str | datetime | None) -> Pin:
+    def at(cls, meta: TableMetaClient, as_of: str | datetime | None, filter: Any = None) -> Pin:
         """Return a table's state, now or at an earlier time.
 
         Args:
             meta: The table.
             as_of: Requested time of an instant, or any other time of 14 or 17 digits; or a datetime
                 with a time zone. ``None`` for now.
+            filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
+                partitions without such rows. ``None`` for all.
 
         Raises:
             InputError: ``as_of`` is none of these, or earlier than what can still be read; the
-                message names the earliest.
+                message names the earliest. Or the filter doesn't suit the table.
             UnsupportedTableError: Base files lack columns or aren't Parquet, or columns were
                 renamed.
             CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
 
-        Cost: a list of each partition; with ``as_of``: the timeline again, and a read of each
-            clean.
+        Cost: lists of the timeline, of each partition left, and, unless the filter fixes the
+            values of all partition columns, of each directory above them; with ``as_of``: the
+            timeline again, and a read of each clean.
         """
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone)
         refuse_incomplete_files(meta.config, meta.storage.base_path)
         with closing(open_view(meta.storage)) as view:
+            active = view.snapshot.active
             if as_of is not None:
-                _refuse_cleaned(meta, view.snapshot.active, time)
-            slices = tuple(found for found in _slices(view, time) if not found.is_empty)
+                _refuse_cleaned(meta, active, time)
+            timeline = active.filter(lambda i: i.requested_time <= time)
+            schema = _committed_schema(meta, timeline)
+            paths = _partitions(view, meta.config, schema, filter)
+            slices = tuple(found for found in _slices(view, paths, time) if not found.is_empty)
             if as_of is not None:
                 # A clean that began meanwhile may have deleted files before they were listed.
                 _refuse_cleaned(meta, meta.active_timeline(), time)
-            timeline = view.snapshot.active.filter(lambda i: i.requested_time <= time)
         refuse_other_formats(slices)
-        return cls(meta, timeline, _schema(meta, timeline, slices), slices)
+        return cls(meta, timeline, schema or _stored_schema(meta, slices), slices)
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -178,17 +187,34 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> Non
         )
 
 
-def _slices(view: LocalView, time: str) -> Iterator[FileSlice]:
+def _partitions(
+    view: LocalView, config: TableConfig, schema: pa.Schema | None, filter: Any
+) -> list[str]:
+    """Return the partitions that may have rows for a filter, and load them."""
+    if filter is None or schema is None:
+        return view.partitions()
+    row_filter = RowFilter.of(filter, schema)
+    fixed = fixed_partitions(row_filter, schema, config)
+    if fixed is None:
+        return view.partitions(lambda paths: leading_directories(paths, row_filter, schema, config))
+    view.load_partitions(fixed)
+    return sorted(fixed)
+
+
+def _slices(view: LocalView, partitions: Sequence[str], time: str) -> Iterator[FileSlice]:
     """Yield what held each group's rows, joined if a slice began while writes were inflight."""
-    for path in view.partitions():
+    for path in partitions:
         yield from view.file_slices_as_of(path, time)
 
 
-def _schema(meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]) -> pa.Schema:
-    """Return the schema with the meta columns: of the newest commit, or else base file."""
+def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | None:
+    """Return the schema of the newest commit with the meta columns; ``None`` if none has it."""
     avro_schema = CommitHistory().avro_schema(meta, timeline)
-    if avro_schema is not None:
-        return with_meta_fields(avro_to_arrow(avro_schema))
+    return None if avro_schema is None else with_meta_fields(avro_to_arrow(avro_schema))
+
+
+def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:
+    """Return the schema of the newest base file, for a table whose commits have none."""
     bases = [found.base_file for found in slices if found.base_file is not None]
     if not bases and any(map(needs_merge, slices)):
         raise CorruptMetadataError(

@@ -95,7 +95,7 @@ class Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``."""
         if limit is not None:
             _check_limit(limit)
-        pin = of_one_state(lambda: Pin.at(meta, as_of))
+        pin = of_one_state(lambda: Pin.at(meta, as_of, filter))
         if read_optimized:
             pin = pin.base_files_only()
         if columns is not None:

@@ -169,7 +169,7 @@ class KeyGenerator:
         elif self.url_encode:
             value = _url_encoded(value)
         segment = f"{name}={value}" if self.hive_style else value
-        if _names_directories(segment):
+        if names_directories(segment):
             return segment
         if self._is_timed(name):
             raise InputError(
@@ -177,7 +177,7 @@ class KeyGenerator:
                 hint=f"change {PREFIX}{OUTPUT_FORMAT}",
             )
         encoded = _url_encoded(segment)
-        helps = encoded != segment and _names_directories(encoded)
+        helps = encoded != segment and names_directories(encoded)
         raise InputError(
             f"partition column {name!r} has the value {value!r}, which can't name a directory",
             hint=f"encode it by {_URL_ENCODE}=true"
@@ -190,8 +190,8 @@ def _url_encoded(value: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", value)
 
 
-def _names_directories(path: str) -> bool:
-    """Whether a relative path stays in the table's directory, outside of its metadata."""
+def names_directories(path: str) -> bool:
+    """Return whether a relative path stays in the table's directory, outside of its metadata."""
     return "\x00" not in path and not any(
         part in ("", ".", "..", ".hoodie") or part.startswith(PARTITION_METADATA)
         for part in path.split("/")

@@ -128,4 +128,4 @@ def test_a_table_of_this_writer(tmp_path):
         client.insert(rows)
     scan = Table(tmp_path).scan(["id"], filter=[("day", "=", days[1])])
     assert scan.to_arrow()["id"].to_pylist() == ["b"]
-    assert scan.plan().num_rows == 2
+    assert scan.plan().num_rows == 1
