@@ -17,14 +17,18 @@ import pyarrow.parquet as pq
 
 from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import needs_merge
-from strandline.records.file.base_file import read_errors, stored_rows
+from strandline.read.row_filter import RowFilter
+from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
 from strandline.records.schema.columns import conform
-from timeline.errors import UnsupportedTableError
+from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
 
 
 def dataset_of(
-    storage: Storage, slices: Sequence[FileSlice], schema: pa.Schema
+    storage: Storage,
+    slices: Sequence[FileSlice],
+    schema: pa.Schema,
+    row_filter: RowFilter | None = None,
 ) -> ds.FileSystemDataset:
     """Return a dataset with the rows of slices without logs.
 
@@ -33,10 +37,13 @@ def dataset_of(
     Args:
         storage: The table's storage.
         slices: The slices.
-        schema: Columns of the table.
+        schema: Columns of the dataset.
+        row_filter: Which rows; ``None`` for all.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.
+        InputError: The filter is on columns that the dataset hasn't, or on ones whose statistics
+            pyarrow can't be trusted with, such as floats.
 
     Cost: opens no file. Each time the dataset opens one, the footer is read once more; of a file
         with older types these columns are in memory as Parquet.
@@ -52,7 +59,27 @@ def dataset_of(
     parquet = ds.ParquetFileFormat()
     bases = [found.base_file for found in slices if found.base_file is not None]
     fragments = [parquet.make_fragment(base.path, files, file_size=base.size) for base in bases]
-    return ds.FileSystemDataset(fragments, schema, parquet, files)
+    found = ds.FileSystemDataset(fragments, schema, parquet, files)
+    if row_filter is None:
+        return found
+    _refuse_unsound(row_filter, schema)
+    return found.filter(row_filter.condition)
+
+
+def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
+    unread = [name for name in row_filter.columns if name not in schema.names]
+    if unread:
+        raise InputError(
+            f"the filter is on columns {unread}, which the scan doesn't read, so a dataset"
+            " hasn't, either; read them, too, or use to_reader()"
+        )
+    kinds = {name: schema.field(name).type for name in row_filter.columns}
+    unsound = [name for name, kind in kinds.items() if not has_sound_statistics(kind)]
+    if unsound:
+        raise InputError(
+            f"the filter is on columns {unsound}; by their statistics a dataset may skip rows"
+            " that match, such as NaN; use to_reader()"
+        )
 
 
 class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fsview.model.file_group import FileSlice
@@ -24,7 +25,7 @@ from strandline.read.partition_filter import matching_partitions
 from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
-from strandline.records.file.base_file import has_sound_statistics, stored_rows
+from strandline.records.file.base_file import stored_rows
 from timeline.errors import InputError, PathNotFoundError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
 
@@ -103,8 +104,7 @@ class Scan:
         row_filter = None
         if filter is not None:
             row_filter = RowFilter.of(filter, pin.schema)
-            kept = matching_partitions(pin.partitions, row_filter, pin.schema, meta.config)
-            pin = pin.of_partitions(kept)
+            pin = _matching(pin, row_filter)
         refuse_unmergeable_slices(pin.slices, meta.config)
         return cls(pin, columns, row_filter, limit)
 
@@ -163,6 +163,38 @@ class Scan:
         pin = replace(self._pin, slices=tuple(slices))
         return Scan(pin, self._columns, self._filter, self._limit)
 
+    def narrowed(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Return a scan of some of this one's columns and rows, at its instant.
+
+        Args:
+            columns: Of the scan's, in this order; ``None`` for all.
+            filter: Which rows, as of ``Table.scan``; those of partitions that can't match are left
+                out.
+            limit: At most so many.
+
+        Raises:
+            InputError: As of ``Table.scan``; or the scan has a limit, and there is a filter.
+        """
+        if columns is not None:
+            _check_columns(columns, self.schema)
+        pin, row_filter = self._pin, self._filter
+        if filter is not None:
+            if self._limit is not None:
+                raise InputError(f"a scan with limit {self._limit} can't be filtered afterwards")
+            row_filter = RowFilter.of(filter, pin.schema)
+            pin = _matching(pin, row_filter)
+            if self._filter is not None:
+                both = self._filter.condition & row_filter.condition
+                row_filter = RowFilter.of(both, pin.schema)
+        limits = [given for given in (self._limit, limit) if given is not None]
+        names = self._columns if columns is None else columns
+        return Scan(pin, names, row_filter, min(limits, default=None))
+
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the rows, which reads files as it advances."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(self._columns))
@@ -179,6 +211,16 @@ class Scan:
     def to_polars(self) -> polars.DataFrame:
         """Read the rows into a frame of Polars, which must be installed."""
         frame: polars.DataFrame = import_module("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_lazy(self) -> polars.LazyFrame:
+        """Return a lazy frame of Polars, which must be installed; it is read when it is collected.
+
+        Polars pushes columns, limits and predicates into it; also where slices have logs. It stays
+        at this scan's instant, and may be collected by several threads.
+        """
+        lazy = import_module("strandline.read.lazy_frame")
+        frame: polars.LazyFrame = lazy.lazy_frame(self._read_part, self.schema)
         return frame
 
     def to_duckdb(self, name: str, connection: Any) -> Any:
@@ -211,25 +253,7 @@ class Scan:
         """
         if self._limit is not None:
             raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
-        schema = self.schema
-        found = dataset_of(self._storage, self.slices, schema)
-        if self._filter is None:
-            return found
-        unread = [name for name in self._filter.columns if name not in self._columns]
-        if unread:
-            raise InputError(
-                f"the filter is on columns {unread}, which the scan doesn't read, so a dataset"
-                " hasn't, either; read them, too, or use to_reader()"
-            )
-        unsound = [
-            n for n in self._filter.columns if not has_sound_statistics(schema.field(n).type)
-        ]
-        if unsound:
-            raise InputError(
-                f"the filter is on columns {unsound}; by their statistics a dataset may skip rows"
-                " that match, such as NaN; use to_reader()"
-            )
-        return found.filter(self._filter.condition)
+        return dataset_of(self._storage, self.slices, self.schema, self._filter)
 
     def count(self) -> int:
         """Return the number of rows.
@@ -264,6 +288,13 @@ class Scan:
                         yield batch.slice(0, left)
                         return
 
+    def _read_part(
+        self, columns: Sequence[str], condition: pc.Expression | None, limit: int | None
+    ) -> pa.RecordBatchReader:
+        """Read some columns and rows; of a scan with a limit no condition is checked."""
+        condition = condition if self._limit is None else None
+        return self.narrowed(columns, condition, limit).to_reader()
+
     def _rows_in(self, found: FileSlice) -> int:
         """Return the number of all rows of a slice."""
         with self._explained():
@@ -289,6 +320,12 @@ class Scan:
             yield
         except PathNotFoundError as exc:
             raise missing_file(exc, self._pin.meta, self._pin.timeline, self.instant) from exc
+
+
+def _matching(pin: Pin, row_filter: RowFilter) -> Pin:
+    """Return the state with the partitions that may have rows of a filter."""
+    paths = matching_partitions(pin.partitions, row_filter, pin.schema, pin.meta.config)
+    return pin.of_partitions(paths)
 
 
 def _check_limit(limit: Any) -> None:
