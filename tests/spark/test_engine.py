@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
 
 from strandline.write.engine.lanes import lanes, murmur3
+from strandline.write.engine.packed_rows import as_ipc
 from strandline.write.engine.spark import SparkEngine
+from strandline.write.engine.spark_rows import cache, packed_frame
 from tests.conformance.engine_suite import EngineSuite
 
 pytestmark = pytest.mark.spark
@@ -69,6 +74,34 @@ def test_a_job_fills_a_cache_and_reads_it(spark):
     stages = [tracker.getJobInfo(job).stageIds for job in tracker.getJobIdsForGroup(group)]
     found = [tracker.getStageInfo(stage) for each in stages for stage in each]
     assert sum(stage.numCompletedTasks for stage in found if stage) == 3 + 2
+
+
+@pytest.mark.parametrize("setting", [None, "5"])
+def test_each_stream_is_an_object_of_its_own_in_a_cache(spark, setting):
+    """Java's serializer holds the last 100 objects of a task in memory."""
+    name = "spark.sql.inMemoryColumnarStorage.batchSize"
+    spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
+    try:
+        packed = packed_frame(SparkEngine(spark).adopt(spark.range(7, numPartitions=1)), _EachRow())
+        cache(packed)
+        try:
+            plan = packed._jdf.queryExecution().withCachedData()
+            assert plan.cacheBuilder().cachedColumnBuffers().count() == 7
+        finally:
+            packed.unpersist()
+        assert spark.conf.get(name) == (setting or "10000")
+    finally:
+        spark.conf.unset(name)
+
+
+@dataclass(frozen=True)
+class _EachRow:
+    """Packs each row by itself."""
+
+    def __call__(self, batches):
+        for batch in batches:
+            for at in range(batch.num_rows):
+                yield 0, 0, as_ipc(pa.Table.from_batches([batch.slice(at, 1)]))
 
 
 def test_a_cache_that_can_not_be_freed_is_no_failed_write(spark, monkeypatch, caplog):

@@ -38,8 +38,8 @@ COUNTS: Final = 1
 """Parts that ``Counted`` packs for."""
 PLACES: Final = 16
 """Places of a part whose rows are grouped by keys; the caller bounds the rows of a part."""
-_STREAM_BYTES: Final = 4 << 20
-"""Size of the rows that are packed into one stream."""
+_STREAM_BYTES: Final = 1 << 20
+"""Size of the rows that are packed into one stream; a cache keeps 100 of them for each task."""
 _SPLIT_BYTES: Final = 32 << 20
 """Size of the rows that are divided at once; more make longer streams, and need more memory."""
 _BATCH_ROWS: Final = 65_536

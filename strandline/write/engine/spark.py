@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext, StorageLevel, TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +56,7 @@ from strandline.write.engine.packed_rows import (
 )
 from strandline.write.engine.spark_rows import (
     SparkRows,
+    cache,
     count_streams,
     moved,
     packed_frame,
@@ -190,7 +191,7 @@ class SparkEngine(EngineContext[SparkRows]):
     def persist(self, data: SparkRows) -> Iterator[SparkRows]:
         """Cache packed rows in executors' memory, or on their disks, while the block runs."""
         packed = packed_frame(data, Whole())
-        packed.persist(StorageLevel.MEMORY_AND_DISK)
+        cache(packed)
         try:
             yield SparkRows(packed, Streams(), given=self.schema(data))
         finally:
@@ -203,7 +204,7 @@ class SparkEngine(EngineContext[SparkRows]):
         """Keep packed rows with their counts, which one pass of Python makes."""
         with _own_errors():
             packed = packed_frame(data, Counted(count))
-        packed.persist(StorageLevel.MEMORY_AND_DISK)
+        cache(packed)
         try:
             with _own_errors():
                 counts = _as_table(count_streams(packed), schema)

@@ -10,13 +10,14 @@ partitions. Python reads them as an RDD: ``mapInArrow`` would put 10,000 streams
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import RDD, SparkFiles
-from pyspark.sql import DataFrame
+from pyspark import RDD, SparkFiles, StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
@@ -35,7 +36,9 @@ from strandline.write.engine.packed_rows import (
 from strandline.write.engine.reused_process import prepare_reuse
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_PLANNING: Final = Lock()
+_BATCH_ROWS: Final = "spark.sql.inMemoryColumnarStorage.batchSize"
+"""The most rows of a cache that Spark serializes as one object."""
+_SETTING: Final = Lock()
 """Held while a session's setting is another one."""
 _PACKED: Final = StructType(
     [
@@ -94,6 +97,16 @@ def count_streams(counted: DataFrame) -> list[bytes]:
     return _collected(counted.where(f"part = {COUNTS}"))
 
 
+def cache(packed: DataFrame) -> None:
+    """Have packed rows kept in executors' memory, or on their disks, each stream by itself.
+
+    Java's serializer, Spark's default, holds the last 100 objects that a task wrote into a cache
+    (``spark.serializer.objectStreamReset``), and by default each has 4 MiB or more of our rows.
+    """
+    with _setting(packed.sparkSession, _BATCH_ROWS, "1"):
+        packed.persist(StorageLevel.MEMORY_AND_DISK)
+
+
 def _collected(packed: DataFrame) -> list[bytes]:
     _plan_without_adaptive(packed)
     return [row.stream for row in packed.collect()]
@@ -113,18 +126,25 @@ def _plan_without_adaptive(data: DataFrame) -> None:
     There is nothing to adapt: numbers of partitions are explicit. What the caller's frame does is
     in the plan of the first cache, which has been made by now.
     """
-    conf = data.sparkSession.conf
     # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
-    with _PLANNING:
-        before = conf.get(_ADAPTIVE, None)
+    with _setting(data.sparkSession, _ADAPTIVE, "false"):
+        data._jdf.queryExecution().executedPlan()
+
+
+@contextmanager
+def _setting(session: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Give a setting of a session another value while the block runs."""
+    conf = session.conf
+    with _SETTING:
+        before = conf.get(name, None)
+        conf.set(name, value)
         try:
-            conf.set(_ADAPTIVE, "false")
-            data._jdf.queryExecution().executedPlan()
+            yield
         finally:
             if before is None:
-                conf.unset(_ADAPTIVE)
+                conf.unset(name)
             else:
-                conf.set(_ADAPTIVE, before)
+                conf.set(name, before)
 
 
 @dataclass(frozen=True, slots=True)
