@@ -210,6 +210,42 @@ class Table:
         """
         return earliest_time(self._meta, self._meta.active_timeline()) or None
 
+    def incremental(
+        self,
+        since: str | datetime,
+        until: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Return the newest rows of the commits after ``since``, to be read like those of ``scan``.
+
+        They are the rows at ``until`` that one of the commits in (since, until] wrote last; deleted
+        rows aren't there. Commits are ordered by the time at which they completed, which
+        ``history`` shows, from table version 8 on, and by the time at which they were requested in
+        version 6. Compaction and clustering don't count, as they keep the times of rows.
+
+        Args:
+            since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
+                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To go on where a scan
+                ended, its ``next_since``.
+            until: A time of this kind; ``None`` for the newest commit.
+            columns: As of ``scan``.
+            filter: As of ``scan``.
+            limit: As of ``scan``.
+
+        Raises:
+            InputError: ``since`` is after ``until``, or no time; commits after ``since`` were
+                archived, or files at ``until`` may have been cleaned; the message names the
+                earliest time. Columns and filter as in ``scan``.
+            UnsupportedTableError: The table has no meta columns; else as in ``scan``.
+            CorruptMetadataError: As in ``scan``.
+
+        Cost: that of ``scan``, and a read of each commit of the range; see
+            ``strandline.read.incremental.pin_range``.
+        """
+        return Scan.of_range(self._meta, since, until, columns=columns, filter=filter, limit=limit)
+
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""
         return self.scan(columns).to_arrow()

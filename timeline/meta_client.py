@@ -8,7 +8,7 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
@@ -82,6 +82,17 @@ class TableMetaClient:
         Cost: one list call.
         """
         return Timeline.of(self._listed())
+
+    def timeline_of(self, counts: Callable[[Instant], bool]) -> Timeline:
+        """Return the active timeline of some of its files.
+
+        Args:
+            counts: Whether the file that puts an instant in its state counts. Without it, those of
+                the instant's earlier states may.
+
+        Cost: one list call.
+        """
+        return Timeline.of(filter(counts, self._listed()))
 
     def completions(self, instant: Instant) -> tuple[Instant, ...]:
         """Return an instant's completed files, by completion time.

@@ -33,14 +33,18 @@ from timeline.metadata.instant_metadata import (
 from timeline.timeline import Timeline
 
 
-def snapshot_of(client: TableMetaClient) -> Snapshot:
-    """Return the newest snapshot of a table, with no partition loaded.
+def snapshot_of(client: TableMetaClient, active: Timeline | None = None) -> Snapshot:
+    """Return the snapshot of a table at a timeline, with no partition loaded.
+
+    Args:
+        client: The table.
+        active: The active timeline at some time; ``None`` for the current one.
 
     Raises:
         CorruptMetadataError: A plan or a replacecommit can't be understood, or two plans disagree.
         InstantNotFoundError: A pending compaction's plan vanished since the timeline was listed.
     """
-    active = client.active_timeline()
+    active = client.active_timeline() if active is None else active
     return Snapshot(
         config=client.config,
         active=active,

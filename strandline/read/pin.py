@@ -73,7 +73,14 @@ class Pin:
         return None if last is None else last.requested_time
 
     @classmethod
-    def at(cls, meta: TableMetaClient, as_of: str | datetime | None, filter: Any = None) -> Pin:
+    def at(
+        cls,
+        meta: TableMetaClient,
+        as_of: str | datetime | None,
+        filter: Any = None,
+        *,
+        name: str = "as_of",
+    ) -> Pin:
         """Return a table's state, now or at an earlier time.
 
         Args:
@@ -82,6 +89,7 @@ class Pin:
                 with a time zone. ``None`` for now.
             filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
                 partitions without such rows. ``None`` for all.
+            name: The name of that argument, for errors.
 
         Raises:
             InputError: ``as_of`` is none of these, or earlier than what can still be read; the
@@ -94,21 +102,30 @@ class Pin:
             values of all partition columns, of each directory above them; with ``as_of``: the
             timeline again, and a read of each clean.
         """
-        time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone)
+        time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
         refuse_incomplete_files(meta.config, meta.storage.base_path)
         with closing(open_view(meta.storage)) as view:
             active = view.snapshot.active
             if as_of is not None:
-                _refuse_cleaned(meta, active, time)
+                _refuse_cleaned(meta, active, time, name)
             timeline = active.filter(lambda i: i.requested_time <= time)
             schema = _committed_schema(meta, timeline)
             paths = _partitions(view, meta.config, schema, filter)
             slices = tuple(found for found in _slices(view, paths, time) if not found.is_empty)
             if as_of is not None:
                 # A clean that began meanwhile may have deleted files before they were listed.
-                _refuse_cleaned(meta, meta.active_timeline(), time)
+                _refuse_cleaned(meta, meta.active_timeline(), time, name)
         refuse_other_formats(slices)
         return cls(meta, timeline, schema or _stored_schema(meta, slices), slices)
+
+    @classmethod
+    def of_slices(
+        cls, meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]
+    ) -> Pin:
+        """Return the state at a timeline whose slices are known; errors as in ``at``."""
+        refuse_other_formats(slices)
+        schema = _committed_schema(meta, timeline)
+        return cls(meta, timeline, schema or _stored_schema(meta, slices), tuple(slices))
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -125,8 +142,13 @@ class Pin:
         return replace(self, slices=tuple(replace(found, log_files=()) for found in based))
 
 
-def instant_time(as_of: Any, zone: str) -> str:
+def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
     """Return the time as an instant of a table whose times are in ``zone``, for comparisons.
+
+    Args:
+        as_of: What the caller gave.
+        zone: ``"UTC"`` or ``"LOCAL"``.
+        name: The name of that argument, for errors.
 
     Raises:
         InputError: It isn't one, or has no time zone.
@@ -134,14 +156,14 @@ def instant_time(as_of: Any, zone: str) -> str:
     if isinstance(as_of, datetime):
         if as_of.utcoffset() is None:
             raise InputError(
-                f"as_of is {as_of!r}, without a time zone; allowed: one with it, such as"
+                f"{name} is {as_of!r}, without a time zone; allowed: one with it, such as"
                 " datetime(2026, 1, 31, tzinfo=timezone.utc)"
             )
         return format_instant_time((as_of - _EPOCH) // timedelta(milliseconds=1), zone)
     if not isinstance(as_of, str) or not _INSTANT.fullmatch(as_of):
         raise InputError(
-            f"as_of is {as_of!r}; allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or a"
-            " datetime with a time zone"
+            f"{name} is {as_of!r}; allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or"
+            " a datetime with a time zone"
         )
     return as_of
 
@@ -172,7 +194,7 @@ def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
     return max(before, default="")
 
 
-def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> None:
+def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
     saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
     if time in saved:  # No clean deletes the files of its commit, however many follow it.
         return
@@ -180,7 +202,7 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str) -> Non
     if time < earliest:
         beside = f"; its savepoints can, too: {listed(saved)}" if saved else ""
         raise InputError(
-            f"as_of {time} is before {earliest}, the earliest instant as of which"
+            f"{name} {time} is before {earliest}, the earliest instant as of which"
             f" {meta.storage.base_path} can be read{beside}",
             hint="files of earlier ones may have been deleted; writers keep more with a greater"
             " hoodie.clean.commits.retained",

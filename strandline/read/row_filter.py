@@ -53,6 +53,12 @@ class RowFilter:
         _check(condition, schema)
         return cls(condition, tuple(_needed(condition, schema)))
 
+    def joined(self, other: RowFilter, schema: pa.Schema) -> RowFilter:
+        """Return the condition that this one and another one are true."""
+        columns = {*self.columns, *other.columns}
+        names = tuple(name for name in schema.names if name in columns)
+        return RowFilter(self.condition & other.condition, names)
+
 
 def unknown_column(name: str, schema: pa.Schema) -> InputError:
     """Return the error for a column that a table lacks, which names the nearest one."""

@@ -19,6 +19,7 @@ from strandline.read.archive import Archive
 from strandline.read.changed_table import missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
+from strandline.read.incremental import InstantRange, next_since, pin_range
 from strandline.read.log_blocks import LogReader, needs_merge
 from strandline.read.mergeable import refuse_unmergeable_slices
 from strandline.read.partition_filter import matching_partitions
@@ -99,13 +100,45 @@ class Scan:
         pin = of_one_state(lambda: Pin.at(meta, as_of, filter))
         if read_optimized:
             pin = pin.base_files_only()
+        return cls._of(pin, columns, filter, limit)
+
+    @classmethod
+    def of_range(
+        cls,
+        meta: TableMetaClient,
+        since: str | datetime,
+        until: str | datetime | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Return the scan of commits; arguments and errors as in ``Table.incremental``."""
+        if limit is not None:
+            _check_limit(limit)
+        span = InstantRange.of(since, until, meta.config)
+        pin, of_commits = of_one_state(lambda: pin_range(meta, span, filter))
+        return cls._of(pin, columns, filter, limit, of_commits)
+
+    @classmethod
+    def _of(
+        cls,
+        pin: Pin,
+        columns: Sequence[str] | None,
+        filter: Any,
+        limit: int | None,
+        always: RowFilter | None = None,
+    ) -> Scan:
+        """Return the scan of the rows of a state that match a caller's filter and another one."""
         if columns is not None:
             _check_columns(columns, pin.schema)
-        row_filter = None
+        row_filter = always
         if filter is not None:
             row_filter = RowFilter.of(filter, pin.schema)
             pin = _matching(pin, row_filter)
-        refuse_unmergeable_slices(pin.slices, meta.config)
+            if always is not None:
+                row_filter = row_filter.joined(always, pin.schema)
+        refuse_unmergeable_slices(pin.slices, pin.meta.config)
         return cls(pin, columns, row_filter, limit)
 
     def __repr__(self) -> str:
@@ -123,6 +156,14 @@ class Scan:
     def instant(self) -> str | None:
         """Requested time of the newest write that is read; ``None`` if there is none."""
         return self._pin.instant
+
+    @property
+    def next_since(self) -> str | None:
+        """The ``since`` with which ``Table.incremental`` goes on after this scan.
+
+        ``None`` if the table has no commit yet. See ``strandline.read.incremental.next_since``.
+        """
+        return next_since(self._pin)
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:

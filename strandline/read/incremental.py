@@ -1,0 +1,285 @@
+"""The rows that the commits of a range wrote, out of a table's state at the end of the range.
+
+Commits are ordered by the time at which they completed, from table version 8 on, and by the time at
+which they were requested in version 6. A row belongs to the commit in its ``_hoodie_commit_time``,
+which compaction and clustering keep; so these two are no commits of the range, but the file groups
+that they wrote may have its rows. Rows that were overwritten or deleted within the range are gone.
+
+Source: Hudi 1.2.0 ``IncrementalQueryAnalyzer``, ``IncrementalRelationV2``,
+``MergeOnReadIncrementalRelationV2``, and their ``V1`` for version 6. Unlike these, a row's state at
+the end of the range is that of a scan at this time: a record of a log that loses against an older
+row by event time isn't read, and later commits don't matter, whatever they replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsview.local_view import LocalView
+from fsview.model.file_name import parse_data_file
+from fsview.snapshot.plans import base_extensions
+from fsview.sync.plan_reader import snapshot_of
+from fsview.view_manager import open_view
+from strandline.read.committed import first_write_time
+from strandline.read.pin import NEWEST, Pin, earliest_time, instant_time
+from strandline.read.row_filter import RowFilter
+from strandline.records.incomplete_files import refuse_incomplete_files
+from strandline.records.meta_fields import COMMIT_TIME
+from timeline.clock import format_instant_time, parse_instant_time
+from timeline.errors import InputError, UnsupportedTableError
+from timeline.instant import (
+    CLUSTERING,
+    COMMIT,
+    COMPACTION,
+    LOG_COMPACTION,
+    WRITE_ACTIONS,
+    Instant,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.written_files import CommitFiles
+from timeline.table.config import TableConfig
+from timeline.table.property_name import MERGE_ON_READ, POPULATE_META_FIELDS
+from timeline.timeline import Timeline
+
+EARLIEST: Final = ("earliest", "000")
+"""What Hudi's users give as the begin of a range for all commits."""
+
+_REWRITES: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
+"""Operations that keep the commit times of rows."""
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+Group = tuple[str, str]
+"""(partition, file id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstantRange:
+    """A half-open range of commits, (since, until].
+
+    Attributes:
+        since: The time after which it begins; ``""`` for all commits, archived ones too.
+        until: The time with which it ends; ``None`` for the newest commit.
+        by_completion: Whether commits are ordered by completion, else by their request.
+    """
+
+    since: str
+    until: str | None
+    by_completion: bool
+
+    @classmethod
+    def of(cls, since: Any, until: Any, config: TableConfig) -> InstantRange:
+        """Return the range that a caller means.
+
+        Args:
+            since: A time of 14 or 17 digits, a datetime with a time zone, or one of ``EARLIEST``.
+            until: A time; ``None`` for the newest commit.
+            config: The table's properties.
+
+        Raises:
+            InputError: They are no such times, or ``since`` is after ``until``.
+        """
+        begin = ""
+        if not isinstance(since, str) or since.lower() not in EARLIEST:
+            begin = instant_time(since, config.timezone, "since")
+        end = None if until is None else instant_time(until, config.timezone, "until")
+        if end is not None and begin > end:
+            raise InputError(f"since {begin} is after until {end}; allowed: the same, or before")
+        return cls(begin, end, config.layout_version > 1)
+
+    def place(self, instant: Instant) -> str:
+        """Return the time by which a completed instant is ordered."""
+        by_completion = self.by_completion and instant.completion_time
+        return by_completion or instant.requested_time
+
+    def commits_of(self, timeline: Timeline) -> tuple[Instant, ...]:
+        """Return the completed writes of the range on a timeline, rewrites among them."""
+        end = NEWEST if self.until is None else self.until
+        writes = timeline.write_timeline().completed()
+        return tuple(i for i in writes if self.since < self.place(i) <= end)
+
+
+def pin_range(
+    meta: TableMetaClient, span: InstantRange, filter: Any = None
+) -> tuple[Pin, RowFilter | None]:
+    """Return what may hold the rows of a range of commits, and the condition on rows to be those.
+
+    Args:
+        meta: The table.
+        span: The range.
+        filter: Rows that are asked for, as in ``Pin.at``.
+
+    Returns:
+        The table's state at the end of the range, with the slices of file groups that its commits
+        wrote; all slices, and ``None``, for a range that begins with the table.
+
+    Raises:
+        InputError: Files of that state may have been cleaned, or commits of the range were
+            archived; the message names the earliest time that can be read.
+        UnsupportedTableError: Rows don't have the times of commits, base files lack columns, or
+            columns were renamed.
+        CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
+
+    Cost: a list of each partition; a read of each commit of the range, and of each clean if the
+        range has an end; from version 8 on two reads of the archive and of its newest instants,
+        before only if ``since`` is before the active timeline, but then of the whole archive.
+    """
+    if not meta.config.populate_meta_fields:
+        raise UnsupportedTableError(
+            f"{meta.storage.base_path} has {POPULATE_META_FIELDS}=false, so its rows don't say"
+            " which commit wrote them, which incremental reads need"
+        )
+    if span.until is None or not span.by_completion:
+        pin = Pin.at(meta, span.until, filter, name="until")
+    else:
+        pin = _pin_completed_by(meta, span.until)
+    if not span.since:
+        return pin, None
+    _refuse_archived(meta, pin.timeline, span)
+    times, groups = _written(meta, span.commits_of(pin.timeline))
+    slices = (s for s in pin.slices if times and (s.partition, s.file_id) in groups)
+    return replace(pin, slices=tuple(slices)), _of_commits(times)
+
+
+def next_since(pin: Pin) -> str | None:
+    """Return the ``since`` of the range that goes on after a table's state; ``None`` if it's empty.
+
+    In version 6 a write that was requested before others may complete after them, so it is before
+    the first pending write; then commits after that are read again.
+    """
+    writes = pin.timeline.write_timeline()
+    span = InstantRange("", None, pin.meta.config.layout_version > 1)
+    done = writes.completed()
+    if not span.by_completion:
+        pending = min((i.requested_time for i in writes if _may_add_rows(i)), default=NEWEST)
+        done = done.filter(lambda i: i.requested_time < pending)
+    return max(map(span.place, done), default=None)
+
+
+def _may_add_rows(instant: Instant) -> bool:
+    rewrites = (COMPACTION, LOG_COMPACTION, CLUSTERING)
+    return not instant.is_completed and instant.action not in rewrites
+
+
+def _written(
+    meta: TableMetaClient, commits: Sequence[Instant]
+) -> tuple[Collection[str], Collection[Group]]:
+    """Return the times of those commits that aren't rewrites, and the file groups of all."""
+    times: set[str] = set()
+    groups: set[Group] = set()
+    extensions = base_extensions(meta.config)
+    for instant in commits:
+        written = meta.read_files(instant)
+        assert isinstance(written, CommitFiles)  # as of all completed writes
+        if not (written.rest.compacted or written.rest.operation_type in _REWRITES):
+            times.add(instant.requested_time)
+        for partition, files in written.files.items():
+            parsed = (parse_data_file(partition, name, 0, 0, extensions) for name, _, _ in files)
+            groups.update((partition, file.file_id) for file in parsed if file is not None)
+    return times, groups
+
+
+def _of_commits(times: Collection[str]) -> RowFilter:
+    """Return the condition on rows to be of some commits."""
+    found, values = pc.field(COMMIT_TIME), pa.array(sorted(times), pa.string())
+    condition = found.isin(values)
+    if times:
+        # Row groups are skipped by bounds; of a set pyarrow makes less.
+        condition = (found >= min(times)) & (found <= max(times)) & condition
+    return RowFilter(condition, (COMMIT_TIME,))
+
+
+def _is_compaction(instant: Instant, meta: TableMetaClient) -> bool:
+    return instant.action == COMMIT and meta.config.table_type == MERGE_ON_READ
+
+
+def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
+    """Return a table's state when nothing had completed after ``until``.
+
+    Compactions planned by then count all the same: rows are the same without, but the files that
+    they replaced may have been cleaned.
+    """
+    refuse_incomplete_files(meta.config, meta.storage.base_path)
+    # Before files are listed, so that those of all its commits are found.
+    timeline = meta.timeline_of(
+        lambda i: (
+            i.requested_time <= until
+            and (
+                not i.is_completed or (i.completion_time or "") <= until or _is_compaction(i, meta)
+            )
+        )
+    )
+    _refuse_cleaned(meta, until)
+    with closing(open_view(meta.storage)) as now:
+        now.load_all_partitions()
+        then = LocalView(now.table, replace(snapshot_of(meta, timeline), files=now.snapshot.files))
+        slices = tuple(
+            found
+            for path in then.partitions()
+            for found in then.latest_merged_file_slices_before_or_on(path, NEWEST)
+            if not found.is_empty
+        )
+    # A clean that began meanwhile may have deleted files before they were listed.
+    _refuse_cleaned(meta, until)
+    return Pin.of_slices(meta, timeline, slices)
+
+
+def _refuse_cleaned(meta: TableMetaClient, until: str) -> None:
+    """Refuse an end of a range, by completion time, whose files may have been deleted."""
+    timeline = meta.active_timeline()
+    retained = earliest_time(meta, timeline)
+    # What was requested before and completed after it replaced files that a clean has deleted.
+    kept = (
+        i
+        for i in timeline.write_timeline().completed()
+        if i.requested_time <= retained and not _is_compaction(i, meta)
+    )
+    earliest = max((i.completion_time or i.requested_time for i in kept), default=retained)
+    if until < earliest:
+        raise InputError(
+            f"until {until} is before {earliest}, the earliest completion as of which"
+            f" {meta.storage.base_path} can be read",
+            hint="files of earlier ones may have been deleted; writers keep more with a greater"
+            " hoodie.clean.commits.retained",
+        )
+
+
+def _refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> None:
+    """Refuse a range if commits of it were archived."""
+    archived = _newest_archived(meta, timeline, span)
+    if span.since < archived:
+        raise InputError(
+            f"since {span.since} is before {archived}, the earliest after which no commit of"
+            f" {meta.storage.base_path} was archived",
+            hint="'earliest' gives the rows of all commits; writers archive less with a greater"
+            " hoodie.keep.min.commits",
+        )
+
+
+def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> str:
+    """Return the place of the last archived commit; ``""`` if none can be after ``since``."""
+    if not span.by_completion:
+        # All files of the archive would be read, with whole commits, which may be many megabytes.
+        if span.since >= first_write_time(timeline):
+            return ""
+    elif not any(t > span.since for t in _late_completions(meta, span.since)):
+        return ""
+    archive = meta.archived_timeline().timeline
+    writes = (i for i in archive if i.is_completed and i.action in WRITE_ACTIONS)
+    return max(map(span.place, writes), default="")
+
+
+def _late_completions(meta: TableMetaClient, since: str) -> Iterable[str]:
+    """Return the completion times of archived instants that may have completed after a time."""
+    # As in Hudi, no write takes more than a day.
+    try:
+        ms = parse_instant_time(since, meta.config.timezone) - _DAY_MS
+    except ValueError:  # digits that are no time
+        return meta.archived_timeline().completion_times("", "~").values()
+    start = format_instant_time(ms, meta.config.timezone)
+    return meta.archived_timeline().completion_times(start, "~").values()
