@@ -30,6 +30,8 @@ def satisfiable(
 ) -> list[int]:
     """Return the positions of the guarantees under which a condition may be true.
 
+    They are all if it can't be evaluated for one of them: it casts a value that can't be cast.
+
     Args:
         condition: An expression.
         guarantees: Expressions that say what values columns have: conjunctions of comparisons of
@@ -42,7 +44,10 @@ def satisfiable(
     nowhere, form = pafs.LocalFileSystem(), ds.IpcFileFormat()
     fragments = [form.make_fragment(str(at), nowhere, known) for at, known in enumerate(guarantees)]
     dataset = ds.FileSystemDataset(fragments, schema, form, nowhere)
-    return [int(each.path) for each in dataset.get_fragments(condition)]
+    try:
+        return [int(each.path) for each in dataset.get_fragments(condition)]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return list(range(len(guarantees)))
 
 
 def fixed_values(column: str, condition: pc.Expression, schema: pa.Schema) -> pa.Array | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ _FORMS: Final = (
 )
 _POSITION: Final = re.compile(r"FieldPath\(.*?\)")
 _LITERAL: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_UNSUITABLE: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in")
 
 
@@ -59,6 +60,18 @@ class RowFilter:
         names = tuple(name for name in schema.names if name in columns)
         return RowFilter(self.condition & other.condition, names)
 
+    def keep(self, rows: pa.Table) -> pa.Table:
+        """Return the rows for which the condition is true.
+
+        Raises:
+            InputError: It casts a value that can't be cast.
+        """
+        try:
+            return rows.filter(self.condition)
+        except _UNSUITABLE as exc:
+            types = {name: rows.schema.field(name).type for name in self.columns}
+            raise _unsuitable(self.condition, types, exc) from exc
+
 
 def unknown_column(name: str, schema: pa.Schema) -> InputError:
     """Return the error for a column that a table lacks, which names the nearest one."""
@@ -79,7 +92,7 @@ def _expression(given: Any) -> pc.Expression:
         raise InputError(f"filter is {given!r}; {_FORMS}")
     try:
         return pq.filters_to_expression(given)
-    except (TypeError, ValueError, pa.ArrowException) as exc:
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as exc:
         raise InputError(f"filter is {given!r}: {exc}; {_FORMS}") from exc
 
 
@@ -91,14 +104,39 @@ def _check(condition: pc.Expression, schema: pa.Schema) -> None:
             f"filter {condition} has a column by its position ({position.group()});"
             " allowed: names, as in pyarrow.compute.field('price')"
         )
+    # Some types are compared, and constants cast, only where there is a row.
+    nulls = [pa.nulls(1, field.type) for field in schema]
     try:
-        schema.empty_table().filter(condition)
-    except (pa.ArrowException, TypeError) as exc:
+        pa.Table.from_arrays(nulls, schema=schema).filter(condition)
+    except _UNSUITABLE as exc:
         unknown = _UNKNOWN.search(str(exc))
         if unknown is not None:
             raise unknown_column(unknown.group(1), schema) from exc
-        first_line = str(exc).partition("\n")[0]
-        raise InputError(f"filter {condition} doesn't suit the table: {first_line}") from exc
+        raise _unsuitable(condition, _first_columns(condition, schema), exc) from exc
+
+
+def _first_columns(condition: pc.Expression, schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns and types of an expression up to where it can't be bound."""
+    found: dict[str, pa.DataType] = {}
+    while True:
+        try:
+            pa.schema(list(found.items())).empty_table().filter(condition)
+        except _UNSUITABLE as exc:
+            missing = _UNKNOWN.search(str(exc))
+            if missing is None or missing.group(1) in found:
+                return found
+            found[missing.group(1)] = schema.field(missing.group(1)).type
+        else:
+            return found
+
+
+def _unsuitable(
+    condition: pc.Expression, columns: Mapping[str, pa.DataType], exc: Exception
+) -> InputError:
+    types = ", ".join(f"{name} is {kind}" for name, kind in columns.items())
+    what = f"filter {condition} doesn't suit the table{f', in which {types}' if types else ''}"
+    first_line = str(exc).partition("\n")[0]
+    return InputError(f"{what}: {first_line}")
 
 
 def _needed(condition: pc.Expression, schema: pa.Schema) -> list[str]:

@@ -57,6 +57,7 @@ class Scan:
         TableError: A base file isn't readable Parquet.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: Logs have blocks that this release can't merge.
+        InputError: The filter casts a value that can't be cast.
 
     Cost: base files are read in pieces, the logs of one slice at a time as a whole.
     """

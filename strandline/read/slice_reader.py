@@ -79,6 +79,7 @@ def read_slice(
         TableError: The base file isn't readable Parquet.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: The logs can't be merged by this release.
+        InputError: The filter casts a value that can't be cast.
 
     Cost: a read of the base file's columns in pieces; the logs and their rows in memory, with these
         columns, the record key and the ordering columns.
@@ -96,7 +97,7 @@ def read_slice(
     for table in tables:
         rows = pa.Table.from_arrays([table.column(name) for name in names], schema=schema)
         if row_filter is not None:
-            rows = rows.filter(row_filter.condition)
+            rows = row_filter.keep(rows)
         yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
 
 

@@ -118,7 +118,7 @@ class StoredRows:
         """Return the row groups that may have rows for which a condition is true.
 
         They are found by the footer's statistics, which are only trusted for columns that are
-        stored with the table's type.
+        stored with the table's type. All may if the condition can't cast a value of those.
 
         Args:
             condition: On some columns.
@@ -136,7 +136,11 @@ class StoredRows:
             return range(self.num_groups)
         with read_errors(self._place):
             fragment = ds.ParquetFileFormat().make_fragment(self._source)
+            fragment.ensure_complete_metadata()
+        try:
             return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return range(self._file.num_row_groups)
 
     def pieces(
         self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,7 +123,14 @@ def test_the_columns_of_a_filter():
         ([("id", "=")], r"filter is \[\('id', '='\)\]"),
         ([("Id", "=", "a")], "no column 'Id'.*did you mean 'id'"),
         (pc.field("idd") == "a", "did you mean 'id'"),
-        (pc.field("ts") == "a", "no kernel"),
+        (
+            pc.field("ts") == "a",
+            r"\(ts == \"a\"\) doesn't suit the table, in which ts is int64: .*",
+        ),
+        ([("id", "=", 7)], r"\(id == 7\) doesn't suit the table, in which id is string: "),
+        ([[("ts", "=", 1)], [("v", ">", 2)]], "in which ts is int64, v is string: .*greater"),
+        ([("ts", "=", 2**70)], "filter is .*; allowed"),
+        (pc.scalar("x").cast("int64") == pc.field("ts"), "in which ts is int64: .*'x'"),
         (pc.field("ts"), "must evaluate to bool"),
         (pc.field(1) == 1, r"by its position \(FieldPath\(1\)\)"),
     ],
@@ -130,6 +138,39 @@ def test_the_columns_of_a_filter():
 def test_filters_that_are_refused(given_filter, message):
     with pytest.raises(InputError, match=message):
         RowFilter.of(given_filter, SCHEMA)
+
+
+TIMES = pa.schema([("t", pa.timestamp("us", "UTC")), ("d", pa.date32())])
+
+
+@pytest.mark.parametrize(
+    ("given_filter", "message"),
+    [
+        ([("d", "=", "2026-02-31")], r"\(d == \"2026-02-31\"\) .* d is date32\[day\]: "),
+        ([("t", ">", datetime(2026, 1, 1))], r"t is timestamp\[us, tz=UTC\]: .* without timezone"),
+    ],
+)
+def test_times_that_do_not_suit_a_column(given_filter, message):
+    with pytest.raises(InputError, match=message):
+        RowFilter.of(given_filter, TIMES)
+
+
+@pytest.mark.parametrize("with_log", [False, True])
+def test_a_value_that_the_filter_can_not_cast(with_log, tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)))
+    table.base([row("a", 1, "old")])
+    if with_log:
+        table.rows_log(row("a", 2, "old"))
+    scan = Table(tmp_path).scan(["id"], pc.field("v").cast(pa.int64()) > 3)
+    with pytest.raises(InputError, match="which v is string: Failed to parse string: 'old'"):
+        scan.to_arrow()
+
+
+def test_a_value_of_a_path_that_the_filter_can_not_cast(tmp_path):
+    table = LogTable(LocalStorage(str(tmp_path)))
+    table.base([row("a", 1, "old")])
+    with pytest.raises(InputError, match="p is string: Failed to parse string: 'p'"):
+        Table(tmp_path).scan(["id"], pc.field("p").cast(pa.int64()) > 3).to_arrow()
 
 
 def test_text_that_looks_like_a_position_is_text():
