@@ -19,7 +19,6 @@ from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import needs_merge
 from strandline.read.row_filter import RowFilter
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
-from strandline.records.schema.columns import conform
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
 
@@ -134,8 +133,8 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             stored_rows(self._storage, path) as stored,
             pq.ParquetWriter(target, self._schema) as writer,
         ):
-            for piece in stored.pieces(self._schema.names):
-                writer.write_table(conform(piece, self._schema))
+            for piece in stored.conformed(self._schema):
+                writer.write_table(piece)
         return pa.BufferReader(target.getvalue())
 
     def _refuse(self, *arguments: Any) -> NoReturn:

@@ -54,7 +54,7 @@ class Scan:
 
     Reading raises:
         PathNotFoundError: A file is gone: the cleaner deleted it since the scan was made.
-        TableError: A base file isn't readable Parquet.
+        TableError: A base file isn't readable Parquet, or a column doesn't fit the table's.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: Logs have blocks that this release can't merge.
         InputError: The filter casts a value that can't be cast.

@@ -14,7 +14,6 @@ from strandline.read.mergeable import refuse_unmergeable
 from strandline.read.row_filter import RowFilter
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.schema.columns import conform
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.property_name import EVENT_TIME
@@ -76,7 +75,7 @@ def read_slice(
 
     Raises:
         PathNotFoundError: A file is gone.
-        TableError: The base file isn't readable Parquet.
+        TableError: The base file isn't readable Parquet, or a column doesn't fit the table's.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: The logs can't be merged by this release.
         InputError: The filter casts a value that can't be cast.
@@ -112,8 +111,7 @@ def _plain(
         if row_filter is not None:
             asked = pa.schema([schema.field(name) for name in row_filter.columns])
             groups = stored.groups_that_may_match(row_filter.condition, asked)
-        for piece in stored.pieces(schema.names, groups):
-            yield conform(piece, schema)
+        yield from stored.conformed(schema, groups)
 
 
 def _merged(
@@ -137,5 +135,4 @@ def _group(
     touched = span is None or newest.any_between(span)
     keys = stored.keys([number]) if touched else pa.chunked_array([], pa.string())
     shown = rules.schema if touched else schema
-    pieces = stored.pieces(shown.names, [number])
-    return StoredGroup(keys, (conform(piece, shown) for piece in pieces))
+    return StoredGroup(keys, stored.conformed(shown, [number]))

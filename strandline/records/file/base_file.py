@@ -17,7 +17,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
-from timeline.errors import TableError
+from strandline.records.schema.columns import conform
+from timeline.errors import InputError, TableError
 from timeline.storage.base import Storage
 
 EXTENSION: Final = ".parquet"
@@ -174,6 +175,26 @@ class StoredRows:
                         _check_keys(batch.column(RECORD_KEY), self._path)
                     first += batch.num_rows
                     yield piece
+
+    def conformed(
+        self, schema: pa.Schema, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows in file order, in pieces, cast to columns of the table.
+
+        Args:
+            schema: The columns; nullable ones that the file lacks are null.
+            groups: As for ``pieces``.
+
+        Raises:
+            TableError: A column, or a value of it, doesn't fit the table's type; the message has
+                both types.
+        """
+        for piece in self.pieces(schema.names, groups):
+            try:
+                rows = conform(piece, schema)
+            except InputError as exc:
+                raise TableError(f"{self._place} doesn't suit the table: {exc.message}") from exc
+            yield rows
 
 
 def has_sound_statistics(kind: pa.DataType) -> bool:

@@ -52,6 +52,11 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind))
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list, of short or long offsets."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if values.type == kind:
         return values
@@ -60,6 +65,11 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _cast_nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast an array without offset, whose children may have one."""
+    if not any(
+        check(kind) and check(values.type)
+        for check in (is_list, pa.types.is_map, pa.types.is_struct)
+    ):
+        raise pa.ArrowNotImplementedError(f"no cast from {values.type} to {kind}")
     # Arrow's own casts look for forbidden nulls below null structs, too.
     if pa.types.is_struct(kind):
         children = [

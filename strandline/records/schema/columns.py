@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.schema.cast import cast_column, nulls
+from strandline.records.schema.cast import cast_column, is_list, nulls
 from timeline.errors import InputError
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -171,10 +171,6 @@ def _struct_names(kind: pa.DataType) -> list[str]:
     return [field.name for field in kind] if pa.types.is_struct(kind) else []
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
 def _conformed(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     """Return one column, cast to its target field."""
     if field.name not in rows.schema.names:
@@ -188,7 +184,9 @@ def _conformed(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | p
         try:
             column = cast_column(column, field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-            raise InputError(f"column {field.name!r} doesn't fit {field.type}: {exc}") from exc
+            raise InputError(
+                f"column {field.name!r} is {column.type} and doesn't fit {field.type}: {exc}"
+            ) from exc
     if _requires_values(field):
         _refuse_forbidden_nulls(column, field)
     return column
@@ -228,7 +226,7 @@ def _requires_values(field: pa.Field) -> bool:
 
 def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
     """Return the fields of which values of a type consist."""
-    if _is_list(kind):
+    if is_list(kind):
         return [kind.value_field]
     if pa.types.is_map(kind):
         return [kind.key_field.with_nullable(True), kind.item_field]
@@ -240,7 +238,7 @@ def _nullable_inside(kind: pa.DataType) -> pa.DataType:
         field.with_type(_nullable_inside(field.type)).with_nullable(True)
         for field in _inner_fields(kind)
     ]
-    if _is_list(kind):
+    if is_list(kind):
         return pa.large_list(inner[0]) if pa.types.is_large_list(kind) else pa.list_(inner[0])
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, inner[1])

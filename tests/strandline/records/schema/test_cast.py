@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -117,3 +118,12 @@ def test_structs_are_matched_by_name_at_any_depth():
             found.validate(full=True)
             assert found.type == to
             assert found.to_pylist() == expected_rows
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.struct([("x", pa.int32())])])
+@pytest.mark.parametrize("held", [pa.string(), pa.map_(pa.string(), pa.int32())])
+def test_nested_types_that_do_not_cast(kind, held):
+    with pytest.raises(
+        pa.ArrowNotImplementedError, match=rf"no cast from {re.escape(str(held))} to "
+    ):
+        cast_column(pa.nulls(2, held), kind)

@@ -226,7 +226,7 @@ def test_nulls_where_the_table_has_none_are_refused():
 
 def test_a_value_that_its_column_cannot_hold_is_refused():
     rows = pa.table({"n": [2**40]})
-    with pytest.raises(InputError, match="column 'n' doesn't fit int32"):
+    with pytest.raises(InputError, match="column 'n' is int64 and doesn't fit int32"):
         conform(rows, pa.schema([("n", pa.int32())]))
 
 

@@ -92,7 +92,7 @@ def test_a_value_that_can_not_be_cast_is_refused_before_anything_is_written(tmp_
         c.insert(table(row("a"), schema=schema))
     texts = pa.schema([*SCHEMA, ("day", pa.string())])
     rows = table({**row("a", ts=2), "day": "tomorrow"}, schema=texts)
-    refused(base, InputError, "column 'day' doesn't fit date32", rows=rows)
+    refused(base, InputError, "column 'day' is .* and doesn't fit date32", rows=rows)
 
 
 RECONCILE = {"datasource__write__reconcile__schema": "true"}
