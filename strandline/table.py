@@ -15,13 +15,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
-from strandline.read.pin import NEWEST, earliest_time
+from strandline.read.pin import earliest_time
 from strandline.read.scan import Scan
+from strandline.read.slice_source import NEWEST, opened, service_location
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
-from timeline.storage.open import open_storage
+from timeline.storage.open import open_storage, path_text
+from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
 
 HISTORY_SCHEMA: Final = pa.schema(
@@ -59,8 +62,13 @@ class Table:
     Args:
         base_path: A path or a URL.
         storage_options: Options of fsspec.
+        service: The URL of a timeline service that serves the table, ``http(s)://host:port``. It is
+            asked for file slices of the newest instant; if it fails, storage is listed. Rows are
+            always read from storage.
+        token: The service's bearer token.
 
     Raises:
+        ConfigError: ``service`` is no such URL.
         TableNotFoundError: There is no table.
         CorruptMetadataError: The table's properties can't be read.
         UnsupportedTableError: The table's version isn't supported.
@@ -70,8 +78,14 @@ class Table:
         self,
         base_path: str | os.PathLike[str],
         storage_options: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        token: str | None = None,
     ) -> None:
         self._storage = open_storage(base_path, storage_options)
+        self._service = service_location(
+            absolute(path_text(base_path)), self._storage, storage_options, service, token
+        )
         self._meta = TableMetaClient.open(self._storage)
 
     def __repr__(self) -> str:
@@ -193,6 +207,7 @@ class Table:
             as_of=as_of,
             limit=limit,
             read_optimized=read_optimized,
+            service=self._service,
         )
 
     def earliest_instant(self) -> str | None:
@@ -252,7 +267,9 @@ class Table:
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
-        with closing(open_view(self._storage)) as view:
+        view: FileSystemView
+        view = open_view(self._storage) if self._service is None else opened(self._service)
+        with closing(view):
             if partition is None:
                 newest = view.all_latest_file_slices_before_or_on(NEWEST)
             else:

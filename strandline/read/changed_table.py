@@ -29,7 +29,8 @@ RETENTION: Final = (
 """The settings of writers that decide how long the cleaner keeps files."""
 _NAMED: Final = 3
 """The most instants that a message names."""
-_CHANGED: Final = (InstantNotFoundError, PathNotFoundError, ViewBehindError)
+CHANGED: Final = (InstantNotFoundError, PathNotFoundError, ViewBehindError)
+"""Errors of reading a table's state that another writer may have caused meanwhile."""
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def of_one_state(read: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS - 1):
         try:
             return read()
-        except _CHANGED:
+        except CHANGED:
             continue
     return read()
 

@@ -27,8 +27,9 @@ from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
 from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
-from strandline.read.pin import NEWEST, Pin, earliest_time, instant_time
+from strandline.read.pin import Pin, earliest_time, instant_time
 from strandline.read.row_filter import RowFilter
+from strandline.read.slice_source import NEWEST
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import COMMIT_TIME
 from timeline.clock import format_instant_time, parse_instant_time

@@ -15,6 +15,7 @@ Source of the last: Hudi 1.2.0 ``SparkHoodieTableFileIndex.composeRelativePartit
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -44,6 +45,36 @@ MOST_FIXED: Final = 1024
 _WITHOUT_VALUE: Final = ("", DEFAULT_PARTITION, "default")
 """Text for nulls; the last is of releases before 0.12."""
 _SLASHED_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPartitions:
+    """The partitions that may have rows for which a filter is true.
+
+    Attributes:
+        row_filter: The filter.
+        schema: All columns of the table.
+        config: The table's properties.
+        fixed: See ``fixed_partitions``.
+    """
+
+    row_filter: RowFilter
+    schema: pa.Schema
+    config: TableConfig
+    fixed: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, row_filter: RowFilter, schema: pa.Schema, config: TableConfig) -> WantedPartitions:
+        """Return the partitions that a filter leaves."""
+        return cls(row_filter, schema, config, fixed_partitions(row_filter, schema, config))
+
+    def matching(self, partitions: Sequence[str]) -> Collection[str]:
+        """See ``matching_partitions``."""
+        return matching_partitions(partitions, self.row_filter, self.schema, self.config)
+
+    def leading(self, paths: Sequence[str]) -> Collection[str]:
+        """See ``leading_directories``."""
+        return leading_directories(paths, self.row_filter, self.schema, self.config)
 
 
 def matching_partitions(

@@ -13,7 +13,7 @@ savepoints can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -21,14 +21,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fsview.local_view import LocalView
+from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
-from fsview.view_manager import open_view
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
 from strandline.read.mergeable import refuse_other_formats
-from strandline.read.partition_filter import fixed_partitions, leading_directories
+from strandline.read.partition_filter import WantedPartitions
 from strandline.read.row_filter import RowFilter
+from strandline.read.slice_source import NEWEST, ListedSlices, ServedSlices, SliceSource
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -39,12 +39,8 @@ from timeline.errors import CorruptMetadataError, InputError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
-from timeline.table.config import TableConfig
 from timeline.table.property_name import listed
 from timeline.timeline import Timeline
-
-NEWEST: Final = "9" * 17
-"""An ``as_of`` after all instants."""
 
 _INSTANT: Final = re.compile(r"\d{14}(\d{3})?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -78,6 +74,7 @@ class Pin:
         meta: TableMetaClient,
         as_of: str | datetime | None,
         filter: Any = None,
+        service: ViewLocation | None = None,
         *,
         name: str = "as_of",
     ) -> Pin:
@@ -89,7 +86,8 @@ class Pin:
                 with a time zone. ``None`` for now.
             filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
                 partitions without such rows. ``None`` for all.
-            name: The name of that argument, for errors.
+            service: Where slices are asked for, if not as of an earlier time; ``None``: listed.
+            name: The name of ``as_of`` in errors.
 
         Raises:
             InputError: ``as_of`` is none of these, or earlier than what can still be read; the
@@ -104,14 +102,20 @@ class Pin:
         """
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
         refuse_incomplete_files(meta.config, meta.storage.base_path)
-        with closing(open_view(meta.storage)) as view:
-            active = view.snapshot.active
+        source: SliceSource
+        if service is None or as_of is not None:
+            source = ListedSlices(meta)
+        else:
+            source = ServedSlices(meta, service)
+        with closing(source):
             if as_of is not None:
-                _refuse_cleaned(meta, active, time, name)
-            timeline = active.filter(lambda i: i.requested_time <= time)
+                _refuse_cleaned(meta, source.timeline, time, name)
+            timeline = source.timeline.filter(lambda i: i.requested_time <= time)
             schema = _committed_schema(meta, timeline)
-            paths = _partitions(view, meta.config, schema, filter)
-            slices = tuple(found for found in _slices(view, paths, time) if not found.is_empty)
+            wanted = None
+            if filter is not None and schema is not None:
+                wanted = WantedPartitions.of(RowFilter.of(filter, schema), schema, meta.config)
+            slices = tuple(s for s in source.slices(wanted, time) if not s.is_empty)
             if as_of is not None:
                 # A clean that began meanwhile may have deleted files before they were listed.
                 _refuse_cleaned(meta, meta.active_timeline(), time, name)
@@ -207,26 +211,6 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: 
             hint="files of earlier ones may have been deleted; writers keep more with a greater"
             " hoodie.clean.commits.retained",
         )
-
-
-def _partitions(
-    view: LocalView, config: TableConfig, schema: pa.Schema | None, filter: Any
-) -> list[str]:
-    """Return the partitions that may have rows for a filter, and load them."""
-    if filter is None or schema is None:
-        return view.partitions()
-    row_filter = RowFilter.of(filter, schema)
-    fixed = fixed_partitions(row_filter, schema, config)
-    if fixed is None:
-        return view.partitions(lambda paths: leading_directories(paths, row_filter, schema, config))
-    view.load_partitions(fixed)
-    return sorted(fixed)
-
-
-def _slices(view: LocalView, partitions: Sequence[str], time: str) -> Iterator[FileSlice]:
-    """Yield what held each group's rows, joined if a slice began while writes were inflight."""
-    for path in partitions:
-        yield from view.file_slices_as_of(path, time)
 
 
 def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | None:

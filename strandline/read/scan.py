@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
 from strandline.read.archive import Archive
-from strandline.read.changed_table import missing_file, of_one_state
+from strandline.read.changed_table import CHANGED, missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.dataset import dataset_of
 from strandline.read.incremental import InstantRange, next_since, pin_range
@@ -94,11 +95,12 @@ class Scan:
         as_of: str | datetime | None = None,
         limit: int | None = None,
         read_optimized: bool = False,
+        service: ViewLocation | None = None,
     ) -> Scan:
-        """Return the scan of a table; arguments and errors as in ``Table.scan``."""
+        """Return the scan of a table; arguments and errors as in ``Table.scan``, ``Pin.at``."""
         if limit is not None:
             _check_limit(limit)
-        pin = of_one_state(lambda: Pin.at(meta, as_of, filter))
+        pin = _pinned(meta, as_of, filter, service)
         if read_optimized:
             pin = pin.base_files_only()
         return cls._of(pin, columns, filter, limit)
@@ -368,6 +370,13 @@ def _matching(pin: Pin, row_filter: RowFilter) -> Pin:
     """Return the state with the partitions that may have rows of a filter."""
     paths = matching_partitions(pin.partitions, row_filter, pin.schema, pin.meta.config)
     return pin.of_partitions(paths)
+
+
+def _pinned(meta: TableMetaClient, as_of: Any, filter: Any, service: ViewLocation | None) -> Pin:
+    if service is not None:
+        with suppress(*CHANGED):  # what the service knows of may be archived or cleaned by now
+            return Pin.at(meta, as_of, filter, service)
+    return of_one_state(lambda: Pin.at(meta, as_of, filter))
 
 
 def _check_limit(limit: Any) -> None:

@@ -1,0 +1,114 @@
+"""Tables through a timeline service: the same slices and rows as without it, and no lists."""
+
+from __future__ import annotations
+
+import socket
+
+import pyarrow.compute as pc
+import pytest
+
+from strandline import Table
+from strandline.read.slice_source import with_pending
+from tests.kit import golden
+from tests.kit.live_service import TOKEN, serving
+from tests.strandline.read.log_table import LogTable, row
+from timeline.errors import ConfigError
+from timeline.instant import Instant, State
+from timeline.storage.local import LocalStorage
+from timeline.timeline import Timeline
+
+TABLES = [name for name in golden.scenarios() if golden.has_final_table(name)]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A service, and a root that it serves."""
+    root = tmp_path_factory.mktemp("served")
+    with serving(str(root)) as server:
+        yield root, f"http://127.0.0.1:{server.port}"
+
+
+def lists(table: Table) -> int:
+    """Return how many lists of storage a table took so far."""
+    calls = table._storage.calls.snapshot()
+    return sum(count for (kind, _), count in calls.items() if kind == "list")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_answers_are_equal(name, served):
+    root, url = served
+    base = golden.build_final(name, root / name)
+    own, asking = Table(base), Table(base, service=url, token=TOKEN)
+    assert asking.scan().plan().equals(own.scan().plan())
+    assert asking.to_arrow().equals(own.to_arrow())
+    assert asking.files().equals(own.files())
+    assert asking.files(all_slices=True).equals(own.files(all_slices=True))
+    paths = own.files()["partition"]
+    for condition in (
+        pc.field("_hoodie_partition_path") == paths[0],
+        pc.field("_hoodie_partition_path") > paths[0],
+    ):
+        scan = asking.scan(filter=condition)
+        assert scan.plan().equals(own.scan(filter=condition).plan())
+        assert scan.instant == own.scan().instant
+    earliest = own.earliest_instant()
+    assert asking.scan(as_of=earliest).plan().equals(own.scan(as_of=earliest).plan())
+
+
+@pytest.mark.parametrize("name", ["cow_basic_v6", "cow_basic_v9", "mor_basic_v9"])
+def test_storage_is_not_listed(name, served):
+    root, url = served
+    table = Table(golden.build_final(name, root / "unlisted" / name), service=url, token=TOKEN)
+    rows = table.scan(filter=pc.field("p") == "2024-01-01").to_arrow()
+    assert rows.num_rows > 0
+    assert lists(table) == 0
+
+
+def test_later_scans_see_later_commits(served):
+    root, url = served
+    table = LogTable(LocalStorage(str(root / "growing")), schema=None)
+    table.base([row("a", 1)])
+    asking = Table(root / "growing", service=url, token=TOKEN)
+    first = asking.scan()
+    table.base([row("a", 1), row("b", 1)])
+    assert (first.count(), asking.scan().count()) == (1, 2)
+
+
+def test_a_service_that_fails_is_replaced_by_listing(tmp_path):
+    base = golden.build_final("mor_basic_v9", tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    asking = Table(base, service=url)
+    assert asking.to_arrow().equals(Table(base).to_arrow())
+    assert asking.files().equals(Table(base).files())
+
+
+def test_a_root_that_is_not_served_is_listed(served, tmp_path):
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    asking = Table(base, service=served[1], token=TOKEN)
+    assert asking.to_arrow().equals(Table(base).to_arrow())
+
+
+@pytest.mark.parametrize("service", ["", "localhost:8080", "ftp://host"])
+def test_addresses_are_checked(service, tmp_path):
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    with pytest.raises(ConfigError):
+        Table(base, service=service)
+
+
+def test_a_token_needs_a_service(tmp_path):
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    with pytest.raises(ConfigError, match="token is given without service"):
+        Table(base, token="secret")
+
+
+def test_what_completed_since_is_pending():
+    done = Instant("1", "deltacommit", State.COMPLETED, "2")
+    since = Instant("3", "deltacommit", State.COMPLETED, "4")
+    inflight = Instant("0", "deltacommit", State.INFLIGHT)
+    found = with_pending(Timeline.of([done]), Timeline.of([inflight, done, since]))
+    assert [(i.requested_time, i.is_completed) for i in found] == [
+        ("0", False),
+        ("1", True),
+        ("3", False),
+    ]
