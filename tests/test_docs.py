@@ -38,7 +38,7 @@ def test_reference_is_what_the_code_says() -> None:
 def declared_settings() -> Iterator[Setting[Any]]:
     """Yield the settings that any module of ``strandline`` declares, but for Spark's adapter."""
     for module in pkgutil.walk_packages(strandline.__path__, "strandline."):
-        if not module.name.endswith((".__main__", ".spark", ".spark_rows")):
+        if not module.name.endswith((".__main__", ".spark", ".spark_rows", ".spark_source")):
             yield from declared(vars(importlib.import_module(module.name)))
 
 

@@ -1,9 +1,8 @@
 """What a predicate of Polars' asks of a scan, as an expression of pyarrow's.
 
 The two disagree about NaN, about a null in a list of values, and about numbers of other types. So
-an expression is only *necessary* for the predicate: no row for which the predicate is true is lost,
-and Polars drops the rest. Where a part of a predicate says nothing that pyarrow can check, it is
-left out.
+an expression is only *necessary* for the predicate (``strandline.read.necessary``). Where a part of
+a predicate says nothing that pyarrow can check, it is left out.
 
 What an expression of Polars' consists of is found without its serialised form, which changes from
 release to release: it is taken apart, put together again, and compared.
@@ -13,36 +12,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from strandline.read.necessary import NEGATED, SWAPPED, Compare, among, compared
+
 _DEEPEST: Final = 64
 """Levels of a predicate that are looked at; what is below is left to Polars."""
-
-_Compare = Callable[[Any, Any], Any]
-
-_NEGATED: Final[dict[_Compare, _Compare]] = {
-    operator.eq: operator.ne,
-    operator.ne: operator.eq,
-    operator.lt: operator.ge,
-    operator.ge: operator.lt,
-    operator.le: operator.gt,
-    operator.gt: operator.le,
-}
-_SWAPPED: Final[dict[_Compare, _Compare]] = {
-    operator.eq: operator.eq,
-    operator.ne: operator.ne,
-    operator.lt: operator.gt,
-    operator.gt: operator.lt,
-    operator.le: operator.ge,
-    operator.ge: operator.le,
-}
-_TRUE_OF_NAN: Final = (operator.ne, operator.gt, operator.ge)
-"""Comparisons with a number that hold for NaN, which Polars takes for the greatest."""
 
 _KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pat.is_boolean,
@@ -97,7 +77,7 @@ class _Translation:
                 return _joined(sides, all_hold=part.meta.eq(left & right) == wanted)
             if part.meta.eq(left.is_in(right)):
                 return self._is_in(left, right, wanted)
-            for compare in _NEGATED:
+            for compare in NEGATED:
                 if part.meta.eq(compare(left, right)):
                     return self._compared(left, right, compare, wanted)
         return None
@@ -126,11 +106,11 @@ class _Translation:
         return None
 
     def _compared(
-        self, left: pl.Expr, right: pl.Expr, compare: _Compare, wanted: bool
+        self, left: pl.Expr, right: pl.Expr, compare: Compare, wanted: bool
     ) -> pc.Expression | None:
         field = self._field(left)
         if field is None:
-            left, right, compare = right, left, _SWAPPED[compare]
+            left, right, compare = right, left, SWAPPED[compare]
             field = self._field(left)
         if field is None:
             return None
@@ -138,11 +118,8 @@ class _Translation:
         if values is None or len(values) != 1:
             return None
         if not wanted:
-            compare = _NEGATED[compare]
-        column, value = pc.field(field.name), values[0]
-        if pat.is_floating(field.type) and compare in _TRUE_OF_NAN:
-            return compare(column, value) | column.is_nan()
-        return compare(column, value)
+            compare = NEGATED[compare]
+        return compared(field, compare, values[0])
 
     def _between(self, part: pl.Expr, inputs: list[pl.Expr], wanted: bool) -> pc.Expression | None:
         column, low, high = inputs if self._field(inputs[0]) is not None else inputs[::-1]
@@ -162,13 +139,10 @@ class _Translation:
 
     def _is_in(self, tested: pl.Expr, listed: pl.Expr, wanted: bool) -> pc.Expression | None:
         field = self._field(tested)
-        if field is None or pat.is_floating(field.type):
+        values = None if field is None else _values(listed, field.type)
+        if field is None or values is None:
             return None
-        values = _values(listed, field.type)
-        if values is None:
-            return None
-        found = pc.field(field.name).isin(pa.array(values, field.type))
-        return found if wanted else ~found
+        return among(field, values, wanted=wanted)
 
 
 def _joined(sides: list[pc.Expression | None], *, all_hold: bool) -> pc.Expression | None:
