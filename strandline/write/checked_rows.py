@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +31,9 @@ def checked_rows(
 ) -> Iterator[tuple[KeyedRows[Any], Target]]:
     """Check table and rows, and keep the keyed rows while the block runs.
 
-    A batch within the client's ``DriverLimits`` comes back with its counts, and its rows are then
-    the driver's; otherwise the rows stay with the engine, persisted.
+    The rows of a batch within the client's ``DriverLimits`` are the driver's: it fetches them if
+    the engine takes them for few, or they come back with their counts. Otherwise they stay with the
+    engine, persisted.
 
     Args:
         context: The client's context.
@@ -51,9 +53,14 @@ def checked_rows(
     if context.needs_service(operation):
         context.embedded.begin_start()
     keyed_form = keyed_schema(task.schema)
-    with account.timed("tag"):
-        made = engine.transform(given, task, keyed_form)
     limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
+    with account.timed("tag"):
+        if limits.rows and (fetched := engine.fetch(given, limits.bytes)) is not None:
+            if fetched.num_rows <= limits.rows and fetched.nbytes <= limits.bytes:
+                engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
+                limits, task = DriverLimits(), replace(task, attempt=engine.attempt)
+            given = engine.adopt(fetched)
+        made = engine.transform(given, task, keyed_form)
     count = KeyProfileTask(limits, engine.attempt)
     with ExitStack() as persisted:
         with account.timed("tag"):

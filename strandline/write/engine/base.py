@@ -130,6 +130,20 @@ class EngineContext(ABC, Generic[D]):
     def schema(self, data: D) -> pa.Schema:
         """Return the Arrow schema of rows."""
 
+    def fetch(self, data: D, max_bytes: int) -> pa.Table | None:
+        """Return the caller's rows to the driver, in their order, if that costs less than a task.
+
+        The rows may be more than was estimated, and aren't to be computed again.
+
+        Args:
+            data: The rows as adopted.
+            max_bytes: Size in memory from which on the driver can't use them.
+
+        Returns:
+            The rows; ``None``: the engine keeps them, as engines do unless they override this.
+        """
+        return None
+
     @abstractmethod
     def from_driver(self, tables: Sequence[pa.Table]) -> D:
         """Return rows of the driver, each table as one part; there must be at least one."""

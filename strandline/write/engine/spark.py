@@ -54,6 +54,7 @@ from strandline.write.engine.packed_rows import (
     as_ipc,
     from_ipc,
 )
+from strandline.write.engine.small_frame import fetched
 from strandline.write.engine.spark_rows import (
     SparkRows,
     cache,
@@ -119,6 +120,11 @@ class SparkEngine(EngineContext[SparkRows]):
             return to_arrow_schema(data.frame.schema, **_ZONED)
         except PySparkException as error:
             raise InputError(f"a column of the frame can't be stored: {error}") from error
+
+    def fetch(self, data: SparkRows, max_bytes: int) -> pa.Table | None:
+        """Return the rows of a frame that Spark takes for small."""
+        with _own_errors():
+            return fetched(data.frame, self.schema(data), max_bytes) if not data.tasks else None
 
     def _distributed(self, rows: pa.Table) -> SparkRows:
         """Return rows of the driver in a partition for each core.
