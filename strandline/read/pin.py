@@ -39,7 +39,7 @@ from timeline.errors import CorruptMetadataError, InputError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
-from timeline.table.property_name import listed
+from timeline.table.property_name import CREATE_SCHEMA, listed
 from timeline.timeline import Timeline
 
 _INSTANT: Final = re.compile(r"\d{14}(\d{3})?")
@@ -214,13 +214,28 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: 
 
 
 def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | None:
-    """Return the schema of the newest commit with the meta columns; ``None`` if none has it."""
+    """Return the schema with the meta columns of the newest commit that has it.
+
+    Without one it is that with which the table was created; ``None`` if the table has neither.
+
+    Source: Hudi 1.2.0 ``TableSchemaResolver.getTableSchemaInternal``, also for the order.
+    """
     avro_schema = CommitHistory().avro_schema(meta, timeline)
-    return None if avro_schema is None else with_meta_fields(avro_to_arrow(avro_schema))
+    if avro_schema is not None:
+        return with_meta_fields(avro_to_arrow(avro_schema))
+    created = meta.config.properties.get(CREATE_SCHEMA)
+    if not created:
+        return None
+    try:
+        return with_meta_fields(avro_to_arrow(created))
+    except CorruptMetadataError as exc:
+        raise CorruptMetadataError(
+            f"{meta.storage.base_path} has a bad {CREATE_SCHEMA}: {exc.message}"
+        ) from exc
 
 
 def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:
-    """Return the schema of the newest base file, for a table whose commits have none."""
+    """Return the schema of the newest base file, for a table that has none elsewhere."""
     bases = [found.base_file for found in slices if found.base_file is not None]
     if not bases and any(map(needs_merge, slices)):
         raise CorruptMetadataError(

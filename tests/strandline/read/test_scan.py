@@ -8,10 +8,11 @@ import pytest
 
 from strandline import Table
 from strandline.read.scan import PLAN_SCHEMA
-from strandline.records.meta_fields import META_FIELDS
+from strandline.records.meta_fields import META_FIELDS, with_meta_fields
+from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit import golden
-from tests.strandline.read.log_table import LogTable, row
-from timeline.errors import InputError, PathNotFoundError
+from tests.strandline.read.log_table import SCHEMA, LogTable, row
+from timeline.errors import CorruptMetadataError, InputError, PathNotFoundError
 from timeline.storage.local import LocalStorage
 
 TABLES = ["cow_basic_v9", "cow_basic_v6", "mor_basic_v6", "mor_basic_v9", "multi_mor_v6"]
@@ -124,6 +125,22 @@ def test_a_table_without_commits(tmp_path):
     assert scan.instant is None
     assert scan.schema.names == list(META_FIELDS)
     assert scan.plan().num_rows == scan.count() == scan.to_arrow().num_rows == 0
+
+
+def test_a_table_that_was_only_created_has_its_columns(tmp_path):
+    created = {"hoodie.table.create.schema": arrow_to_avro(SCHEMA, "t")}
+    table = LogTable(LocalStorage(str(tmp_path)), schema=None, properties=created)
+    scan = Table(tmp_path).scan(["id", "ts"], [("ts", ">", 1)])
+    assert scan.to_arrow() == pa.schema([SCHEMA.field("id"), SCHEMA.field("ts")]).empty_table()
+    assert Table(tmp_path).scan().schema == with_meta_fields(SCHEMA)
+    table.rows_log(row("a", 1))  # by a commit without a schema
+    assert Table(tmp_path).scan(["id"]).to_arrow()["id"].to_pylist() == ["a"]
+
+
+def test_a_created_table_with_a_bad_schema(tmp_path):
+    LogTable(LocalStorage(str(tmp_path)), properties={"hoodie.table.create.schema": "[]"})
+    with pytest.raises(CorruptMetadataError, match=r"bad hoodie\.table\.create\.schema: "):
+        Table(tmp_path).scan()
 
 
 def test_a_file_that_is_gone_is_explained(local, tmp_path):
