@@ -42,7 +42,7 @@ from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 from timeline.table.property_name import CREATE_SCHEMA, listed
 from timeline.timeline import Timeline
 
-_INSTANT: Final = re.compile(r"\d{14}(\d{3})?")
+_INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -99,7 +100,7 @@ class Scan:
     ) -> Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``, ``Pin.at``."""
         if limit is not None:
-            _check_limit(limit)
+            limit = _checked_limit(limit)
         pin = _pinned(meta, as_of, filter, service)
         if read_optimized:
             pin = pin.base_files_only()
@@ -118,7 +119,7 @@ class Scan:
     ) -> Scan:
         """Return the scan of commits; arguments and errors as in ``Table.incremental``."""
         if limit is not None:
-            _check_limit(limit)
+            limit = _checked_limit(limit)
         span = InstantRange.of(since, until, meta.config)
         pin, of_commits = of_one_state(lambda: pin_range(meta, span, filter))
         return cls._of(pin, columns, filter, limit, of_commits)
@@ -379,15 +380,22 @@ def _pinned(meta: TableMetaClient, as_of: Any, filter: Any, service: ViewLocatio
     return of_one_state(lambda: Pin.at(meta, as_of, filter))
 
 
-def _check_limit(limit: Any) -> None:
-    if not isinstance(limit, int) or limit < 0:
+def _checked_limit(limit: Any) -> int:
+    try:
+        found = operator.index(limit)
+    except TypeError:
+        found = -1
+    if found < 0:
         raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
+    return found
 
 
-def _check_columns(columns: Sequence[str], schema: pa.Schema) -> None:
-    if isinstance(columns, str):  # which is a sequence of names, too
-        raise InputError(f"columns is the text {columns!r}; allowed: a list of names")
+def _check_columns(columns: Any, schema: pa.Schema) -> None:
+    if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
+        raise InputError(f"columns is {columns!r}; allowed: None, or a list of names")
     for at, name in enumerate(columns):
+        if not isinstance(name, str):
+            raise InputError(f"columns is {columns!r}, where {name!r} is no text; allowed: names")
         if name not in schema.names:
             raise unknown_column(name, schema)
         if name in columns[:at]:

@@ -214,6 +214,8 @@ def test_a_clean_while_files_are_listed(tmp_path):
         ("2026-01-31", "allowed: an instant of 17 or 14 digits"),
         ("", "as_of is ''"),
         (20260131000000000, "as_of is 20260131000000000"),
+        ("٢٠٢٦٠١٣١٠٠٠٠٠٠", "as_of is '٢"),
+        (True, "as_of is True"),
     ],
 )
 def test_times_that_are_refused(as_of, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -157,11 +158,25 @@ def test_a_file_that_is_gone_is_explained(local, tmp_path):
         ({"columns": ["ids"]}, "no column 'ids'.*did you mean 'id'"),
         ({"columns": ["ID"]}, "did you mean 'id'"),
         ({"columns": ["id", "v", "id"]}, "'id' is asked for twice"),
-        ({"columns": "id"}, "allowed: a list of names"),
+        ({"columns": "id"}, "columns is 'id'; allowed: None, or a list of names"),
         ({"limit": -1}, "limit is -1"),
         ({"limit": 1.5}, r"limit is 1\.5"),
+        ({"limit": "1"}, "limit is '1'"),
+        ({"columns": [1]}, r"columns is \[1\], where 1 is no text"),
+        ({"columns": [["id"]]}, r"where \['id'\] is no text"),
+        ({"columns": ["id", None]}, "where None is no text"),
+        ({"columns": [""]}, "the table has no column ''"),
+        ({"columns": 7}, "columns is 7; allowed: None, or a list of names"),
+        ({"columns": b"id"}, "columns is b'id'"),
+        ({"columns": {"id"}}, r"columns is \{'id'\}"),
     ],
 )
 def test_what_is_refused(local, tmp_path, asked, message):
     with pytest.raises(InputError, match=message):
         Table(tmp_path).scan(**asked)
+
+
+@pytest.mark.parametrize("limit", [True, np.int64(1), np.uint8(1)])
+def test_limits_that_are_whole_numbers(limit, local, tmp_path):
+    scan = Table(tmp_path).scan(limit=limit)
+    assert scan.to_arrow().num_rows == scan.count() == 1
