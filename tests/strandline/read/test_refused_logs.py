@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import suppress
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from strandline.read.scan import Scan
@@ -97,6 +101,31 @@ def test_damaged_blocks_name_the_file_and_the_offset(content):
     table = based()
     log = table.log(content)
     with pytest.raises(CorruptMetadataError, match="at offset 0") as error:
+        read(table.storage)
+    assert log.path in str(error.value)
+
+
+def claiming(rows: pa.Table) -> bytes:
+    """Return a Parquet file whose first row group claims 2**30 rows, unlike the file."""
+    stream = io.BytesIO()
+    pq.write_table(rows, stream)
+    right = stream.getvalue()
+    for at in range(len(right) - 12, 0, -1):
+        wrong = right[:at] + b"\xff\xff\xff\x07" + right[at + 4 :]
+        with suppress(OSError, pa.ArrowException):
+            footer = pq.read_metadata(io.BytesIO(wrong))
+            if footer.num_rows < 2**20 < footer.row_group(0).num_rows:
+                return wrong
+    raise AssertionError
+
+
+def test_a_row_group_that_claims_more_rows_than_its_bytes_can_hold():
+    table = based()
+    wrong = claiming(pa.Table.from_pylist([row(f"k{at}", at) for at in range(200)]))
+    log = table.log(lambda time: log_block(5, {INSTANT_TIME: time}, wrong))
+    with pytest.raises(
+        CorruptMetadataError, match=rf"\d{{8,}} rows in {len(wrong)} bytes"
+    ) as error:
         read(table.storage)
     assert log.path in str(error.value)
 
