@@ -1,9 +1,10 @@
 """The rows that the commits of a range wrote, out of a table's state at the end of the range.
 
 Commits are ordered by the time at which they completed, from table version 8 on, and by the time at
-which they were requested in version 6. A row belongs to the commit in its ``_hoodie_commit_time``,
-which compaction and clustering keep; so these two are no commits of the range, but the file groups
-that they wrote may have its rows. Rows that were overwritten or deleted within the range are gone.
+which they were requested in version 6. A row belongs to the commit in its ``_hoodie_commit_time``.
+Compaction and clustering keep that, so that no row is theirs, but the file groups that they wrote
+may have rows of the range. A log compaction of Hudi's puts its own time there. Rows that were
+overwritten or deleted within the range are gone.
 
 Source: Hudi 1.2.0 ``IncrementalQueryAnalyzer``, ``IncrementalRelationV2``,
 ``MergeOnReadIncrementalRelationV2``, and their ``V1`` for version 6. Unlike these, a row's state at
@@ -51,8 +52,6 @@ from timeline.timeline import Timeline
 EARLIEST: Final = ("earliest", "000")
 """What Hudi's users give as the begin of a range for all commits."""
 
-_REWRITES: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
-"""Operations that keep the commit times of rows."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 Group = tuple[str, str]
@@ -99,7 +98,7 @@ class InstantRange:
         return by_completion or instant.requested_time
 
     def commits_of(self, timeline: Timeline) -> tuple[Instant, ...]:
-        """Return the completed writes of the range on a timeline, rewrites among them."""
+        """Return the completed writes of the range on a timeline."""
         end = NEWEST if self.until is None else self.until
         writes = timeline.write_timeline().completed()
         return tuple(i for i in writes if self.since < self.place(i) <= end)
@@ -142,9 +141,10 @@ def pin_range(
     if not span.since:
         return pin, None
     _refuse_archived(meta, pin.timeline, span)
-    times, groups = _written(meta, span.commits_of(pin.timeline))
-    slices = (s for s in pin.slices if times and (s.partition, s.file_id) in groups)
-    return replace(pin, slices=tuple(slices)), _of_commits(times)
+    commits = span.commits_of(pin.timeline)
+    groups = _written(meta, commits)
+    slices = tuple(s for s in pin.slices if (s.partition, s.file_id) in groups)
+    return replace(pin, slices=slices), _of_commits([i.requested_time for i in commits])
 
 
 def next_since(pin: Pin) -> str | None:
@@ -167,22 +167,17 @@ def _may_add_rows(instant: Instant) -> bool:
     return not instant.is_completed and instant.action not in rewrites
 
 
-def _written(
-    meta: TableMetaClient, commits: Sequence[Instant]
-) -> tuple[Collection[str], Collection[Group]]:
-    """Return the times of those commits that aren't rewrites, and the file groups of all."""
-    times: set[str] = set()
+def _written(meta: TableMetaClient, commits: Sequence[Instant]) -> Collection[Group]:
+    """Return the file groups that some completed writes wrote."""
     groups: set[Group] = set()
     extensions = base_extensions(meta.config)
     for instant in commits:
         written = meta.read_files(instant)
         assert isinstance(written, CommitFiles)  # as of all completed writes
-        if not (written.rest.compacted or written.rest.operation_type in _REWRITES):
-            times.add(instant.requested_time)
         for partition, files in written.files.items():
             parsed = (parse_data_file(partition, name, 0, 0, extensions) for name, _, _ in files)
             groups.update((partition, file.file_id) for file in parsed if file is not None)
-    return times, groups
+    return groups
 
 
 def _of_commits(times: Collection[str]) -> RowFilter:

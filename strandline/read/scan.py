@@ -234,8 +234,7 @@ class Scan:
             row_filter = RowFilter.of(filter, pin.schema)
             pin = _matching(pin, row_filter)
             if self._filter is not None:
-                both = self._filter.condition & row_filter.condition
-                row_filter = RowFilter.of(both, pin.schema)
+                row_filter = self._filter.joined(row_filter, pin.schema)
         limits = [given for given in (self._limit, limit) if given is not None]
         names = self._columns if columns is None else columns
         return Scan(pin, names, row_filter, min(limits, default=None))

@@ -123,12 +123,19 @@ class LogTable:
         write_partition_metadata(self.storage, "p", instant.requested_time)
         return self.meta.transition_to_inflight(instant)
 
-    def complete(self, instant: Instant, path: str, size: int, offset: int | None = None) -> None:
+    def complete(
+        self,
+        instant: Instant,
+        path: str,
+        size: int,
+        offset: int | None = None,
+        operation: str = "UPSERT",
+    ) -> None:
         """Complete a delta commit that wrote a file, or so many bytes of a log from an offset."""
         stats = (WriteStat(FILE_ID, path, file_size_in_bytes=size, log_offset=offset),)
         metadata = CommitMetadata(
             {"p": stats},
-            operation_type="UPSERT",
+            operation_type=operation,
             extra_metadata={"schema": arrow_to_avro(self.schema, "t")} if self.schema else {},
         )
         self.clock.advance(1000)

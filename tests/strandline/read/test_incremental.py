@@ -188,6 +188,17 @@ def test_a_pending_compaction_changes_nothing(version, tmp_path):
     assert values(read("earliest", first)) == {"a": "first", "b": "first"}
 
 
+def test_rows_with_the_time_of_a_log_compaction_are_not_lost(tmp_path):
+    """Hudi's gives them its own; the commit that wrote them may be one of the range."""
+    writer = Writer(tmp_path)
+    first = writer.commit(row("a", 1, "first"))
+    writer.commit(row("b", 1, "second"))
+    compaction = writer.table.begin()
+    path, data = writer.rows(compaction, row("b", 1, "second"))
+    writer.table.complete(compaction, path, len(data), operation="LOG_COMPACT")
+    assert values(Table(tmp_path).incremental(first)) == {"b": "second"}
+
+
 def test_columns_filter_and_limit(tmp_path):
     writer = Writer(tmp_path)
     first = writer.commit(row("a", 1, "x"))
