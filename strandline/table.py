@@ -8,52 +8,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
-from strandline.history import CommitSummary, Entry, TableHistory
-from strandline.read.pin import earliest_time
+from strandline.history import CommitSummary, TableHistory
+from strandline.inspect import Inspect
+from strandline.read.pin import earliest_time, newest_schema
 from strandline.read.scan import Scan
 from strandline.read.slice_source import NEWEST, opened, service_location
+from strandline.table_rows import (
+    FILES_SCHEMA,
+    HISTORY_SCHEMA,
+    PARTITIONS_SCHEMA,
+    file_rows,
+    history_rows,
+    partition_rows,
+)
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
 
-HISTORY_SCHEMA: Final = pa.schema(
-    [
-        ("requested_time", pa.string()),
-        ("completion_time", pa.string()),
-        ("action", pa.string()),
-        ("state", pa.string()),
-        ("operation", pa.string()),
-        ("archived", pa.bool_()),
-        ("partitions", pa.int64()),
-        ("files_written", pa.int64()),
-        ("bytes_written", pa.int64()),
-        ("rows_inserted", pa.int64()),
-        ("rows_updated", pa.int64()),
-        ("rows_deleted", pa.int64()),
-        ("files_deleted", pa.int64()),
-    ]
-)
-FILES_SCHEMA: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("base_instant", pa.string()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("log_paths", pa.list_(pa.string())),
-    ]
-)
+__all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "Table"]
 
 
 class Table:
@@ -97,15 +79,47 @@ class Table:
         """The table's properties at the time this object was created."""
         return self._meta.config
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The content of ``hoodie.properties`` at that time, read-only."""
+        return MappingProxyType(dict(self.config.properties))
+
+    @property
+    def inspect(self) -> Inspect:
+        """The table's instants, logs, pending plans, markers and metadata table."""
+        return Inspect(self._meta, lambda partition: self._slices(partition, every=True))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of a scan, meta columns first.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read, or nothing has the table's schema.
+            UnsupportedTableError: Base files lack columns, or columns were renamed.
+
+        Cost: a list, and usually a read; without a schema in any commit that of ``scan``.
+        """
+        return newest_schema(self._meta) or self.scan().schema
+
+    def partitions(self) -> pa.Table:
+        """Return the partitions in order of their paths, with the columns of ``PARTITIONS_SCHEMA``.
+
+        Counts are of the newest slices, as ``files`` has them.
+
+        Cost: that of ``files``.
+        """
+        with closing(self._view()) as view:
+            return partition_rows(view.all_latest_file_slices_before_or_on(NEWEST))
+
     def history(self) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
 
         Counts that an action doesn't have are null, and so are all counts of a pending instant.
+        Times are in the table's time zone, and beside them timestamps (UTC).
 
         Cost: a list, a read for each instant, and the archive.
         """
-        rows = [_history_row(entry) for entry in TableHistory(self._meta).entries(archived=True)]
-        return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
+        entries = TableHistory(self._meta).entries(archived=True)
+        return history_rows(entries, self.config.timezone)
 
     def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
         """Yield what each completed commit recorded about itself, by requested time.
@@ -152,18 +166,11 @@ class Table:
 
         Cost: a list for each partition, and for each directory above them.
         """
-        rows = [
-            {
-                "partition": found.partition,
-                "file_id": found.file_id,
-                "base_instant": found.base_instant,
-                "path": found.base_file.path if found.base_file else None,
-                "size": found.base_file.size if found.base_file else None,
-                "log_paths": [log.path for log in reversed(found.log_files)],
-            }
-            for found in self._slices(partition, every=all_slices)
-        ]
-        return pa.Table.from_pylist(rows, schema=FILES_SCHEMA)
+        return file_rows(self._slices(partition, every=all_slices))
+
+    def slices(self, partition: str | None = None) -> pa.Table:
+        """Return ``files(partition, all_slices=True)``."""
+        return self.files(partition, all_slices=True)
 
     def scan(
         self,
@@ -267,9 +274,7 @@ class Table:
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
-        view: FileSystemView
-        view = open_view(self._storage) if self._service is None else opened(self._service)
-        with closing(view):
+        with closing(self._view()) as view:
             if partition is None:
                 newest = view.all_latest_file_slices_before_or_on(NEWEST)
             else:
@@ -281,23 +286,6 @@ class Table:
                 else:
                     yield from newest[path]
 
-
-def _history_row(entry: Entry) -> dict[str, Any]:
-    instant, metadata = entry.instant, entry.metadata
-    row: dict[str, Any] = {
-        "requested_time": instant.requested_time,
-        "completion_time": instant.completion_time if instant.is_completed else None,
-        "action": instant.action,
-        "state": instant.state.value,
-        "archived": entry.archived,
-    }
-    commit = entry.commit
-    if commit is not None:
-        row |= {"operation": commit.operation, "partitions": len(commit.partitions)}
-        row |= asdict(commit.total)
-    elif isinstance(metadata, (CleanMetadata, RollbackMetadata)):
-        row |= {
-            "partitions": len(metadata.partition_metadata),
-            "files_deleted": metadata.total_files_deleted,
-        }
-    return row
+    def _view(self) -> FileSystemView:
+        """Return a view of the newest instant."""
+        return open_view(self._storage) if self._service is None else opened(self._service)

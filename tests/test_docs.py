@@ -152,7 +152,7 @@ def test_the_settings_in_the_operators_guide_exist() -> None:
     }
 
 
-READ = ("README.md", "docs/reading.md")
+READ = ("README.md", "docs/reading.md", "docs/tables.md")
 
 
 def output_of(code: str) -> str:
@@ -180,7 +180,8 @@ def test_example_of_the_readme_runs(tmp_path: Path) -> None:
 def test_examples_of_the_reading_guide_run(tmp_path: Path) -> None:
     """On the table that the README's example writes."""
     blocks = [re.findall(r"```python\n(.*?)```", text(name), re.S) for name in READ]
-    code = "\n".join([blocks[0][0], *blocks[1]]).replace("/tmp/flights", str(tmp_path / "flights"))
+    code = "\n".join([blocks[0][0], *blocks[1], *blocks[2]])
+    code = code.replace("/tmp/flights", str(tmp_path / "flights"))
     output_of(code + "\nassert scan.to_arrow().to_pylist() == [{'id': 'b', 'late': 9}]\n")
 
 

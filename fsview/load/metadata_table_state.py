@@ -101,6 +101,17 @@ def has_metadata_table(snapshot: Snapshot) -> bool:
     return FILES in snapshot.config.metadata_partitions
 
 
+def metadata_timeline(client: TableMetaClient) -> Timeline:
+    """Return the active timeline of a table's metadata table; empty without one.
+
+    Cost: a list call.
+    """
+    storage, layout = client.storage.for_cause("bootstrap"), client.layout
+    found = storage.list(f"{FOLDER}/{layout.folder}")
+    parsed = (layout.parse(e.name, e.mtime_ms) for e in found if not e.is_dir)
+    return Timeline.of(instant for instant in parsed if instant is not None)
+
+
 def newest_slice(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
     """Return the files to be read, if the timeline of the metadata table shows that it is in step.
 
@@ -113,12 +124,10 @@ def newest_slice(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
 
     Cost: two list calls.
     """
-    storage, layout = client.storage.for_cause("bootstrap"), client.layout
+    storage = client.storage.for_cause("bootstrap")
     # The timeline before the files: a base file written since has no completed instant on it, and
     # isn't used.
-    found = storage.list(f"{FOLDER}/{layout.folder}")
-    parsed = (layout.parse(e.name, e.mtime_ms) for e in found if not e.is_dir)
-    active = Timeline.of(instant for instant in parsed if instant is not None)
+    active = metadata_timeline(client)
     for instant in active:
         if instant.action in (ROLLBACK, RESTORE) and not instant.is_completed:
             raise NotInStepError(PENDING, f"{instant} is under way in {FOLDER}")

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
+from strandline.read.changed_table import of_one_state
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
 from strandline.read.mergeable import refuse_other_formats
@@ -196,6 +197,17 @@ def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
     writes = timeline.write_timeline().completed()
     before = (i.requested_time for i in writes if i.requested_time < clean.requested_time)
     return max(before, default="")
+
+
+def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
+    """Return the columns of the newest instant, meta columns first; ``None`` if no commit has them.
+
+    Raises:
+        CorruptMetadataError: A commit can't be read.
+        UnsupportedTableError: Base files lack columns, or columns were renamed.
+    """
+    refuse_incomplete_files(meta.config, meta.storage.base_path)
+    return of_one_state(lambda: _committed_schema(meta, meta.active_timeline()))
 
 
 def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:

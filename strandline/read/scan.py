@@ -29,7 +29,12 @@ from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.file.base_file import stored_rows
-from timeline.errors import InputError, PathNotFoundError, UnsupportedTableError
+from timeline.errors import (
+    CorruptMetadataError,
+    InputError,
+    PathNotFoundError,
+    UnsupportedTableError,
+)
 from timeline.meta_client import TableMetaClient
 
 if TYPE_CHECKING:
@@ -374,7 +379,9 @@ def _matching(pin: Pin, row_filter: RowFilter) -> Pin:
 
 def _pinned(meta: TableMetaClient, as_of: Any, filter: Any, service: ViewLocation | None) -> Pin:
     if service is not None:
-        with suppress(*CHANGED):  # what the service knows of may be archived or cleaned by now
+        # What the service knows of may be archived or cleaned by now; it doesn't tell which
+        # instants were upgraded from an older layout, whose files have another encoding.
+        with suppress(*CHANGED, CorruptMetadataError):
             return Pin.at(meta, as_of, filter, service)
     return of_one_state(lambda: Pin.at(meta, as_of, filter))
 
