@@ -62,7 +62,7 @@ def read(
     files, or one file slice.
     """
     table = Table(base_path, storage_options)
-    scan = table.scan(columns, filter, as_of, read_optimized=read_optimized)
+    scan = table.scan(columns, filter, as_of, read_optimized=read_optimized, threads=1)
     schema = spark_schema(scan.schema)
     parts = [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
     task = _ReadTask(scan.of_slices(()), tuple(parts), task_schema(scan.schema))

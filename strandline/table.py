@@ -180,6 +180,7 @@ class Table:
         limit: int | None = None,
         *,
         read_optimized: bool = False,
+        threads: int | None = None,
     ) -> Scan:
         """Return the rows of one instant, to be read as a stream or as a whole.
 
@@ -195,6 +196,8 @@ class Table:
                 with a time zone. ``None`` for the newest instant.
             limit: At most so many rows.
             read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
+            threads: The most slices that are read at the same time; ``None`` for as many as this
+                process has cores. Rows have the same order with any number.
 
         Raises:
             InputError: There is no such column, the filter doesn't suit the table, or ``as_of`` is
@@ -215,6 +218,7 @@ class Table:
             limit=limit,
             read_optimized=read_optimized,
             service=self._service,
+            threads=threads,
         )
 
     def earliest_instant(self) -> str | None:

@@ -3,10 +3,16 @@
 A dataset reads files itself, so it has the rows only of slices without logs. It would also cast
 columns by other rules than this reader: a file that stores a column with an older type is stored
 anew, in memory, when it is opened.
+
+A file that can't be opened is handed to Arrow as an empty one, and the cause is logged: Arrow then
+makes the error itself, which names the path. A Python error would hang the process in some runs:
+``Scanner.to_reader``, as DuckDB calls it, holds Python's lock while it waits for a lock of Arrow's,
+which a thread of Arrow's holds while it puts the error into words, for which it needs Python's.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -21,6 +27,8 @@ from strandline.read.row_filter import RowFilter
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
 
 
 def dataset_of(
@@ -95,6 +103,19 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def open_input_file(self, path: str) -> pa.NativeFile:
+        try:
+            return self._opened(path)
+        except Exception as exc:  # noqa: BLE001 - Arrow raises another in its place
+            logger.warning("a dataset can't read %s: %s", path, exc)
+            return pa.BufferReader(b"")
+
+    open_input_stream = open_input_file
+
+    def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        """Open a base file, with the table's types."""
         file = self._storage.open_input(path)
         try:
             with read_errors(f"{path} under {self._storage.base_path}"):
@@ -105,11 +126,6 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             raise
         file.close()
         return self._conformed(path)
-
-    open_input_stream = open_input_file
-
-    def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
-        return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> pafs.FileInfo:
         found = self._storage.stat(path)

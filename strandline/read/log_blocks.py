@@ -11,6 +11,7 @@ completed instant recorded that it wrote these bytes; Hudi's reader takes such r
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -57,7 +58,7 @@ class LogCounts:
 
 
 class LogReader:
-    """Reads the logs of slices at one state of a table; used by one thread.
+    """Reads the logs of slices at one state of a table.
 
     Args:
         storage: The table's storage.
@@ -73,6 +74,8 @@ class LogReader:
         self._committed = committed
         self._needed = needed
         self.counts = LogCounts()
+        # Guards all of these; held while commits and the archive are read, each once.
+        self._deciding = threading.Lock()
 
     def blocks(self, logs: Iterable[LogFile]) -> tuple[PlacedBlock, ...]:
         """Return the blocks to merge, in order.
@@ -93,10 +96,12 @@ class LogReader:
         found = [
             block for log in sorted(plain, key=lambda log: log.order) for block in self._whole(log)
         ]
-        ordered = blocks_in_order(found, self._committed.has)
+        with self._deciding:
+            ordered = blocks_in_order(found, self._committed.has)
+            self.counts.blocks += len(found)
+            self.counts.merged_blocks += len(ordered)
         for placed in ordered:
             _check_supported(placed)
-        self.counts.merged_blocks += len(ordered)
         return ordered
 
     def _whole(self, log: LogFile) -> Iterator[PlacedBlock]:
@@ -110,24 +115,28 @@ class LogReader:
             if isinstance(block, TornBlock):
                 self._skip(block, log, path, len(data))
                 continue
-            self.counts.blocks += 1
             _check_header(block, path)
             yield PlacedBlock(block, path)
 
     def _is_recorded(self, log: LogFile, end: int) -> bool:
         """Return whether a completed instant recorded that it wrote a block with this end."""
-        return self._needed.within(log, end - 1, end) is not None
+        return self._needed_of(log, end - 1, end) is not None
+
+    def _needed_of(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
+        with self._deciding:
+            return self._needed.within(log, begin, end)
 
     def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
         # What is missing at the end of the file may have been written, too.
         end = None if torn.end == size else torn.end
-        needed = self._needed.within(log, torn.begin, end)
+        needed = self._needed_of(log, torn.begin, end)
         if needed is not None:
             raise CorruptMetadataError(
                 f"{path} has no whole log block at offset {torn.begin}: {torn.reason}; a completed"
                 f" instant wrote bytes {needed[0]} to {needed[1]} of the file"
             )
-        self.counts.torn_blocks += 1
+        with self._deciding:
+            self.counts.torn_blocks += 1
         logger.warning(
             "%s: skipped bytes %d to %d: no whole log block (%s); no completed instant needs them",
             path,

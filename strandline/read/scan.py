@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
+from strandline.read.ahead import in_order
 from strandline.read.archive import Archive
 from strandline.read.changed_table import CHANGED, missing_file, of_one_state
 from strandline.read.committed import CommittedInstants, NeededBytes
@@ -36,10 +37,13 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.meta_client import TableMetaClient
+from timeline.usable_cores import usable_cores
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+T = TypeVar("T")
 
 PLAN_SCHEMA: Final = pa.schema(
     [
@@ -66,7 +70,10 @@ class Scan:
         UnsupportedTableError: Logs have blocks that this release can't merge.
         InputError: The filter casts a value that can't be cast.
 
-    Cost: base files are read in pieces, the logs of one slice at a time as a whole.
+    Cost: base files are read in pieces, the logs of a slice as a whole. ``threads`` slices are read
+        at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the rows that
+        were taken; with a limit one at a time. A reader that isn't read to its end ends the
+        threads when it is closed or garbage-collected.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Scan:
         columns: Sequence[str] | None = None,
         row_filter: RowFilter | None = None,
         limit: int | None = None,
+        threads: int | None = None,
     ) -> None:
         """Make a scan of a pinned table.
 
@@ -83,11 +91,13 @@ class Scan:
             columns: The columns, in this order, none twice; ``None`` for all.
             row_filter: Which rows; ``None`` for all.
             limit: At most so many of them; ``None`` for all.
+            threads: The most slices to read at the same time; ``None`` for as many as usable cores.
         """
         self._pin = pin
         self._columns = pin.schema.names if columns is None else list(columns)
         self._filter = row_filter
         self._limit = limit
+        self._threads = threads
         self._storage = pin.meta.storage
         self._rules = SliceRules(pin.schema, pin.meta.config)
 
@@ -102,14 +112,17 @@ class Scan:
         limit: int | None = None,
         read_optimized: bool = False,
         service: ViewLocation | None = None,
+        threads: int | None = None,
     ) -> Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``, ``Pin.at``."""
         if limit is not None:
             limit = _checked_limit(limit)
+        if threads is not None:
+            _check_threads(threads)
         pin = _pinned(meta, as_of, filter, service)
         if read_optimized:
             pin = pin.base_files_only()
-        return cls._of(pin, columns, filter, limit)
+        return cls._of(pin, columns, filter, limit, threads=threads)
 
     @classmethod
     def of_range(
@@ -137,6 +150,7 @@ class Scan:
         filter: Any,
         limit: int | None,
         always: RowFilter | None = None,
+        threads: int | None = None,
     ) -> Scan:
         """Return the scan of the rows of a state that match a caller's filter and another one."""
         if columns is not None:
@@ -148,13 +162,13 @@ class Scan:
             if always is not None:
                 row_filter = row_filter.joined(always, pin.schema)
         refuse_unmergeable_slices(pin.slices, pin.meta.config)
-        return cls(pin, columns, row_filter, limit)
+        return cls(pin, columns, row_filter, limit, threads)
 
     def __repr__(self) -> str:
         return f"Scan({self._storage.base_path!r}, instant={self.instant!r})"
 
     def __reduce__(self) -> tuple[type[Scan], tuple[Any, ...]]:
-        return Scan, (self._pin, self._columns, self._filter, self._limit)
+        return Scan, (self._pin, self._columns, self._filter, self._limit, self._threads)
 
     @property
     def schema(self) -> pa.Schema:
@@ -211,7 +225,7 @@ class Scan:
     def of_slices(self, slices: Sequence[FileSlice]) -> Scan:
         """Return a scan like this one that reads some of its file slices."""
         pin = replace(self._pin, slices=tuple(slices))
-        return Scan(pin, self._columns, self._filter, self._limit)
+        return Scan(pin, self._columns, self._filter, self._limit, self._threads)
 
     def narrowed(
         self,
@@ -242,7 +256,7 @@ class Scan:
                 row_filter = self._filter.joined(row_filter, pin.schema)
         limits = [given for given in (self._limit, limit) if given is not None]
         names = self._columns if columns is None else columns
-        return Scan(pin, names, row_filter, min(limits, default=None))
+        return Scan(pin, names, row_filter, min(limits, default=None), self._threads)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the rows, which reads files as it advances."""
@@ -311,12 +325,14 @@ class Scan:
         """
         if self._filter is not None:
             return sum(batch.num_rows for batch in self._batches(()))
+        counts = self._of_slices(self._count_of, lambda count: 0)
+        if self._limit is None:
+            return sum(counts)
         found = 0
-        for each in self.slices:
-            if self._limit is not None and found >= self._limit:
-                break
-            found += self._rows_in(each)
-        return found if self._limit is None else min(found, self._limit)
+        while found < self._limit and (count := next(counts, None)) is not None:
+            found += count
+        counts.close()
+        return min(found, self._limit)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as an Arrow stream, as Polars, pandas and DuckDB take them."""
@@ -327,15 +343,15 @@ class Scan:
         left = self._limit
         if left == 0:
             return
-        for found in self.slices:
-            with self._explained():
-                for batch in self._read(found, columns):
-                    if left is None or batch.num_rows < left:
-                        yield batch
-                        left = None if left is None else left - batch.num_rows
-                    else:
-                        yield batch.slice(0, left)
-                        return
+        read = partial(self._rows_of, columns)
+        with closing(self._of_slices(read, lambda batch: batch.nbytes)) as batches:
+            for batch in batches:
+                if left is None or batch.num_rows < left:
+                    yield batch
+                    left = None if left is None else left - batch.num_rows
+                else:
+                    yield batch.slice(0, left)
+                    return
 
     def _read_part(
         self, columns: Sequence[str], condition: pc.Expression | None, limit: int | None
@@ -344,17 +360,32 @@ class Scan:
         condition = condition if self._limit is None else None
         return self.narrowed(columns, condition, limit).to_reader()
 
-    def _rows_in(self, found: FileSlice) -> int:
-        """Return the number of all rows of a slice."""
+    def _of_slices(
+        self, read: Callable[[FileSlice], Generator[T]], size: Callable[[T], int]
+    ) -> Generator[T]:
+        """Yield what is read of each slice, in order, with slices read at the same time."""
+        _ = self._logs  # is made here, and not by several threads
+        threads = usable_cores() if self._threads is None else self._threads
+        streams = [partial(read, found) for found in self.slices]
+        return in_order(streams, 1 if self._limit is not None else threads, size)
+
+    def _rows_of(self, columns: Sequence[str], found: FileSlice) -> Generator[pa.RecordBatch]:
+        """Yield the rows of a slice with some columns, none of the batches empty."""
+        with self._explained():
+            yield from self._read(found, columns)
+
+    def _count_of(self, found: FileSlice) -> Generator[int]:
+        """Yield the number of all rows of a slice."""
         with self._explained():
             if found.base_file is None or needs_merge(found):
-                return sum(batch.num_rows for batch in self._read(found, ()))
+                yield sum(batch.num_rows for batch in self._read(found, ()))
+                return
             with stored_rows(self._storage, found.base_file.path) as stored:
-                return stored.num_rows
+                yield stored.num_rows
 
     @cached_property
     def _logs(self) -> LogReader:
-        """Reads logs; made by the first slice that is read."""
+        """Reads logs; made by the first read."""
         pin, archive = self._pin, Archive(self._pin.meta)
         committed = CommittedInstants(pin.timeline, archive)
         return LogReader(self._storage, committed, NeededBytes(pin.meta, pin.timeline, archive))
@@ -394,6 +425,11 @@ def _checked_limit(limit: Any) -> int:
     if found < 0:
         raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
     return found
+
+
+def _check_threads(threads: Any) -> None:
+    if not isinstance(threads, int) or threads < 1:
+        raise InputError(f"threads is {threads!r}; allowed: None, or a number from 1 on")
 
 
 def _check_columns(columns: Any, schema: pa.Schema) -> None:

@@ -25,8 +25,8 @@ from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, Ta
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine, LocalRows, running_attempt
 from strandline.write.engine.storage_calls import is_call
-from strandline.write.engine.task_threads import usable_cores
 from timeline.errors import PathNotFoundError, StorageUnavailableError
+from timeline.usable_cores import usable_cores
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,9 @@ from strandline.write.engine.local_join import (
     split_groups,
 )
 from strandline.write.engine.local_shuffle import shuffled
-from strandline.write.engine.task_threads import StageStoppedError, run_in_threads, usable_cores
+from strandline.write.engine.task_threads import StageStoppedError, run_in_threads
 from timeline.errors import ConfigError, InputError, StrandlineError
+from timeline.usable_cores import usable_cores
 
 _RUNNING: ContextVar[TaskAttempt] = ContextVar("strandline_local_task")
 _ATTEMPTS: Final = itertools.count()

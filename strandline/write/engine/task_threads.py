@@ -7,7 +7,6 @@ connections that this thread keeps to the timeline service are used again.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,13 +20,6 @@ R = TypeVar("R")
 
 class StageStoppedError(Exception):
     """A task ended early because another task of its stage failed."""
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads: int) -> list[R]:

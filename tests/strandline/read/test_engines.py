@@ -11,7 +11,7 @@ import pytest
 from strandline import Table
 from tests.kit import golden
 from tests.strandline.read.log_table import SCHEMA, LogTable, row
-from timeline.errors import InputError, TableError, UnsupportedTableError
+from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.local import LocalStorage
 
 PLAIN = ["cow_basic_v6", "cow_basic_v9", "nonpart_cow_v6", "replace_cow_v9"]
@@ -97,10 +97,24 @@ def test_scans_that_no_dataset_can_be(tmp_path):
         scan(["id"], pc.field("ts") > 1).to_dataset()
 
 
-def test_a_dataset_of_a_damaged_file(tmp_path):
+@pytest.mark.parametrize("damage", ["garbled", "gone"])
+def test_a_dataset_of_a_file_that_cannot_be_read(damage, tmp_path, caplog):
     base = golden.build_final("cow_basic_v9", tmp_path)
     scan = Table(base).scan()
     path = scan.plan()["base_file"][0].as_py()
-    (base / path).write_bytes(b"no Parquet")
-    with pytest.raises(TableError, match=path):
+    (base / path).unlink() if damage == "gone" else (base / path).write_bytes(b"no Parquet")
+    with pytest.raises(pa.ArrowInvalid, match=path):
         scan.to_dataset().to_table()
+    assert path in caplog.text
+    assert ("no file" in caplog.text) == (damage == "gone")
+
+
+def test_a_missing_file_hangs_no_reader_of_a_dataset(tmp_path):
+    """Arrow's thread that reads it would need Python's lock, which ``to_reader`` holds."""
+    base = golden.build_final("cow_basic_v9", tmp_path)
+    scan = Table(base).scan()
+    path = scan.plan()["base_file"][0].as_py()
+    (base / path).unlink()
+    for _ in range(30):
+        with pytest.raises(pa.ArrowInvalid, match=path):
+            scan.to_dataset().scanner(columns=["ts"]).to_reader().read_all()

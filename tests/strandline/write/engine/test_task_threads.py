@@ -11,7 +11,7 @@ import pytest
 
 from strandline.write.engine import task_threads
 from strandline.write.engine.local import LocalEngine
-from strandline.write.engine.task_threads import run_in_threads, usable_cores
+from strandline.write.engine.task_threads import run_in_threads
 from tests.kit import reader
 from tests.kit.interrupts import interrupted
 from tests.kit.patience import PATIENCE_S
@@ -20,6 +20,7 @@ from tests.strandline.write.tables import client, row, table
 from timeline import joined_thread
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
+from timeline.usable_cores import usable_cores
 
 ROWS = pa.table({"n": range(4)})
 
