@@ -75,6 +75,7 @@ OTHER_PLANS = {
     "exploded": lambda frame: frame.selectExpr("id", "explode(array(1, 2, 3))"),
     "mapped": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema),
     "cached": lambda frame: frame.cache(),
+    "a checkpoint": lambda frame: frame.selectExpr("explode(array(1, 2)) id").localCheckpoint(),
 }
 
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 ESTIMATED_BYTES: Final = 2 << 20
 """Maximum size of a small frame, as Spark estimates it."""
 _NODES: Final = {
-    # What a frame may read; an estimate of other sources is no size of files or rows.
-    *("Relation", "RelationV2", "LocalRelation", "LogicalRDD", "Range", "OneRowRelation"),
+    # What a frame may read. ``LogicalRDD``, as a checkpoint or a micro-batch, isn't among them: it
+    # has the estimate of another plan, which may make more rows and isn't shown.
+    *("Relation", "RelationV2", "LocalRelation", "Range", "OneRowRelation"),
     *("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Union"),
     *("Repartition", "RepartitionByExpression", "SubqueryAlias", "View"),
 }
