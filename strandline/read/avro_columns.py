@@ -180,6 +180,45 @@ class Decimals(Reader):
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed(Reader):
+    """Values of ``fixed`` types; ``size`` in bytes."""
+
+    kind: pa.DataType
+    size: int
+
+    def _read(
+        self, data: RecordBytes, at: Positions, ends: Positions
+    ) -> tuple[pa.Array, Positions]:
+        behind = self._skip(data, at, ends)
+        spans = at[:, np.newaxis] + np.arange(self.size)
+        return _fixed_width(data.bytes[spans].reshape(-1), self.kind), behind
+
+    def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
+        check_within(at + self.size, ends)
+        return at + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Enums(Reader):
+    """Symbols of an enum, as text."""
+
+    kind: pa.DataType
+    symbols: pa.Array
+
+    def _read(
+        self, data: RecordBytes, at: Positions, ends: Positions
+    ) -> tuple[pa.Array, Positions]:
+        numbers, at = take_longs(data, at)
+        wrong = (numbers < 0) | (numbers >= len(self.symbols))
+        if wrong.any():
+            raise ValueError(f"an enum of {len(self.symbols)} symbols has {numbers[wrong][0]}")
+        return self.symbols.take(pa.array(numbers)), at
+
+    def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
+        return skip_longs(data, at)
+
+
+@dataclass(frozen=True, slots=True)
 class Nullable(Reader):
     """A union with null; ``branch`` is the number of the other type, 0 or 1."""
 

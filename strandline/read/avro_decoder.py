@@ -1,8 +1,7 @@
 """Decodes the records of one Avro schema into the columns that are wanted, many records at once.
 
 The schema is parsed once, into a reader for each column (``strandline.read.avro_columns``); the
-other columns are only passed over. It is one that ``avro_to_arrow`` has accepted, which gives the
-columns their types.
+other columns are only passed over. ``readable_columns`` gives the columns their types.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from strandline.read.avro_bytes import FREE_STEPS, RecordBytes
 from strandline.read.avro_columns import (
     Bits,
     Decimals,
+    Enums,
+    Fixed,
     Longs,
     Nullable,
     Reader,
@@ -27,7 +28,7 @@ from strandline.read.avro_columns import (
 )
 from strandline.read.avro_lists import Entries, Lists
 from strandline.read.avro_records import EncodedRecords
-from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import check_readable, readable_columns
 from timeline.encoding.avro import checked_schema
 from timeline.encoding.avro_bounds import DEPTH, depth_of, full_name, referred
 
@@ -91,9 +92,10 @@ def decoder_of(avro_schema: str) -> AvroDecoder:
         ValueError: It is too long, its values nest too deeply, its data could expand out of
             proportion, or a ``fixed`` has no valid size.
         CorruptMetadataError: It isn't that of an Avro record.
-        UnsupportedTableError: It has types that aren't supported.
+        UnsupportedTableError: It has types that can't be read, of whatever column.
     """
-    schema = avro_to_arrow(checked_schema(avro_schema))
+    schema = readable_columns(checked_schema(avro_schema))
+    check_readable(schema)
     avro = json.loads(avro_schema)
     try:
         record = _Readers({}).of(avro, pa.struct(list(schema)), "")
@@ -136,7 +138,7 @@ class _Readers:
             return Lists(kind, self.of(avro["items"], kind.value_type, namespace))
         if stored == "map":
             return Entries(kind, self.of(avro["values"], kind.item_type, namespace))
-        if stored in ("record", "fixed"):
+        if stored in ("record", "fixed", "enum"):
             return self._named(avro, kind, namespace)
         if avro.get("logicalType") == "decimal":
             return Decimals(kind, None)
@@ -145,7 +147,10 @@ class _Readers:
     def _named(self, avro: dict[str, Any], kind: pa.DataType, enclosing: str) -> Reader:
         full, namespace = full_name(avro, enclosing)
         if avro["type"] == "fixed":
-            made: Reader = Decimals(kind, _checked_size(avro.get("size")))
+            size = _checked_size(avro.get("size"))
+            made: Reader = Decimals(kind, size) if pa.types.is_decimal(kind) else Fixed(kind, size)
+        elif avro["type"] == "enum":
+            made = Enums(kind, pa.array(avro["symbols"], kind))
         else:
             parts = zip(avro["fields"], kind, strict=True)
             fields = [self.of(field["type"], part.type, namespace) for field, part in parts]

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 
 from strandline.read.avro_decoder import decoder_of
 from strandline.read.avro_records import EncodedRecords
-from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import check_readable, readable_columns
 from strandline.records.schema.cast import cast_column
 from timeline.encoding import avro
 from timeline.encoding.delete_block import DeletedRecord, OrderingValue, ValueType
 from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock
+from timeline.errors import UnsupportedTableError
 
 ROWS_PER_BYTE: Final = 1024
 """The most rows of a Parquet file for each of its bytes. Each has a key of at least a byte, which
@@ -41,7 +42,7 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
     Raises:
         ValueError: It is damaged (``pa.ArrowInvalid`` is a ``ValueError``).
         CorruptMetadataError: Its schema isn't that of an Avro record.
-        UnsupportedTableError: Its schema has types that aren't supported.
+        UnsupportedTableError: One of these columns has a type that can't be read.
     """
     if block.kind == AVRO_DATA:
         if SCHEMA not in block.header:
@@ -73,7 +74,7 @@ def avro_rows(
     Raises:
         ValueError: A record is damaged, or a value doesn't fit its column.
         CorruptMetadataError: The schema isn't that of an Avro record.
-        UnsupportedTableError: The schema has types that aren't supported.
+        UnsupportedTableError: One of these columns has a type that can't be read.
 
     Cost: some 0.05 us a value of the columns to return and 0.02 us of the others. Of a few records,
         of records that are damaged, and of long lists in few of them: some 10 us a record.
@@ -81,6 +82,7 @@ def avro_rows(
     schema = _arrow_schema(avro_schema)
     wanted = schema.names if columns is None else columns
     fields = [field for field in schema if field.name in wanted]
+    check_readable(fields)
     pieces = [_piece(avro_schema, piece, fields) for piece in records.pieces()]
     return pa.concat_tables(pieces) if pieces else pa.schema(fields).empty_table()
 
@@ -89,7 +91,7 @@ def _piece(avro_schema: str, records: EncodedRecords, fields: Sequence[pa.Field]
     """Return some records as rows with these columns."""
     if len(records) >= _FEW_RECORDS:
         # Damage is named by the reader of single records, which also takes odd encodings.
-        with suppress(ValueError):
+        with suppress(ValueError, UnsupportedTableError):  # of a column that isn't read
             return decoder_of(avro_schema).rows(records, {field.name for field in fields})
     decoded = avro.read_records(avro_schema, records)
     arrays = [_column([row[field.name] for row in decoded], field.type) for field in fields]
@@ -137,7 +139,7 @@ def _typed(values: Sequence[OrderingValue | None], each: ValueType, kind: pa.Dat
 
 @lru_cache(maxsize=16)
 def _arrow_schema(avro_schema: str) -> pa.Schema:
-    return avro_to_arrow(avro.checked_schema(avro_schema))
+    return readable_columns(avro.checked_schema(avro_schema))
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -34,7 +34,7 @@ from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import with_meta_fields
-from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import readable_columns
 from timeline.clock import format_instant_time
 from timeline.errors import CorruptMetadataError, InputError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
@@ -234,12 +234,12 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | 
     """
     avro_schema = CommitHistory().avro_schema(meta, timeline)
     if avro_schema is not None:
-        return with_meta_fields(avro_to_arrow(avro_schema))
+        return with_meta_fields(readable_columns(avro_schema))
     created = meta.config.properties.get(CREATE_SCHEMA)
     if not created:
         return None
     try:
-        return with_meta_fields(avro_to_arrow(created))
+        return with_meta_fields(readable_columns(created))
     except CorruptMetadataError as exc:
         raise CorruptMetadataError(
             f"{meta.storage.base_path} has a bad {CREATE_SCHEMA}: {exc.message}"

@@ -30,6 +30,7 @@ from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.file.base_file import stored_rows
+from strandline.records.schema.avro_schema import check_readable
 from timeline.errors import (
     CorruptMetadataError,
     InputError,
@@ -155,9 +156,11 @@ class Scan:
         """Return the scan of the rows of a state that match a caller's filter and another one."""
         if columns is not None:
             _check_columns(columns, pin.schema)
+        check_readable(map(pin.schema.field, pin.schema.names if columns is None else columns))
         row_filter = always
         if filter is not None:
             row_filter = RowFilter.of(filter, pin.schema)
+            check_readable(map(pin.schema.field, row_filter.columns))
             pin = _matching(pin, row_filter)
             if always is not None:
                 row_filter = row_filter.joined(always, pin.schema)

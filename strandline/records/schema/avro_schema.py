@@ -26,7 +26,19 @@ struct                    record
 ========================  =================================================================
 
 A nullable column is the union ``["null", T]`` with default null. Reading also accepts the union in
-the other order, decimals on ``bytes``, and references to named types.
+the other order, decimals on ``bytes``, and references to named types; and, where nothing is written
+back (``readable_columns``), these:
+
+=========================================  ==========================
+Avro                                       Arrow
+=========================================  ==========================
+enum                                       string
+fixed                                      fixed_size_binary
+int, ``time-millis``                       time32[ms]
+long, ``time-micros``                      time64[us]
+long, ``timestamp-nanos``                  timestamp[ns, UTC]
+long, ``local-timestamp-nanos``            timestamp[ns]
+=========================================  ==========================
 
 Source: Hudi 1.2.0 ``SchemaConverters.toAvroType``, ``AvroSchemaUtils.getAvroRecordQualifiedName``.
 """
@@ -35,6 +47,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -85,11 +98,40 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
     Raises:
         CorruptMetadataError: The text isn't the Avro schema of a record.
         UnsupportedTableError: A column's type can't be written back unchanged: an enum, a plain
-            fixed, a union of several types, a time of day, a recursive record.
+            fixed, a union of several types, a time of day, nanoseconds, a recursive record.
     """
+    return _converted(avro_schema, _AvroReader())
+
+
+def readable_columns(avro_schema: str) -> pa.Schema:
+    """Return the Arrow schema in which records of Avro JSON are read, not written.
+
+    A column whose type has no counterpart (a union of several types, a recursive record) is one of
+    nulls; ``check_readable`` refuses it.
+
+    Raises:
+        CorruptMetadataError: The text isn't the Avro schema of a record.
+    """
+    return _converted(avro_schema, _AnyAvroReader())
+
+
+def check_readable(columns: Iterable[pa.Field]) -> None:
+    """Refuse columns of ``readable_columns`` whose types have no counterpart.
+
+    Raises:
+        UnsupportedTableError: The message names the column and its type.
+    """
+    for column in columns:
+        reason = (column.metadata or {}).get(_UNREADABLE)
+        if reason is not None:
+            raise UnsupportedTableError(
+                reason.decode(), hint=f"name the columns to read, without {column.name!r}"
+            )
+
+
+def _converted(avro_schema: str, reader: _AvroReader) -> pa.Schema:
     try:
-        record = _parsed_record(avro_schema)
-        return pa.schema(list(_AvroReader().type_of(record, record.get("name", ""), "")))
+        return pa.schema(reader.columns(_parsed_record(avro_schema)))
     # The reader takes a valid schema for granted, so damage may surface as any of these.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         cause = f"{type(exc).__name__}: {exc}"
@@ -225,7 +267,17 @@ _ARROW_LOGICAL: Final = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
-_NO_ARROW: Final = ("time-millis", "time-micros", "duration")
+_ARROW_READ: Final = {
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", tz="UTC"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+"""Types that are read, but not written."""
+_UNREADABLE: Final = b"strandline:unreadable"
+"""Key of a field's metadata: why its column can't be read."""
+_MAX_FIXED: Final = 2**31 - 1
+"""Most bytes of a ``fixed`` in Java."""
 
 
 class _AvroReader:
@@ -233,6 +285,10 @@ class _AvroReader:
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
+
+    def columns(self, record: dict[str, Any]) -> list[pa.Field]:
+        """Return the fields of the whole table's record."""
+        return list(self.type_of(record, record.get("name", ""), ""))
 
     def type_of(self, avro: Any, column: str, namespace: str) -> pa.DataType:
         """Return the Arrow type of a schema that isn't a union with null."""
@@ -253,9 +309,18 @@ class _AvroReader:
         logical = avro.get("logicalType")
         if logical == "decimal":
             return self._decimal(avro, column)
-        if logical in _NO_ARROW:
+        known = _ARROW_LOGICAL.get((kind, logical)) or self._only_read(kind, logical, column)
+        return known or self._reference(kind, column, namespace)
+
+    def _only_read(self, kind: str, logical: Any, column: str) -> pa.DataType | None:
+        """Return a type that can't be written; ``None`` for one without a logical type."""
+        if (kind, logical) in _ARROW_READ:
             raise self._unsupported(column, logical)
-        return _ARROW_LOGICAL.get((kind, logical)) or self._reference(kind, column, namespace)
+        return None
+
+    def _other_named(self, avro: dict[str, Any], column: str, full: str) -> pa.DataType:
+        """Return the type of an enum or a plain fixed."""
+        raise self._unsupported(column, f"{avro['type']} {full}")
 
     def _field(self, name: str, avro: Any, column: str, namespace: str) -> pa.Field:
         """Return a field, nullable if its type is a union with null."""
@@ -266,16 +331,14 @@ class _AvroReader:
         return pa.field(name, self.type_of(avro, column, namespace), nullable=False)
 
     def _named_type(self, avro: dict[str, Any], column: str, enclosing: str) -> pa.DataType:
-        name = avro["name"]
-        namespace = name.rpartition(".")[0] or avro.get("namespace", enclosing)
-        full = f"{namespace}.{name.rpartition('.')[2]}"
+        namespace, full = _names(avro, enclosing)
         self._named[full] = None  # until it is complete, so that a recursive use is refused
         if avro["type"] == "record":
             kind = pa.struct([self._record_field(f, column, namespace) for f in avro["fields"]])
         elif avro["type"] == "fixed" and avro.get("logicalType") == "decimal":
             kind = self._decimal(avro, column)
         else:
-            raise self._unsupported(column, f"{avro['type']} {full}")
+            kind = self._other_named(avro, column, full)
         self._named[full] = kind
         return kind
 
@@ -299,3 +362,38 @@ class _AvroReader:
 
     def _unsupported(self, column: str, what: str) -> UnsupportedTableError:
         return UnsupportedTableError(f"the table's schema has {what} at {column!r}: not supported")
+
+
+def _names(avro: dict[str, Any], enclosing: str) -> tuple[str, str]:
+    """Return the namespace and the full name of a named type."""
+    name = avro["name"]
+    namespace = name.rpartition(".")[0] or avro.get("namespace", enclosing)
+    return namespace, f"{namespace}.{name.rpartition('.')[2]}"
+
+
+class _AnyAvroReader(_AvroReader):
+    """Converts a schema of records that are only read, as far as it can."""
+
+    def columns(self, record: dict[str, Any]) -> list[pa.Field]:
+        namespace, full = _names(record, "") if "name" in record else ("", "")
+        self._named[full] = None
+        fields, name = record["fields"], record.get("name", "")
+        return [self._column(field, name, namespace) for field in fields]
+
+    def _column(self, avro: dict[str, Any], table: str, namespace: str) -> pa.Field:
+        try:
+            return self._record_field(avro, table, namespace)
+        except UnsupportedTableError as exc:
+            why = {_UNREADABLE: exc.message.encode()}
+            return pa.field(avro["name"], pa.null(), metadata=why)
+
+    def _only_read(self, kind: str, logical: Any, column: str) -> pa.DataType | None:
+        return _ARROW_READ.get((kind, logical))
+
+    def _other_named(self, avro: dict[str, Any], column: str, full: str) -> pa.DataType:
+        if avro["type"] == "enum":
+            return pa.string()
+        size = avro["size"]
+        if not isinstance(size, int) or not 0 < size <= _MAX_FIXED:
+            raise ValueError(f"a fixed of {size} bytes; allowed: 1 to {_MAX_FIXED}")
+        return pa.binary(size)

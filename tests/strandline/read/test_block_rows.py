@@ -112,9 +112,9 @@ def test_blocks():
 
 
 def test_schemas_that_can_not_be_read():
-    time = {"name": "at", "type": {"type": "long", "logicalType": "time-micros"}}
-    with pytest.raises(UnsupportedTableError, match=r"time-micros at 'R\.at'"):
-        avro_rows(json.dumps({"type": "record", "name": "R", "fields": [time]}), NONE)
+    union = {"name": "at", "type": ["int", "string"]}
+    with pytest.raises(UnsupportedTableError, match=r"a union of .* at 'R\.at'"):
+        avro_rows(json.dumps({"type": "record", "name": "R", "fields": [union]}), NONE)
     with pytest.raises(CorruptMetadataError, match="not that of an Avro record"):
         avro_rows('"string"', NONE)
     deep = '{"type":"array","items":' * 2000 + '"int"' + "}" * 2000
