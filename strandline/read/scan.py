@@ -30,6 +30,7 @@ from strandline.read.pin import Pin
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.file.base_file import stored_rows
+from strandline.records.meta_fields import META_FIELDS
 from strandline.records.schema.avro_schema import check_readable
 from timeline.errors import (
     CorruptMetadataError,
@@ -38,6 +39,8 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.meta_client import TableMetaClient
+from timeline.table.config import TableConfig
+from timeline.table.property_name import POPULATE_META_FIELDS
 from timeline.usable_cores import usable_cores
 
 if TYPE_CHECKING:
@@ -161,6 +164,7 @@ class Scan:
         if filter is not None:
             row_filter = RowFilter.of(filter, pin.schema)
             check_readable(map(pin.schema.field, row_filter.columns))
+            _check_stored(row_filter, pin.meta.config)
             pin = _matching(pin, row_filter)
             if always is not None:
                 row_filter = row_filter.joined(always, pin.schema)
@@ -445,6 +449,17 @@ def _check_columns(columns: Any, schema: pa.Schema) -> None:
             raise unknown_column(name, schema)
         if name in columns[:at]:
             raise InputError(f"column {name!r} is asked for twice")
+
+
+def _check_stored(row_filter: RowFilter, config: TableConfig) -> None:
+    """Refuse a filter on meta columns in a table that doesn't store them: it would find nulls."""
+    missing = [name for name in row_filter.columns if name in META_FIELDS]
+    if missing and not config.populate_meta_fields:
+        raise InputError(
+            f"filter {row_filter.condition} is on {missing}, but table {config.name} stores no meta"
+            f" columns ({POPULATE_META_FIELDS}=false)",
+            hint=f"its partition columns are {[*config.partition_fields]}",
+        )
 
 
 def _plan_row(found: FileSlice) -> dict[str, Any]:

@@ -173,6 +173,23 @@ def test_a_value_of_a_path_that_the_filter_can_not_cast(tmp_path):
         Table(tmp_path).scan(["id"], pc.field("p").cast(pa.int64()) > 3).to_arrow()
 
 
+@pytest.mark.parametrize("name", ["_hoodie_partition_path", "_hoodie_record_key"])
+def test_meta_columns_that_a_table_does_not_store(name, tmp_path):
+    properties = {"hoodie.populate.meta.fields": "false"}
+    table = LogTable(LocalStorage(str(tmp_path)), properties=properties)
+    file = io.BytesIO()
+    pq.write_table(pa.table({"id": ["a"], "p": ["p"]}), file)
+    instant = table.begin()
+    path = f"p/f-0_0-0-0_{instant.requested_time}.parquet"
+    table.storage.create(path, file.getvalue())
+    table.complete(instant, path, len(file.getvalue()))
+    scanned = Table(tmp_path).scan
+    assert scanned(["id"], pc.field("p") == "p").to_arrow().to_pylist() == [{"id": "a"}]
+    stores_none = rf"on \['{name}'\].*populate\.meta\.fields=false.*columns are \['p'\]"
+    with pytest.raises(InputError, match=stores_none):
+        scanned(["id"], (pc.field("p") == "p") & (pc.field(name) == "p"))
+
+
 def test_text_that_looks_like_a_position_is_text():
     condition = pc.field("id") == 'a "FieldPath(1)'
     assert RowFilter.of(condition, SCHEMA).columns == ("id",)
