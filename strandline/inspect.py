@@ -26,6 +26,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.view_manager import open_view
 from strandline.commit.markers import instants_with_markers
 from strandline.log_headers import block_headers
+from strandline.read.changed_table import of_one_state
 from strandline.service.marker.announced import announced
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_rows import INSTANT_FIELDS, TIME, instant_row, utc_time
@@ -280,9 +281,13 @@ class Inspect:
 
     def _out_of_step(self) -> str | None:
         """Return why the metadata table isn't in step; ``None`` if it is."""
-        snapshot = self._snapshot()
-        try:
+
+        def read() -> None:
+            snapshot = self._snapshot()
             metadata_table.read(self._meta, snapshot, newest_slice(self._meta, snapshot))
+
+        try:
+            of_one_state(read)
         except (NotInStepError, CorruptMetadataError) as exc:
             return str(exc)
         return None
