@@ -4,6 +4,8 @@ A slice is read: a base file, and a log of Avro records that update some of its 
 it are read the base file alone, and the slice by the package ``hudi`` (hudi-rs); pyarrow reads the
 Parquet file in turns with the base file; the log's block is decoded in turns with fastavro, which
 always decodes all columns. Figures are CPU seconds of the process, with all threads.
+
+A second table has reads of a whole generated table (``benchmarks.read_table``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import io
 import json
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.results.ratios import Bound, Ratio
+from benchmarks.read_table import TableBench
+from benchmarks.results.ratios import Bound, Ratio, process_cpu
 from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline.read.archive import Archive
@@ -159,7 +161,7 @@ class Bench:
             partner: Callable[[], object],
             most: float | None = None,
         ) -> Ratio:
-            pairs = [(_cpu(run), _cpu(partner)) for _ in range(rounds)]
+            pairs = [(process_cpu(run), process_cpu(partner)) for _ in range(rounds)]
             values, partners = zip(*pairs, strict=True)
             return Ratio(what, values, "ms", other, partners, most and Bound(ratio=most))
 
@@ -228,22 +230,20 @@ class Bench:
         ]
 
 
-def _cpu(run: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call, with those of all threads."""
-    started = time.process_time()
-    run()
-    return time.process_time() - started
-
-
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.read", description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the base file")
     parser.add_argument("--updates", type=int, default=50_000, help="records of the log")
+    parser.add_argument("--table-rows", type=int, default=5_000_000, help="rows of the table")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(markdown(Bench(folder, given.rows, given.updates).figures(given.rounds)))
+    if given.table_rows:
+        print()
+        with tempfile.TemporaryDirectory() as folder:
+            print(markdown(TableBench(folder, given.table_rows).figures(given.rounds)))
 
 
 if __name__ == "__main__":

@@ -217,6 +217,7 @@ def _scan(options: Mapping[str, str]) -> Scan:
         None if columns is None else [name.strip() for name in columns.split(",")],
         as_of=options.get(AS_OF),
         read_optimized=_flag(options, READ_OPTIMIZED),
+        threads=1,  # Spark gives a task one core.
     )
 
 

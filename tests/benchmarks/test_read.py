@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.read import Bench
+from benchmarks.read_table import TableBench
 
 pytestmark = pytest.mark.property
 
@@ -17,3 +18,9 @@ def test_rows_are_those_of_hudi_rs(tmp_path: Path) -> None:
     assert ours.num_rows == 300
     assert ours.sort_by("id").to_pylist() == theirs.cast(ours.schema).sort_by("id").to_pylist()
     assert len(bench.figures(2)) == 6
+
+
+def test_figures_of_a_table(tmp_path):
+    figures = TableBench(str(tmp_path), 500).figures(1)
+    assert len(figures) == 7
+    assert all(min(figure.values) >= 0 for figure in figures)
