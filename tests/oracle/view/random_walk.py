@@ -62,6 +62,7 @@ class _InVainError(Exception):
 
 
 Action = Callable[[], object]
+Row = dict[str, Any]
 
 
 class Walker:
@@ -86,8 +87,9 @@ class Walker:
             **walk.options,
         }
         if not hudi.is_1:
-            self.options["hoodie.datasource.write.payload.class"] = (
-                "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+            self.options.setdefault(
+                "hoodie.datasource.write.payload.class",
+                "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
             )
 
     # Steps.
@@ -221,14 +223,19 @@ class Walker:
         rng = self.rng
         chosen = partitions or tuple(rng.sample(PARTITIONS, rng.choice((1, 1, 2, 3))))
         self._ts += 1
-        rows = [
-            {"id": f"k{key:02}", "p": partition, "ts": self._ts, "v": rng.random()}
-            for partition in chosen
-            for key in sorted(rng.sample(range(KEYS), rng.randint(1, KEYS // 2)))
-        ]
+        rows = self._rows(operation, chosen)
         options = self._options() | {"hoodie.datasource.write.operation": operation}
         options |= {name.replace("_", "."): value for name, value in more.items()}
         self.hudi.write(pa.Table.from_pylist(rows, SCHEMA), self.path, options)
+
+    def _rows(self, operation: str, partitions: tuple[str, ...]) -> list[Row]:
+        """Return the rows of a write; an insert may add keys that are stored."""
+        rng = self.rng
+        return [
+            {"id": f"k{key:02}", "p": partition, "ts": self._ts, "v": rng.random()}
+            for partition in partitions
+            for key in sorted(rng.sample(range(KEYS), rng.randint(1, KEYS // 2)))
+        ]
 
     def _delete_partition(self) -> None:
         gone = self.rng.choice(PARTITIONS)
