@@ -35,9 +35,13 @@ def read(
     as_of: str | datetime | None = None,
     *,
     read_optimized: bool = False,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Return a table's rows at one instant, which is fixed here; they are read when Spark runs.
+
+    With ``since``, these are the newest rows of the commits after it, as of ``Table.incremental``.
 
     Spark doesn't know which of the columns and rows a query uses: name them by ``columns`` and
     ``filter``, so that no others are read.
@@ -49,6 +53,9 @@ def read(
         filter: Which rows.
         as_of: What the table was at an earlier time.
         read_optimized: Whether to read base files alone.
+        since: As of ``Table.incremental``, as is the following; not with ``as_of``, nor with
+            ``read_optimized``.
+        until: The end of the range; only with ``since``.
         storage_options: Options of fsspec.
 
     Raises:
@@ -61,12 +68,40 @@ def read(
     Rows of different tasks have no order. Cost: as of ``Table.scan``; a task reads up to 128 MiB of
     files, or one file slice.
     """
-    table = Table(base_path, storage_options)
-    scan = table.scan(columns, filter, as_of, read_optimized=read_optimized, threads=1)
+    scan = scan_of(
+        Table(base_path, storage_options),
+        columns,
+        filter,
+        as_of=as_of,
+        read_optimized=read_optimized,
+        since=since,
+        until=until,
+    )
     schema = spark_schema(scan.schema)
     parts = [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
     task = _ReadTask(scan.of_slices(()), tuple(parts), task_schema(scan.schema))
     return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
+
+
+def scan_of(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    *,
+    as_of: str | datetime | None = None,
+    read_optimized: bool = False,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+) -> Scan:
+    """Return a table's scan, or with ``since`` that of a range; arguments as of ``read``."""
+    if since is None:
+        if until is not None:
+            raise InputError(f"until is {until!r} without since; allowed: both, or since alone")
+        return table.scan(columns, filter, as_of, read_optimized=read_optimized, threads=1)
+    if as_of is not None or read_optimized:
+        other = "read_optimized" if as_of is None else "as_of"
+        raise InputError(f"since is {since!r} with {other}; allowed: one of them")
+    return table.incremental(since, until, columns, filter)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from strandline.read.necessary import NEGATED, Compare, among, compared
 from strandline.read.scan import Scan
-from strandline.spark import TASK_BYTES, spark_schema, task_schema
+from strandline.spark import TASK_BYTES, scan_of, spark_schema, task_schema
 from strandline.table import Table
 from timeline.errors import InputError
 
@@ -39,9 +39,20 @@ PATH: Final = "path"
 AS_OF: Final = "as_of"
 COLUMNS: Final = "columns"
 READ_OPTIMIZED: Final = "read_optimized"
+SINCE: Final = "since"
+UNTIL: Final = "until"
 PUSH_FILTERS: Final = "push_filters"
 STORAGE_OPTIONS: Final = "storage_options"
-OPTIONS: Final = (PATH, AS_OF, COLUMNS, READ_OPTIMIZED, PUSH_FILTERS, STORAGE_OPTIONS)
+OPTIONS: Final = (
+    PATH,
+    AS_OF,
+    COLUMNS,
+    READ_OPTIMIZED,
+    SINCE,
+    UNTIL,
+    PUSH_FILTERS,
+    STORAGE_OPTIONS,
+)
 
 _CAN_PUSH: Final = hasattr(datasource.DataSourceReader, "pushFilters")
 """From PySpark 4.1 on."""
@@ -64,7 +75,8 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
 
     Register it by ``session.dataSource.register(StrandlineDataSource)``. Options are texts; those
     of ``Table.scan`` are ``as_of``, ``columns`` (names with commas between) and ``read_optimized``
-    (``true`` or ``false``); ``storage_options`` is a JSON object for fsspec. ``push_filters`` says
+    (``true`` or ``false``), those of ``Table.incremental`` ``since`` and ``until``;
+    ``storage_options`` is a JSON object for fsspec. ``push_filters`` says
     whether Spark's filters are checked where files are read, which Spark must allow by its setting
     ``spark.sql.python.filterPushdown.enabled`` (PySpark 4.1).
 
@@ -213,11 +225,13 @@ def _scan(options: Mapping[str, str]) -> Scan:
     if _flag(options, PUSH_FILTERS) and not _CAN_PUSH:
         raise InputError(f"option {PUSH_FILTERS} is 'true', which needs PySpark 4.1 or later")
     columns = options.get(COLUMNS)
-    return Table(options[PATH], _storage_options(options)).scan(
+    return scan_of(
+        Table(options[PATH], _storage_options(options)),
         None if columns is None else [name.strip() for name in columns.split(",")],
         as_of=options.get(AS_OF),
         read_optimized=_flag(options, READ_OPTIMIZED),
-        threads=1,  # Spark gives a task one core.
+        since=options.get(SINCE),
+        until=options.get(UNTIL),
     )
 
 

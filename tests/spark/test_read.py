@@ -96,10 +96,14 @@ def test_a_frame_stays_at_its_instant(spark, read, tmp_path):
     base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"], "n": [1]}))
     frame = read(spark, base, ["n"])
     (first,) = Table(base).history()["requested_time"].to_pylist()
+    done = Table(base).scan().next_since
     written(tmp_path, pa.table({"id": ["a", "b"], "region": ["eu", "eu"], "n": [2, 2]}))
     assert [row.n for row in frame.collect()] == [1]
     assert [row.n for row in read(spark, base, ["n"]).collect()] == [2, 2]
     assert [row.n for row in read(spark, base, ["n"], as_of=first).collect()] == [1]
+    of_first = read(spark, base, ["id", "n"], since="earliest", until=done)
+    assert [tuple(row) for row in of_first.collect()] == [("a", 1)]
+    assert read(spark, base, since=done).count() == 2
 
 
 def test_several_tasks_read_the_slices(spark, tmp_path, monkeypatch, read):
