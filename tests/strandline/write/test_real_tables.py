@@ -27,7 +27,7 @@ TABLES = [
     for name in golden.scenarios()
     if golden.has_final_table(name)
     and golden.info(name)["table_type"] == "cow"
-    and not name.startswith("replace")
+    and not name.startswith(("replace", "rollback"))  # those have a pending commit of Hudi's
 ]
 
 
