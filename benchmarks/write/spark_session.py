@@ -50,6 +50,9 @@ def s3_session(endpoint: str) -> SparkSession:
         "access.key": CREDENTIALS["key"],
         "secret.key": CREDENTIALS["secret"],
         "aws.credentials.provider": credentials,
+        # Hudi 1.2.0 leaves streams of its metadata table open; after some 30 commits all of S3A's
+        # 96 connections are taken.
+        "connection.maximum": "2000",
     }
     packages = f"{_BUNDLE},org.apache.hadoop:hadoop-aws:{_hadoop_version()}"
     return hudi_session(
