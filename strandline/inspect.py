@@ -122,6 +122,9 @@ class Inspect:
         self._slices = slices
         self._zone = meta.config.timezone
 
+    def __repr__(self) -> str:
+        return f"Inspect({self._meta.storage.base_path!r})"
+
     def instants(self, *, archived: bool = False) -> pa.Table:
         """Return the instants by requested time, with the columns of ``INSTANTS_SCHEMA``.
 

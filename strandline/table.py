@@ -30,6 +30,7 @@ from strandline.table_rows import (
     history_rows,
     partition_rows,
 )
+from timeline.errors import InputError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -160,9 +161,13 @@ class Table:
         ``path`` and ``log_paths`` are under the base path; ``path`` is null for a slice of logs.
 
         Args:
-            partition: Path of one partition; ``None`` for all.
+            partition: Path of one partition under the base path; one that isn't there has no rows.
+                ``None`` for all.
             all_slices: Whether to return every slice of those groups, newest first in each group,
                 among them those of pending and failed writes.
+
+        Raises:
+            InputError: ``partition`` is no text.
 
         Cost: a list for each partition, and for each directory above them.
         """
@@ -278,6 +283,11 @@ class Table:
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
+        if partition is not None and not isinstance(partition, str):
+            raise InputError(
+                f"partition is {partition!r}; allowed: None, or the path of one partition under the"
+                " base path, such as 'day=mon'"
+            )
         with closing(self._view()) as view:
             if partition is None:
                 newest = view.all_latest_file_slices_before_or_on(NEWEST)

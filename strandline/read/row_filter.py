@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -91,9 +92,22 @@ def _expression(given: Any) -> pc.Expression:
     if not isinstance(given, Sequence):
         raise InputError(f"filter is {given!r}; {_FORMS}")
     try:
-        return pq.filters_to_expression(given)
+        found = pq.filters_to_expression(given)
     except (OverflowError, TypeError, ValueError, pa.ArrowException) as exc:
         raise InputError(f"filter is {given!r}: {exc}; {_FORMS}") from exc
+    _check_members(given)
+    return found
+
+
+def _check_members(given: Sequence[Any]) -> None:
+    """Refuse a text as the values of ``in``, which pyarrow takes for a list of its letters."""
+    alternatives = [given] if isinstance(given[0][0], str) else given
+    for name, operator, values in chain.from_iterable(alternatives):
+        if operator in ("in", "not in") and isinstance(values, str | bytes):
+            raise InputError(
+                f"filter is {given!r}, where {name!r} is compared by {operator!r} with {values!r};"
+                f" allowed: a list of values, such as [{values!r}]"
+            )
 
 
 def _check(condition: pc.Expression, schema: pa.Schema) -> None:

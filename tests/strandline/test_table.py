@@ -102,6 +102,15 @@ def test_what_can_not_be_read(tmp_path):
         cow.to_arrow(["nothing"])
 
 
+def test_a_partition_is_named_by_its_path(tmp_path):
+    table = Table(golden.build_final("mor_basic_v9", tmp_path))
+    assert table.files("nothing").num_rows == 0
+    for call in (table.files, table.slices, table.inspect.log_files):
+        with pytest.raises(InputError, match=r"partition is \['p'\]; allowed: None, or the path"):
+            call(["p"])
+    assert repr(table.inspect) == f"Inspect({str(tmp_path)!r})"
+
+
 def test_rows_of_logs_are_read_without_fastavro(tmp_path):
     table = Table(str(golden.build_final("mor_basic_v9", tmp_path)))
     rows = table.to_arrow()

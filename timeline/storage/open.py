@@ -37,10 +37,16 @@ def open_storage(
         limits: How many bytes of a file are read at most.
 
     Raises:
-        ConfigError: The base path is empty or no text, or no file system can be opened for its
-            scheme.
+        ConfigError: The base path is empty or no text, no file system can be opened for its scheme,
+            or the options are no mapping.
     """
     base_path = path_text(base_path)
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        # Not shown: it may be a secret.
+        raise ConfigError(
+            f"storage_options is of type {type(storage_options).__name__}; allowed: None, or a"
+            " mapping of fsspec's options, such as {'anon': True}"
+        )
     try:
         if TableId.of(base_path).family == "file":
             return LocalStorage(base_path, limits=limits)

@@ -120,6 +120,8 @@ def test_the_columns_of_a_filter():
         (7, "filter is 7; allowed"),
         ([], "Malformed filters"),
         ([("id", "~", "a")], "not a valid operator"),
+        ([("id", "in", "ab")], r"'id' is compared by 'in' with 'ab'; allowed: a list"),
+        ([[("ts", ">", 1)], [("id", "not in", "ab")]], r"by 'not in' with 'ab'"),
         ([("id", "=")], r"filter is \[\('id', '='\)\]"),
         ([("Id", "=", "a")], "no column 'Id'.*did you mean 'id'"),
         (pc.field("idd") == "a", "did you mean 'id'"),

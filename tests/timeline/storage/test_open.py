@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from timeline.errors import ConfigError
@@ -21,3 +23,10 @@ def test_urls_go_to_fsspec() -> None:
 def test_a_path_that_cannot_be_opened_is_named(base_path: str) -> None:
     with pytest.raises(ConfigError, match=f"base path '{base_path}'"):
         open_storage(base_path)
+
+
+@pytest.mark.parametrize("options", ["key=secret", ["secret"], 3])
+def test_options_that_are_no_mapping_are_refused_and_not_shown(options: Any) -> None:
+    with pytest.raises(ConfigError, match=r"storage_options is of type .*; allowed") as caught:
+        open_storage("/lake/t", options)
+    assert "secret" not in str(caught.value)
