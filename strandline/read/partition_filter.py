@@ -116,7 +116,7 @@ def fixed_partitions(
 ) -> tuple[str, ...] | None:
     """Return the paths that matching rows can have; ``None`` if the filter leaves that open.
 
-    There needn't be such partitions.
+    None is there twice, and there needn't be such partitions.
 
     Args:
         row_filter: The filter.
@@ -131,7 +131,8 @@ def fixed_partitions(
         paths = _paths_of_values(row_filter, schema, config)
     if paths is None or not all(map(names_directories, paths)):
         return None
-    return tuple(paths)
+    # Values with slashes may make one path in several ways.
+    return tuple(dict.fromkeys(paths))
 
 
 def _paths_in(row_filter: RowFilter, schema: pa.Schema) -> list[str] | None:

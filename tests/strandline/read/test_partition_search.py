@@ -99,6 +99,21 @@ def test_paths_that_a_filter_fixes():
     assert fixed(PATH == "a/b", config("s", key_generator_type="CUSTOM")) == ("a/b",)
 
 
+def test_values_with_slashes_that_make_the_same_path(tmp_path):
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "s,u",
+        "hoodie.embed.timeline.server": False,
+    }
+    with WriteClient(LocalEngine(), tmp_path, options) as client:
+        client.insert(pa.table({"id": ["1", "2"], "s": ["a/b", "a"], "u": ["c", "b/c"]}))
+    either = S.isin(["a", "a/b"]) & pc.field("u").isin(["c", "b/c"])
+    scan = Table(tmp_path).scan(filter=either)
+    assert scan.plan()["partition"].to_pylist() == ["a/b/c"]
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == ["1", "2"]
+
+
 def test_paths_that_a_filter_leaves_open():
     assert fixed(S == "a", config("s", "n")) is None
     assert fixed(S > "a", config("s")) is None
