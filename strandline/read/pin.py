@@ -13,7 +13,7 @@ savepoints can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -27,7 +27,7 @@ from strandline.read.changed_table import of_one_state
 from strandline.read.committed import first_write_time
 from strandline.read.log_blocks import needs_merge
 from strandline.read.mergeable import refuse_other_formats
-from strandline.read.partition_filter import WantedPartitions
+from strandline.read.partition_filter import WantedPartitions, matching_partitions
 from strandline.read.row_filter import RowFilter
 from strandline.read.slice_source import NEWEST, ListedSlices, ServedSlices, SliceSource
 from strandline.records.commit_history import CommitHistory
@@ -137,8 +137,9 @@ class Pin:
         """Paths of the partitions with slices."""
         return tuple(dict.fromkeys(found.partition for found in self.slices))
 
-    def of_partitions(self, paths: Collection[str]) -> Pin:
-        """Return this state with the slices of some partitions only."""
+    def matching(self, row_filter: RowFilter) -> Pin:
+        """Return this state with the partitions that may have rows of a filter."""
+        paths = matching_partitions(self.partitions, row_filter, self.schema, self.meta.config)
         return replace(self, slices=tuple(s for s in self.slices if s.partition in paths))
 
     def base_files_only(self) -> Pin:

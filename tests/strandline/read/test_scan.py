@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
-from strandline.read.scan import PLAN_SCHEMA
+from strandline.read.scan_plan import PLAN_SCHEMA
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit import golden

@@ -1,0 +1,72 @@
+"""Checks of what callers ask of a scan: columns, a limit, threads, columns of a filter."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.read.row_filter import RowFilter, unknown_column
+from strandline.records.meta_fields import META_FIELDS
+from timeline.errors import InputError
+from timeline.table.config import TableConfig
+from timeline.table.property_name import POPULATE_META_FIELDS
+
+
+def checked_limit(limit: Any) -> int:
+    """Return a number of rows.
+
+    Raises:
+        InputError: It is no whole number, or negative.
+    """
+    try:
+        found = operator.index(limit)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
+    return found
+
+
+def check_threads(threads: Any) -> None:
+    """Refuse what is no number of threads.
+
+    Raises:
+        InputError: It is no whole number, or less than 1.
+    """
+    if not isinstance(threads, int) or threads < 1:
+        raise InputError(f"threads is {threads!r}; allowed: None, or a number from 1 on")
+
+
+def check_columns(columns: Any, schema: pa.Schema) -> None:
+    """Refuse what is no list of some columns of a schema, in any order.
+
+    Raises:
+        InputError: It is no sequence of names, or one of them is unknown or there twice.
+    """
+    if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
+        raise InputError(f"columns is {columns!r}; allowed: None, or a list of names")
+    for at, name in enumerate(columns):
+        if not isinstance(name, str):
+            raise InputError(f"columns is {columns!r}, where {name!r} is no text; allowed: names")
+        if name not in schema.names:
+            raise unknown_column(name, schema)
+        if name in columns[:at]:
+            raise InputError(f"column {name!r} is asked for twice")
+
+
+def check_stored(row_filter: RowFilter, config: TableConfig) -> None:
+    """Refuse a filter on meta columns in a table that doesn't store them: it would find nulls.
+
+    Raises:
+        InputError: It is on such columns.
+    """
+    missing = [name for name in row_filter.columns if name in META_FIELDS]
+    if missing and not config.populate_meta_fields:
+        raise InputError(
+            f"filter {row_filter.condition} is on {missing}, but table {config.name} stores no meta"
+            f" columns ({POPULATE_META_FIELDS}=false)",
+            hint=f"its partition columns are {[*config.partition_fields]}",
+        )

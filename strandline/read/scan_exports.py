@@ -1,0 +1,101 @@
+"""``Exports``: rows as other libraries take them, as frames, lazy frames, views and streams."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from timeline.errors import InputError, UnsupportedTableError
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+class Exports(ABC):
+    """What is made of rows that can be read with Arrow.
+
+    A subclass tells their columns and reads them; that is all that is used of it.
+    """
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, in order."""
+
+    @abstractmethod
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows, which reads files as it advances."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Read the rows into memory."""
+
+    @abstractmethod
+    def to_dataset(self) -> ds.FileSystemDataset:
+        """Return a dataset of pyarrow's with the rows.
+
+        Raises:
+            InputError, UnsupportedTableError: None has just these rows.
+        """
+
+    @abstractmethod
+    def _read_part(
+        self, columns: Sequence[str], condition: pc.Expression | None, limit: int | None
+    ) -> pa.RecordBatchReader:
+        """Read some columns and rows, by several threads at once.
+
+        Args:
+            columns: Of the schema's.
+            condition: Rows that don't hold it may be left out.
+            limit: At most so many rows, the first; given without a condition.
+        """
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Read the rows into a frame of pandas."""
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Read the rows into a frame of Polars, which must be installed."""
+        frame: polars.DataFrame = import_module("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_lazy(self) -> polars.LazyFrame:
+        """Return a lazy frame of Polars, which must be installed; it is read when it is collected.
+
+        Polars pushes columns, limits and predicates into it; also where slices have logs. It stays
+        at this scan's instant, and may be collected by several threads.
+        """
+        lazy = import_module("strandline.read.lazy_frame")
+        frame: polars.LazyFrame = lazy.lazy_frame(self._read_part, self.schema)
+        return frame
+
+    def to_duckdb(self, name: str, connection: Any) -> Any:
+        """Make the rows a view of a connection to DuckDB, which reads them at each query.
+
+        DuckDB pushes its filters and columns into files if the scan is one of slices without logs,
+        and has no limit.
+
+        Args:
+            name: The view's name.
+            connection: A ``duckdb.DuckDBPyConnection``.
+
+        Returns:
+            The connection.
+        """
+        source: Any = self
+        with suppress(InputError, UnsupportedTableError):
+            source = self.to_dataset()
+        return connection.register(name, source)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the rows as an Arrow stream, as Polars, pandas and DuckDB take them."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
