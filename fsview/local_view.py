@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
-from fsview.load.partition_loader import GoOn, Leading, always
+from fsview.load.snapshot_filler import GoOn, Leading, always
 from fsview.model.file_group import (
     BaseFile,
     ClusteringOperation,

@@ -1,0 +1,231 @@
+"""``SnapshotFiller``: finds the files of partitions, and fills the newest snapshot with them.
+
+Soundness rests on the order in ``_fill``: files first, then the timeline. What happens after that
+is followed (``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fsview.files.partition import PartitionVersion
+from fsview.load.duplicate_files import RememberedNames
+from fsview.load.listing import folders_below, is_partition, list_partition
+from fsview.load.source_choice import Loaded, SourceChoice
+from fsview.load.timeline_at_load import found_with_timeline, timeline_explains
+from fsview.single_flight import Shared
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.state.missing_partitions import MOST_MISSING
+from fsview.sync.follower import ATTEMPTS, TimelineFollower
+from timeline.errors import StorageUnavailableError
+
+GoOn = Callable[[], None]
+"""Called between the parts of long work; raises to stop it."""
+
+Leading = Callable[[Sequence[str]], Collection[str]]
+"""Returns those of some directories that are partitions wanted, or may lead to some."""
+
+
+def always() -> None:
+    """Never stop the work."""
+
+
+class SnapshotFiller:
+    """Fills the newest snapshot of one table, from listings or from metadata."""
+
+    def __init__(self, follower: TimelineFollower, *, trusted_s: float = 0.0) -> None:
+        self._follower = follower
+        self._trusted_s = trusted_s
+        self._state = follower.state
+        self._table_reads: Shared[None] = Shared()
+        self._remembered = RememberedNames()
+        self._choice = SourceChoice(
+            lambda reason: follower.count("metadata_table_refusals", reason=reason)
+        )
+
+    def fill_partitions(
+        self,
+        partitions: Collection[str],
+        absent: set[str],
+        trusting: LoadedFiles,
+        go_on: GoOn = always,
+    ) -> None:
+        """Fill in some partitions of the newest snapshot, or all if that costs less by now.
+
+        Args:
+            partitions: The partitions.
+            absent: Collects the paths that turn out to be no partitions.
+            trusting: The files of the caller's snapshot; see ``_fill``.
+            go_on: Called before each partition is listed; what it raises ends this.
+        """
+        self._read_all(len(partitions))
+        versions = self._follower.newest().files.versions
+        # Looked up again: another thread may have read the whole table meanwhile.
+        missing = [partition for partition in partitions if partition not in versions]
+        if missing:
+            find = partial(self._listed, partitions=missing, absent=absent, go_on=go_on)
+            self._fill(find, absent, gathers=True, trusting=trusting)
+
+    def fill_all(self) -> None:
+        """Find every partition and fill in those not loaded."""
+        if self._follower.newest().files.known is None:  # else another caller has
+            self._fill(self._searched)
+
+    def fill_leading(self, leading: Leading) -> set[str]:
+        """Find the partitions that some directories lead to, and fill in those not loaded.
+
+        Args:
+            leading: Chooses among the directories of a level; those below others aren't listed.
+
+        Returns:
+            Those found. If metadata was read instead, some may lack, and the newest snapshot has
+            the paths of all.
+        """
+        found: set[str] = set()
+
+        def search(start: Snapshot) -> Loaded | None:
+            loaded = self._searched(start, leading)
+            if loaded is None:
+                return None
+            found.update(loaded.known or ())
+            return replace(loaded, known=None)
+
+        self._fill(search)
+        return found
+
+    def _read_all(self, ahead: int) -> bool:
+        """Fill in the whole table from metadata if that pays; return whether all is known now.
+
+        Args:
+            ahead: How many directories would have to be listed next.
+        """
+        follower, choice = self._follower, self._choice
+        if self._state.must_list or not choice.may_read(follower.newest(), ahead):
+            return False
+        client = follower.client_for("bootstrap")
+        # One read for all callers, whatever they ask for, as it fills in the whole table.
+        self._table_reads.run(
+            None, lambda: self._fill(lambda start: choice.read(client, start, ahead))
+        )
+        return follower.newest().files.known is not None
+
+    def _listed(
+        self,
+        start: Snapshot,
+        *,
+        partitions: Iterable[str],
+        absent: set[str],
+        go_on: GoOn = always,
+    ) -> Loaded:
+        """List some partitions; see ``fill_partitions``."""
+        storage = self._follower.storage.for_cause("lookup")
+        extensions = base_extensions(start.config)
+        versions = {}
+        for partition in partitions:
+            go_on()
+            listing = list_partition(storage, partition)
+            self._choice.listed(len(listing))
+            if is_partition(listing):
+                absent.discard(partition)  # an earlier attempt may have added it
+            else:
+                absent.add(partition)
+                if len(absent) > MOST_MISSING:
+                    continue  # the state would forget it at once
+            versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
+        return Loaded(versions)
+
+    def _searched(self, start: Snapshot, leading: Leading = tuple) -> Loaded | None:
+        """Search directories, breadth first, until reading metadata is known to be cheaper.
+
+        Partitions that are loaded and have files aren't listed again. ``None`` if all was read.
+        """
+        storage = self._follower.storage.for_cause("lookup")
+        extensions = base_extensions(start.config)
+        loaded, known = self._state.partitions_at(start)
+        versions: dict[str, PartitionVersion] = {}
+        level = [""] if "" not in known else []
+        while level:
+            if self._read_all(len(level)):
+                return None
+            below: list[str] = []
+            for path in level:
+                listing = storage.list(path)
+                self._choice.listed(len(listing))
+                if not is_partition(listing):
+                    below += folders_below(path, listing)
+                    continue
+                known.add(path)
+                if path not in loaded:
+                    versions[path] = PartitionVersion.of_listing(path, listing, extensions)
+            level = list(leading([path for path in below if path not in known]))
+        return Loaded(versions, frozenset(known))
+
+    def _fill(
+        self,
+        find: Callable[[Snapshot], Loaded | None],
+        absent: set[str] | None = None,
+        *,
+        gathers: bool = False,
+        trusting: LoadedFiles | None = None,
+    ) -> None:
+        """Find files, sync, and fill the newest snapshot, in this order.
+
+        Args:
+            find: Finds files at a snapshot; returns ``None`` if there is nothing to fill in.
+            absent: Collects the paths that are no partitions.
+            gathers: Whether to wait for others that find files at the same time, and share a sync.
+                ``find`` must then neither fill in anything itself nor wait for others that do, as
+                they may be waiting for it.
+            trusting: The files of the caller's snapshot. If that is the newest one, a recent sync
+                may be trusted. An older one may need files that a clean has deleted without a
+                trace, and is answered wrongly then.
+
+        Raises:
+            StorageUnavailableError: What happened could not be followed, at any attempt.
+
+        Cost: in addition to ``find``, one listing of the timeline, and a listing of each partition
+            in which what happened could not be followed.
+        """
+        absent = set() if absent is None else absent
+        follower = self._follower
+        wanted = find
+        for _ in range(ATTEMPTS):
+            # In use, so that the steps from here to the timeline listed below aren't dropped.
+            with self._state.using(follower.newest()) as start:
+                search = partial(wanted, start)
+                # Files *before* the timeline: every change that a listing shows is on it then, as a
+                # completed instant (applied again without effect) or as a pending plan (ghosts).
+                loaded, since = follower.gathered(search) if gathers else (search(), None)
+                if loaded is None:
+                    return
+                # Another thread's sync may have found that the timeline has moved on.
+                is_recent = follower.newest() is start and follower.synced_within(self._trusted_s)
+                if trusting is start.files and is_recent and timeline_explains(start, loaded):
+                    synced = start
+                else:
+                    synced = follower.sync(since=since)
+                client = follower.client_for("lookup")
+                found = found_with_timeline(client, start, loaded, synced, self._remembered)
+                trusting = None  # another attempt needs another look at the timeline
+                # A removal ended and left the timeline: nothing explains the listing.
+                if found is None:
+                    continue
+                arrived = self._state.fill(found, absent)
+            if arrived is None:
+                # The table was loaded anew, so what earlier attempts filled in is gone.
+                wanted = find
+                continue
+            follower.count("partition_loads", len(arrived.versions), source=loaded.source)
+            for cause in arrived.again.values():
+                follower.count("partition_reloads", cause=cause)
+            if not arrived.again:
+                return
+            wanted = partial(self._listed, partitions=tuple(arrived.again), absent=absent)
+        raise StorageUnavailableError(
+            f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
+            hint="ask again",
+        )
