@@ -23,6 +23,7 @@ from strandline.read.pinning import pinned
 from strandline.read.row_filter import RowFilter
 from strandline.read.scan_arguments import (
     check_columns,
+    check_read_optimized,
     check_stored,
     check_threads,
     checked_limit,
@@ -95,6 +96,7 @@ class Scan(Exports):
             limit = checked_limit(limit)
         if threads is not None:
             check_threads(threads)
+        check_read_optimized(read_optimized)
         pin = pinned(meta, as_of, filter, service)
         if read_optimized:
             pin = pin.base_files_only()

@@ -40,6 +40,16 @@ def check_threads(threads: Any) -> None:
         raise InputError(f"threads is {threads!r}; allowed: None, or a number from 1 on")
 
 
+def check_read_optimized(read_optimized: Any) -> None:
+    """Refuse what is neither true nor false, such as a setting's text.
+
+    Raises:
+        InputError: It is no ``bool``.
+    """
+    if not isinstance(read_optimized, bool):
+        raise InputError(f"read_optimized is {read_optimized!r}; allowed: True, False")
+
+
 def check_columns(columns: Any, schema: pa.Schema) -> None:
     """Refuse what is no list of some columns of a schema, in any order.
 

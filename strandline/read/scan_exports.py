@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from strandline.read.optional_package import optional_package
 from timeline.errors import InputError, UnsupportedTableError
 
 if TYPE_CHECKING:
@@ -59,26 +59,40 @@ class Exports(ABC):
         """
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Read the rows into a frame of pandas."""
+        """Read the rows into a frame of pandas.
+
+        Raises:
+            ConfigError: pandas isn't installed.
+        """
+        optional_package("pandas", "to_pandas()")
         frame: pandas.DataFrame = self.to_arrow().to_pandas()
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Read the rows into a frame of Polars, which must be installed."""
-        frame: polars.DataFrame = import_module("polars").from_arrow(self.to_arrow())
+        """Read the rows into a frame of Polars.
+
+        Raises:
+            ConfigError: Polars isn't installed.
+        """
+        library = optional_package("polars", "to_polars()")
+        frame: polars.DataFrame = library.from_arrow(self.to_arrow())
         return frame
 
     def to_lazy(self) -> polars.LazyFrame:
-        """Return a lazy frame of Polars, which must be installed; it is read when it is collected.
+        """Return a lazy frame of Polars, which is read when it is collected.
 
         Polars pushes columns, limits and predicates into it; also where slices have logs. It stays
         at this scan's instant, and may be collected by several threads.
+
+        Raises:
+            ConfigError: Polars isn't installed, or too old for this.
         """
-        lazy = import_module("strandline.read.lazy_frame")
+        optional_package("polars", "to_lazy()")
+        lazy = optional_package("polars", "to_lazy()", "strandline.read.lazy_frame")
         frame: polars.LazyFrame = lazy.lazy_frame(self._read_part, self.schema)
         return frame
 
-    def to_duckdb(self, name: str, connection: Any) -> Any:
+    def to_duckdb(self, name: str, connection: Any = None) -> Any:
         """Make the rows a view of a connection to DuckDB, which reads them at each query.
 
         DuckDB pushes its filters and columns into files if the scan is one of slices without logs,
@@ -86,11 +100,21 @@ class Exports(ABC):
 
         Args:
             name: The view's name.
-            connection: A ``duckdb.DuckDBPyConnection``.
+            connection: A ``duckdb.DuckDBPyConnection``; ``None`` for a new one, in memory.
 
         Returns:
             The connection.
+
+        Raises:
+            InputError: The name is no text, or the connection none of DuckDB's.
+            ConfigError: There is no connection, and DuckDB isn't installed.
         """
+        if not isinstance(name, str):
+            raise InputError(f"name is {name!r}; allowed: text, the name of a view")
+        if connection is None:
+            connection = optional_package("duckdb", "to_duckdb() without a connection").connect()
+        elif not callable(getattr(connection, "register", None)):
+            raise InputError(f"connection is {connection!r}; allowed: None, or one of DuckDB's")
         source: Any = self
         with suppress(InputError, UnsupportedTableError):
             source = self.to_dataset()

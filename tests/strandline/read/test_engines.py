@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import polars
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +13,7 @@ import pytest
 from strandline import Table
 from tests.kit import golden
 from tests.strandline.read.log_table import SCHEMA, LogTable, row
-from timeline.errors import InputError, UnsupportedTableError
+from timeline.errors import ConfigError, InputError, UnsupportedTableError
 from timeline.storage.local import LocalStorage
 
 PLAIN = ["cow_basic_v6", "cow_basic_v9", "nonpart_cow_v6", "replace_cow_v9"]
@@ -47,6 +49,44 @@ def test_duckdb_reads_the_rows_at_each_query(name, tmp_path):
         table.scan().to_duckdb("t", connection)
         kept = connection.execute("SELECT id FROM t WHERE id <> ? ORDER BY id", [first]).fetchall()
         assert [each for (each,) in kept] == sorted(set(rows["id"].to_pylist()) - {first})
+
+
+def test_duckdb_without_a_connection_makes_one(tmp_path):
+    pytest.importorskip("duckdb")
+    scan = Table(golden.build_final("mor_basic_v9", tmp_path)).scan()
+    with scan.to_duckdb("t") as connection:
+        found = connection.execute("SELECT count(*) FROM t").fetchall()
+    assert found == [(scan.count(),)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((7,), "name is 7; allowed: text"),
+        (("t", "memory"), "connection is 'memory'; allowed: None, or one of DuckDB's"),
+    ],
+)
+def test_what_is_no_view_of_duckdb(arguments, message, tmp_path):
+    scan = Table(golden.build_final("cow_basic_v9", tmp_path)).scan()
+    with pytest.raises(InputError, match=message):
+        scan.to_duckdb(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "arguments"),
+    [
+        ("pandas", "to_pandas", ()),
+        ("polars", "to_polars", ()),
+        ("polars", "to_lazy", ()),
+        ("duckdb", "to_duckdb", ("t",)),
+    ],
+)
+def test_a_package_that_is_not_installed(package, method, arguments, tmp_path, monkeypatch):
+    scan = Table(golden.build_final("cow_basic_v9", tmp_path)).scan()
+    monkeypatch.setitem(sys.modules, package, None)
+    needed = rf"{method}\(\).* needs {package}, .*\(pip install -U {package}\)"
+    with pytest.raises(ConfigError, match=needed):
+        getattr(scan, method)(*arguments)
 
 
 @pytest.mark.parametrize("name", PLAIN)

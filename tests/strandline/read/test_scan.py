@@ -162,6 +162,7 @@ def test_a_file_that_is_gone_is_explained(local, tmp_path):
         ({"limit": -1}, "limit is -1"),
         ({"limit": 1.5}, r"limit is 1\.5"),
         ({"limit": "1"}, "limit is '1'"),
+        ({"read_optimized": "false"}, "read_optimized is 'false'; allowed: True, False"),
         ({"columns": [1]}, r"columns is \[1\], where 1 is no text"),
         ({"columns": [["id"]]}, r"where \['id'\] is no text"),
         ({"columns": ["id", None]}, "where None is no text"),
