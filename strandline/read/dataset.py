@@ -25,6 +25,7 @@ from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import needs_merge
 from strandline.read.row_filter import RowFilter
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
+from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
 
@@ -119,7 +120,9 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         file = self._storage.open_input(path)
         try:
             with read_errors(f"{path} under {self._storage.base_path}"):
-                if self._has_types_of(pq.read_schema(file)):
+                footer = pq.read_metadata(file)
+                check_chunks(footer)
+                if self._has_types_of(footer.schema.to_arrow_schema()):
                     return file
         except BaseException:
             file.close()

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from timeline.encoding.column_chunk import check_chunks
+
 COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
     "instantTime": (str,),
     "completionTime": (str, type(None)),
@@ -132,6 +134,8 @@ def _bounds(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
     """Return the first and last time that each row group may contain."""
     names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     at = names.index("instantTime") if "instantTime" in names else -1
+    if at >= 0:
+        check_chunks(metadata, ("instantTime",))
     found = []
     for number in range(metadata.num_row_groups):
         stats = None if at < 0 else metadata.row_group(number).column(at).statistics

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from strandline.records.schema.columns import conform
+from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, TableError
 from timeline.storage.base import Storage
 
@@ -68,6 +69,7 @@ class StoredRows:
         self._place = place
         self._keys: pa.ChunkedArray | None = None
         self._keyed: Sequence[int] | None = None
+        self._checked_names: set[str] = set()
 
     @property
     def num_rows(self) -> int:
@@ -109,8 +111,11 @@ class StoredRows:
         schema, footer = self._file.schema, self._file.metadata
         for at in range(footer.num_columns):
             if schema.column(at).path == RECORD_KEY:
+                if schema.column(at).physical_type != "BYTE_ARRAY":
+                    return None
+                self._check_statistics((RECORD_KEY,))
                 found = footer.row_group(group).column(at).statistics
-                if found is None or not found.has_min_max or found.physical_type != "BYTE_ARRAY":
+                if found is None or not found.has_min_max:
                     return None
                 return found.min_raw, found.max_raw
         return None
@@ -135,6 +140,7 @@ class StoredRows:
             for field in columns
         ):
             return range(self.num_groups)
+        self._check_statistics(columns.names)
         with read_errors(self._place):
             fragment = ds.ParquetFileFormat().make_fragment(self._source)
             fragment.ensure_complete_metadata()
@@ -142,6 +148,17 @@ class StoredRows:
             return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return range(self._file.num_row_groups)
+
+    def _check_statistics(self, names: Sequence[str]) -> None:
+        """Refuse statistics that can't be looked at."""
+        unchecked = set(names) - self._checked_names
+        if not unchecked:
+            return
+        try:
+            check_chunks(self._file.metadata, unchecked)
+        except ValueError as exc:
+            raise TableError(f"{self._place} can't be read: {exc}") from exc
+        self._checked_names |= unchecked
 
     def pieces(
         self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
@@ -302,7 +319,7 @@ def read_errors(place: str) -> Iterator[None]:
     try:
         yield
     # A damaged footer may have unknown types, and names that aren't UTF-8.
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as exc:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         raise TableError(f"{place} can't be read: {exc}") from exc
 
 
