@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from timeline.clock import LOCAL, UTC
 from timeline.errors import (
     AlreadyExistsError,
     ConcurrentWriteError,
@@ -22,15 +23,20 @@ from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
 from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
 from timeline.table.property_name import (
+    BASE_FILE_FORMAT,
+    BASE_FILE_FORMATS,
     COPY_ON_WRITE,
     LAYOUT_VERSION,
     MERGE_ON_READ,
+    TIMEZONE,
     VERSION,
     VERSIONS,
     listed,
 )
 
 BACKUP_PATH: Final = f"{CONFIG_PATH}.backup"
+_SHOWN: Final = 100
+"""Characters of a value in a message."""
 
 
 def read_table_config(storage: Storage) -> TableConfig:
@@ -42,7 +48,8 @@ def read_table_config(storage: Storage) -> TableConfig:
     Raises:
         TableNotFoundError: Neither file exists.
         CorruptMetadataError: Neither file is valid, or a folder in it lies outside the table.
-        UnsupportedTableError: The table's version, layout or type isn't supported.
+        UnsupportedTableError: The table's version, layout, type, time zone or base format isn't
+            supported.
 
     Cost: one read; two if the file is missing or incomplete.
     """
@@ -146,6 +153,16 @@ def _supported(config: TableConfig, base_path: str) -> TableConfig:
             f"table {base_path} has type {config.table_type!r};"
             f" supported: {COPY_ON_WRITE}, {MERGE_ON_READ}"
         )
+    # By another zone times would be wrong, and with another extension the table would look empty.
+    for key, value, allowed in (
+        (TIMEZONE, config.timezone, (UTC, LOCAL)),
+        (BASE_FILE_FORMAT, config.base_file_extension[1:].upper(), BASE_FILE_FORMATS),
+    ):
+        if value not in allowed:
+            raise UnsupportedTableError(
+                f"{CONFIG_PATH} of {base_path} has {key}={config.properties[key][:_SHOWN]!r};"
+                f" supported: {listed(allowed)}"
+            )
     _ = config.archive_folder  # raises if it or the timeline's folder lies outside the table
     return config
 

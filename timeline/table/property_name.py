@@ -16,6 +16,9 @@ MERGE_ON_READ: Final = "MERGE_ON_READ"
 VERSIONS: Final = (6, 8, 9)
 """Table versions that can be read and written."""
 
+BASE_FILE_FORMATS: Final = ("PARQUET", "ORC", "HFILE", "LANCE")
+"""Formats of base files in Hudi; files of other extensions count as none of a table's."""
+
 EVENT_TIME: Final = "EVENT_TIME_ORDERING"
 COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
 CUSTOM: Final = "CUSTOM"

@@ -59,6 +59,16 @@ def test_corrupt_content_is_named(storage: Storage, data: bytes, said: str) -> N
         ({"hoodie.table.version": "10"}, "version 10; supported"),
         ({"hoodie.timeline.layout.version": "1"}, "layout 1; supported: 2"),
         ({"hoodie.table.type": "OTHER"}, "'OTHER'"),
+        (
+            {"hoodie.table.timeline.timezone": "Mars/Phobos"},
+            "hoodie.table.timeline.timezone='Mars/Phobos'; supported: UTC, LOCAL",
+        ),
+        ({"hoodie.table.timeline.timezone": ""}, "timezone=''; supported"),
+        (
+            {"hoodie.table.base.file.format": "PARQET"},
+            "hoodie.table.base.file.format='PARQET'; supported: PARQUET, ORC, HFILE, LANCE",
+        ),
+        ({"hoodie.table.base.file.format": "x" * 9999}, f"format='{'x' * 100}'; supported"),
     ],
 )
 def test_tables_that_are_not_supported(storage: Storage, changes: dict, said: str) -> None:
@@ -252,3 +262,15 @@ def test_golden_tables(scenario: str) -> None:
         assert config.ordering_fields == ("ts",)
         assert config.timezone == "LOCAL"
         assert bool(config.metadata_partitions) == info["metadata_table"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "utc", "LOCAL", None])
+@pytest.mark.parametrize("kind", ["PARQUET", "parquet", "ORC", None])
+def test_zones_and_formats_in_any_case(
+    storage: Storage, zone: str | None, kind: str | None
+) -> None:
+    changes = {"hoodie.table.timeline.timezone": zone, "hoodie.table.base.file.format": kind}
+    storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
+    config = read_table_config(storage)
+    assert config.timezone == (zone or "LOCAL").upper()
+    assert config.base_file_extension == f".{(kind or 'parquet').lower()}"
