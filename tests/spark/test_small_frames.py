@@ -187,6 +187,26 @@ def test_every_type_is_written_as_by_executors(spark, tmp_path, zone, large):
     assert tables["driver"].num_rows == 3
 
 
+@pytest.fixture
+def small_results(spark):
+    """Lets the driver take no more than 1 MiB of a job."""
+    conf, name = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"
+    conf.set(name, "1m")
+    yield
+    conf.remove(name)
+
+
+def test_values_that_the_driver_refuses_stay(spark, base, files, small_results):
+    frame = spark.read.parquet(files).selectExpr(
+        "id", "region", "ts", "concat_ws(',', transform(sequence(1, 9999), n -> uuid())) name"
+    )
+    with client(spark, base, **ALONE, **{f"{LIMIT}rows": 1}) as c:
+        result = c.upsert(frame)
+    assert (result.written_by, result.rows_updated) == ("executors", ROWS)
+    found = [len(each["name"]) for each in reader.rows(base)]
+    assert found == [9999 * 37 - 1] * ROWS
+
+
 def test_files_without_rows(spark, base, files):
     frame = spark.read.parquet(files).where("ts = 7")
     engine = SparkEngine(spark)

@@ -69,6 +69,7 @@ logger = logging.getLogger(__name__)
 
 _CONNECT: Final = "pyspark.sql.connect"
 _LOOPBACK: Final = "127.0.0.1"
+_RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -122,9 +123,21 @@ class SparkEngine(EngineContext[SparkRows]):
             raise InputError(f"a column of the frame can't be stored: {error}") from error
 
     def fetch(self, data: SparkRows, max_bytes: int) -> pa.Table | None:
-        """Return the rows of a frame that Spark takes for small."""
+        """Return the rows of a frame that Spark takes for small, unless the driver refuses them.
+
+        A frame that makes large values of few rows may exceed ``spark.driver.maxResultSize``. Then
+        none of its rows is used, and tasks compute them anew.
+        """
+        if data.tasks:
+            return None
         with _own_errors():
-            return fetched(data.frame, self.schema(data), max_bytes) if not data.tasks else None
+            try:
+                return fetched(data.frame, self.schema(data), max_bytes)
+            except (PySparkException, Py4JJavaError) as failure:
+                if _RESULT_LIMIT not in str(failure):
+                    raise
+                logger.info("tasks read a frame whose rows exceed %s", _RESULT_LIMIT)
+                return None
 
     def _distributed(self, rows: pa.Table) -> SparkRows:
         """Return rows of the driver in a partition for each core.
