@@ -37,7 +37,12 @@ from strandline.records.key.text import key_text
 from strandline.records.meta_fields import PARTITION_PATH
 from timeline.errors import InputError
 from timeline.table.config import TableConfig
-from timeline.table.property_name import KEY_GENERATOR_CLASS, KEY_GENERATOR_TYPE
+from timeline.table.property_name import (
+    HIVE_STYLE,
+    KEY_GENERATOR_CLASS,
+    KEY_GENERATOR_TYPE,
+    URL_ENCODE,
+)
 
 MOST_FIXED: Final = 1024
 """The most paths that are made of values; of more, directories are searched."""
@@ -228,6 +233,9 @@ def _told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
     """Return the partition columns whose plain values are in paths."""
     named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
     if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
+        return []
+    # Old writers stored neither, whatever paths they made.
+    if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
         return []
     if config.properties.get(_SLASHED_DATES, "").lower() == "true":
         return []

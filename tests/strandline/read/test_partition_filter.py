@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from strandline.read.partition_filter import guarantee, matching_partitions
+from strandline.read.partition_filter import fixed_partitions, guarantee, matching_partitions
 from strandline.read.row_filter import RowFilter
 from tests.kit import golden
 from timeline.table.config import TableConfig
+from timeline.table.property_name import HIVE_STYLE, URL_ENCODE
 
 TABLES = [name for name in golden.scenarios() if golden.has_final_table(name)]
 SCHEMA = pa.schema(
@@ -113,6 +114,16 @@ def test_key_generators_that_change_values(kind):
     assert kept(pc.field("s") == "a", ["a", "b"], unnamed) == ["a", "b"]
     here = pc.field("_hoodie_partition_path") == "a"
     assert kept(here, ["a", "b"], table) == ["a"]
+
+
+@pytest.mark.parametrize("name", [HIVE_STYLE, URL_ENCODE])
+def test_nothing_is_said_of_values_whose_form_in_paths_is_not_stored(name):
+    stored = config("s")
+    table = stored.with_properties({name: None})
+    asked = RowFilter.of(pc.field("s") == "a", SCHEMA)
+    assert kept(asked.condition, ["s=b", "b"], table) == ["s=b", "b"]
+    assert fixed_partitions(asked, SCHEMA, table) is None
+    assert fixed_partitions(asked, SCHEMA, stored) == ("a",)
 
 
 def test_a_table_of_this_writer(tmp_path):
