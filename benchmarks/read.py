@@ -15,7 +15,8 @@ import io
 import json
 import struct
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.read_table import TableBench
-from benchmarks.results.ratios import Bound, Ratio, process_cpu
+from benchmarks.results.ratios import Ratio, cpu_ratio
 from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline.read.archive import Archive
@@ -154,17 +155,7 @@ class Bench:
         """Return the figures; each pair is measured in turns."""
         base = "base file alone"
 
-        def ratio(
-            what: str,
-            run: Callable[[], object],
-            other: str,
-            partner: Callable[[], object],
-            most: float | None = None,
-        ) -> Ratio:
-            pairs = [(process_cpu(run), process_cpu(partner)) for _ in range(rounds)]
-            values, partners = zip(*pairs, strict=True)
-            return Ratio(what, values, "ms", other, partners, most and Bound(ratio=most))
-
+        ratio = partial(cpu_ratio, rounds)
         return [
             ratio("base file", self._alone, "pyarrow", self._by_pyarrow, 1.1),
             ratio("merged, all columns", self.merged, base, self._alone),

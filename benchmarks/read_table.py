@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from benchmarks.results.ratios import Bound, Ratio, process_cpu, seconds
+from benchmarks.results.ratios import Bound, Ratio, cpu_ratio, seconds
 from strandline import LocalEngine, Table, WriteClient
 
 PARTITIONS: Final = 10
@@ -65,18 +65,7 @@ class TableBench:
 
     def figures(self, rounds: int) -> list[Ratio]:
         """Return the figures."""
-
-        def ratio(
-            what: str,
-            run: Callable[[], object],
-            other: str,
-            partner: Callable[[], object],
-            most: float | None = None,
-        ) -> Ratio:
-            pairs = [(process_cpu(run), process_cpu(partner)) for _ in range(rounds)]
-            values, partners = zip(*pairs, strict=True)
-            return Ratio(what, values, "ms", other, partners, most and Bound(ratio=most))
-
+        ratio = partial(cpu_ratio, rounds)
         few = pc.field("n") > 9_000_000
         firsts = [seconds(self._first_batch) for _ in range(rounds)]
         walls = [
@@ -121,9 +110,6 @@ class TableBench:
 
     def _whole(self) -> pa.Table:
         return self._scan().to_arrow()
-
-    def _by_one_thread(self) -> pa.Table:
-        return self._scan(threads=1).to_arrow()
 
     def _dataset(self) -> ds.Dataset:
         return ds.dataset(self._files, format="parquet")

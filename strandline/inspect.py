@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from strandline.log_headers import block_headers
 from strandline.read.changed_table import of_one_state
 from strandline.service.marker.announced import announced
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
-from strandline.table_rows import INSTANT_FIELDS, TIME, instant_row, utc_time
+from strandline.table_rows import INSTANT_FIELDS, TIME, instant_row, utc_time, utc_time_of
 from timeline.errors import CorruptMetadataError
 from timeline.meta_client import TableMetaClient
 
@@ -103,7 +103,6 @@ INFLIGHT: Final = "inflight"
 """States of a partition of the metadata table: readers may use it; an indexer is building it."""
 
 _MARKER: Final = ".marker."
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 Slices = Callable[[str | None], Iterable[FileSlice]]
 
@@ -315,4 +314,4 @@ def _planned(snapshot: Snapshot) -> Counter[str]:
 
 
 def _at(ms: int | None) -> datetime | None:
-    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+    return None if ms is None else utc_time_of(ms)

@@ -78,9 +78,14 @@ def utc_time(text: str | None, zone: str) -> datetime | None:
     if text is None:
         return None
     try:
-        return _EPOCH + timedelta(milliseconds=parse_instant_time(text, zone))
+        return utc_time_of(parse_instant_time(text, zone))
     except (ValueError, OverflowError):
         return None
+
+
+def utc_time_of(ms: int) -> datetime:
+    """Return the time so many milliseconds after the epoch."""
+    return _EPOCH + timedelta(milliseconds=ms)
 
 
 def instant_row(instant: Instant, zone: str) -> dict[str, Any]:

@@ -125,3 +125,17 @@ def process_cpu(act: Callable[[], object]) -> float:
     started = time.process_time()
     act()
     return time.process_time() - started
+
+
+def cpu_ratio(
+    rounds: int,
+    what: str,
+    run: Callable[[], object],
+    other: str,
+    partner: Callable[[], object],
+    most: float | None = None,
+) -> Ratio:
+    """Return the row of the CPU times of two runs, measured in turns; ``most`` is its target."""
+    pairs = [(process_cpu(run), process_cpu(partner)) for _ in range(rounds)]
+    values, partners = zip(*pairs, strict=True)
+    return Ratio(what, values, "ms", other, partners, most and Bound(ratio=most))
