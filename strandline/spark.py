@@ -78,8 +78,8 @@ def read(
         until=until,
     )
     schema = spark_schema(scan.schema)
-    parts = [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
-    task = _ReadTask(scan.of_slices(()), tuple(parts), task_schema(scan.schema))
+    parts = task_slices(scan)
+    task = _ReadTask(scan.of_slices(()), tuple(parts))
     return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
 
 
@@ -121,6 +121,24 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+def task_slices(scan: Scan) -> list[bytes]:
+    """Return the pickled file slices of each task, so that a task unpickles its own only."""
+    return [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
+
+
+def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, with times in the units that Spark takes.
+
+    Args:
+        scan: The scan, with or without its slices.
+        slices: One of ``task_slices``.
+    """
+    read = scan.of_slices(pickle.loads(slices)).to_reader()  # noqa: S301 - pickled by task_slices()
+    schema = task_schema(read.schema)
+    for rows in read:
+        yield rows.cast(schema)
+
+
 def task_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns as tasks yield them: with times in the units that Spark takes."""
     return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
@@ -132,21 +150,17 @@ class _ReadTask:
 
     Attributes:
         scan: The scan without its slices.
-        parts: Pickled file slices of each part; a task unpickles its own only.
-        schema: Schema of the rows.
+        parts: The ``task_slices`` of each part.
     """
 
     scan: Scan
     parts: tuple[bytes, ...]
-    schema: pa.Schema
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                slices = pickle.loads(self.parts[number])  # noqa: S301 - pickled by the driver
-                for rows in self.scan.of_slices(slices).to_reader():
-                    yield rows.cast(self.schema)
+                yield from task_rows(self.scan, self.parts[number])
 
 
 def _spark_unit(kind: pa.DataType) -> pa.DataType:

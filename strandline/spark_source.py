@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from strandline.read.necessary import NEGATED, Compare, among, compared
 from strandline.read.scan import Scan
-from strandline.spark import TASK_BYTES, scan_of, spark_schema, task_schema
+from strandline.spark import scan_of, spark_schema, task_rows, task_slices
 from strandline.table import Table
 from timeline.errors import InputError
 
@@ -128,15 +128,11 @@ class _Reader(datasource.DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[datasource.InputPartition]:
         """Return the slices of each task."""
-        parts = self._scan.split(TASK_BYTES) or (self._scan,)
-        return [_Slices(pickle.dumps(part.slices)) for part in parts]
+        return list(map(_Slices, task_slices(self._scan) or [pickle.dumps(())]))
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task."""
-        slices = pickle.loads(partition.value)  # noqa: S301 - pickled by partitions()
-        schema = task_schema(self._scan.schema)
-        for rows in self._scan.of_slices(slices).to_reader():
-            yield rows.cast(schema)
+        """Return the rows of one task."""
+        return task_rows(self._scan, partition.value)
 
 
 class _PushingReader(_Reader):

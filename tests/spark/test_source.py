@@ -128,7 +128,7 @@ def test_tasks_are_of_bounded_size(tmp_path, monkeypatch):
 
     regions = [f"r{at}" for at in range(3)]
     base = written(tmp_path, [{"id": region, "region": region} for region in regions])
-    monkeypatch.setattr(spark_source, "TASK_BYTES", 1)  # Spark plans in a process of its own
+    monkeypatch.setattr("strandline.spark.TASK_BYTES", 1)  # Spark plans in a process of its own
     source = spark_source.StrandlineDataSource({"path": str(base), "columns": "id"})
     reader = source.reader(source.schema())
     found = [b["id"].to_pylist() for part in reader.partitions() for b in reader.read(part)]
