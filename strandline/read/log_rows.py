@@ -210,7 +210,7 @@ class _Records:
         """Decode a block; errors as in ``LogRows.of``."""
         with _placed_errors(placed):
             if placed.block.kind == DELETE:
-                return cls.of_deletes(list(deleted_records(placed.block.content)), rules)
+                return cls.of_deletes(list(deleted_records(bytes(placed.block.content))), rules)
             columns = {*rules.schema.names, IS_DELETED, OPERATION}
             rows = data_rows(placed.block, columns)
             if RECORD_KEY not in rows.schema.names:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from mmap import mmap
 from typing import Any, Final
 
 from timeline.encoding.avro_bounds import full_name, referred, values_in
@@ -33,7 +34,7 @@ class Cursor:
 
     __slots__ = ("data", "pos", "values_left")
 
-    def __init__(self, data: bytes, pos: int = 0) -> None:
+    def __init__(self, data: bytes | mmap, pos: int = 0) -> None:
         self.data = data
         self.pos = pos
         self.values_left = values_in(len(data))

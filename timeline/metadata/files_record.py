@@ -67,7 +67,7 @@ def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | N
     """
     with _damage_named(f"{source} at offset {block.offset}"):
         if block.kind == HFILE_DATA:
-            file = HFile(block.content, source=source, offset=block.offset)
+            file = HFile(bytes(block.content), source=source, offset=block.offset)
             yield from _of_entries(file, block.header[SCHEMA])
         elif block.kind == AVRO_DATA:
             for value in avro_values(block):
@@ -75,7 +75,7 @@ def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | N
                 key = _checked_key(record["key"])
                 yield key, _files(key, record)
         elif block.kind == DELETE:
-            for deleted in deleted_records(block.content):
+            for deleted in deleted_records(bytes(block.content)):
                 yield deleted.key, None
         else:
             raise ValueError(f"type {block.kind}; supported: {DELETE}, {AVRO_DATA}, {HFILE_DATA}")

@@ -59,7 +59,7 @@ def test_real_files_have_the_entries_that_they_say(scenario: str) -> None:
         elif ".log." in path:
             blocks = read_blocks(data, path)
             files = [
-                HFile(each.content, source=path, offset=each.offset)
+                HFile(bytes(each.content), source=path, offset=each.offset)
                 for each in blocks
                 if each.kind == HFILE_DATA
             ]

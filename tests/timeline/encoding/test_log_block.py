@@ -175,3 +175,8 @@ def test_a_scan_accounts_for_every_byte(noise: bytes, at: int) -> None:
     assert begins == sorted(set(begins))
     assert all(data[begin:].startswith(b"#HUDI#") or begin in (0, at, FIRST) for begin in begins)
     assert begins[0] == 0
+
+
+def test_contents_are_not_copied() -> None:
+    data = bytes(TWO)
+    assert all(block.content.obj is data for block in scan_blocks(data))
