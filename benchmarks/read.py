@@ -31,7 +31,7 @@ from benchmarks.results.ratios import Ratio, cpu_ratio
 from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline.read.archive import Archive
-from strandline.read.block_rows import data_rows
+from strandline.read.block_rows import data_pieces
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.log_blocks import LogReader
 from strandline.read.slice_reader import SliceRules, read_slice
@@ -211,7 +211,7 @@ class Bench:
         return pa.Table.from_batches([reader.read_file_slice_from_paths(self._base, [self._log])])
 
     def _decode(self, columns: Sequence[str] | None = None) -> pa.Table:
-        return data_rows(self._decoded, columns or self._rules.schema.names)
+        return pa.concat_tables(data_pieces(self._decoded, columns or self._rules.schema.names))
 
     def _by_fastavro(self) -> list[Any]:
         schema = fastavro.parse_schema(json.loads(self._avro))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -32,8 +32,10 @@ _FEW_RECORDS: Final = 64
 _Convert = Callable[[Any], Any]
 
 
-def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
-    """Return the rows of a data block, in the types with which it was written.
+def data_pieces(block: LogBlock, columns: Collection[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a data block, in the types with which it was written, in pieces.
+
+    There is at least one piece, which may be empty.
 
     Args:
         block: A block of Avro records, or of a Parquet file.
@@ -47,7 +49,8 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
     if block.kind == AVRO_DATA:
         if SCHEMA not in block.header:
             raise ValueError("it has no schema")
-        return avro_rows(block.header[SCHEMA], EncodedRecords.of_block(block), columns)
+        yield from _avro_pieces(block.header[SCHEMA], EncodedRecords.of_block(block), columns)
+        return
     try:
         file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
         footer = file.metadata
@@ -56,7 +59,10 @@ def data_rows(block: LogBlock, columns: Collection[str]) -> pa.Table:
         rows = max(footer.num_rows, sum(claims))
         if rows > ROWS_PER_BYTE * len(block.content):
             raise ValueError(f"{rows} rows in {len(block.content)} bytes")
-        return file.read([name for name in file.schema_arrow.names if name in columns])
+        names = [name for name in file.schema_arrow.names if name in columns]
+        groups = [[at] for at in range(footer.num_row_groups)] or [[]]
+        for group in groups:
+            yield file.read_row_groups(group, names)
     except (OSError, pa.ArrowNotImplementedError) as exc:
         raise ValueError(f"it is no Parquet file: {exc}") from exc
 
@@ -79,12 +85,21 @@ def avro_rows(
     Cost: some 0.05 us a value of the columns to return and 0.02 us of the others. Of a few records,
         of records that are damaged, and of long lists in few of them: some 10 us a record.
     """
+    return pa.concat_tables(_avro_pieces(avro_schema, records, columns))
+
+
+def _avro_pieces(
+    avro_schema: str, records: EncodedRecords, columns: Collection[str] | None
+) -> Iterator[pa.Table]:
+    """Yield Avro records as rows, at least one piece; arguments and errors as in ``avro_rows``."""
     schema = _arrow_schema(avro_schema)
     wanted = schema.names if columns is None else columns
     fields = [field for field in schema if field.name in wanted]
     check_readable(fields)
-    pieces = [_piece(avro_schema, piece, fields) for piece in records.pieces()]
-    return pa.concat_tables(pieces) if pieces else pa.schema(fields).empty_table()
+    if not len(records):
+        yield pa.schema(fields).empty_table()
+    for piece in records.pieces():
+        yield _piece(avro_schema, piece, fields)
 
 
 def _piece(avro_schema: str, records: EncodedRecords, fields: Sequence[pa.Field]) -> pa.Table:

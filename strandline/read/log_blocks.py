@@ -14,11 +14,13 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Final
 
 from fsview.model.file_group import FileSlice, LogFile
 from strandline.read.block_order import PlacedBlock, blocks_in_order
 from strandline.read.committed import CommittedInstants, NeededBytes
+from strandline.read.temp_file import LogBudget, TempFile
 from timeline.encoding.log_block import (
     AVRO_DATA,
     CHANGE_DATA,
@@ -38,6 +40,8 @@ from timeline.storage.base import Storage, mapped_client_errors
 logger = logging.getLogger(__name__)
 
 CHANGE_DATA_SUFFIX: Final = ".cdc"
+_COPIED_BYTES: Final = 8 << 20
+"""A log that isn't read into memory is copied in pieces of this size."""
 _SUPPORTED: Final = (AVRO_DATA, DELETE, PARQUET_DATA)
 _NAMES: Final = {HFILE_DATA: "HFile records", CHANGE_DATA: "change data"}
 
@@ -77,25 +81,32 @@ class LogReader:
         # Guards all of these; held while commits and the archive are read, each once.
         self._deciding = threading.Lock()
 
-    def blocks(self, logs: Iterable[LogFile]) -> tuple[PlacedBlock, ...]:
+    def blocks(
+        self, logs: Iterable[LogFile], budget: LogBudget | None = None
+    ) -> tuple[PlacedBlock, ...]:
         """Return the blocks to merge, in order.
 
         Change-data logs are left out, as their records are in the other logs.
 
         Args:
             logs: The logs of a slice, in any order.
+            budget: What may be in memory; by default that of ``LogBudget``.
 
         Raises:
             PathNotFoundError: A log is gone.
             CorruptMetadataError: A torn block is needed, or a block names no instant.
             UnsupportedTableError: A block that counts is of an unsupported kind.
+            StorageError: The logs exceed the budget, and can't be copied to a temporary file.
 
-        Cost: reads the logs into memory.
+        Cost: reads the logs, into memory as far as the budget allows.
         """
-        plain = filter(has_records, logs)
-        found = [
-            block for log in sorted(plain, key=lambda log: log.order) for block in self._whole(log)
-        ]
+        budget = budget or LogBudget()
+        found: list[PlacedBlock] = []
+        left = budget.size
+        for log in sorted(filter(has_records, logs), key=lambda log: log.order):
+            data = self._data(log, budget, left)
+            left -= len(data) if isinstance(data, bytes) else 0
+            found += self._whole(log, data)
         with self._deciding:
             ordered = blocks_in_order(found, self._committed.has)
             self.counts.blocks += len(found)
@@ -104,11 +115,21 @@ class LogReader:
             _check_supported(placed)
         return ordered
 
-    def _whole(self, log: LogFile) -> Iterator[PlacedBlock]:
-        """Yield the whole blocks of a log."""
+    def _data(self, log: LogFile, budget: LogBudget, left: int) -> bytes | mmap:
+        """Read a log into memory if it takes no more than is left, else into a mapped file."""
         path = f"{self._storage.base_path}/{log.path}"
         with self._storage.open_input(log.path) as file, mapped_client_errors(path):
-            data = file.read()
+            if file.size() <= left:
+                data: bytes = file.read()
+                return data
+            with TempFile(budget) as copy:
+                while some := file.read(_COPIED_BYTES):
+                    copy.add(some)
+                return copy.mapped()
+
+    def _whole(self, log: LogFile, data: bytes | mmap) -> Iterator[PlacedBlock]:
+        """Yield the whole blocks of a log."""
+        path = f"{self._storage.base_path}/{log.path}"
         if not data:
             self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
         for block in scan_blocks(data, lambda _, end: self._is_recorded(log, end)):

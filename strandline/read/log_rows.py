@@ -12,8 +12,7 @@ Source: Hudi 1.2.0 ``KeyBasedFileGroupRecordBuffer``, ``BufferedRecordMergerFact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,52 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.read.block_order import PlacedBlock
-from strandline.read.block_rows import data_rows, ordering_column
+from strandline.read.log_records import IS_DELETE, KEY, ROW, LogRecords, LogRules
+from strandline.read.spool import Spool, SpooledRows
 from strandline.records.key_match import KeyMatch
-from strandline.records.merge_rule import (
-    RowOrder,
-    delete_flags,
-    following_deletes,
-    newer_wins,
-    winners,
-)
-from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
-from strandline.records.ordering import Mask, Positions
-from strandline.records.schema.columns import column_of, conform
-from strandline.records.take import one_array, replace_rows, take_rows
-from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records
-from timeline.encoding.log_block import DELETE
-from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
+from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
+from strandline.records.schema.columns import column_of
+from strandline.records.take import one_array, replace_rows
 
-OPERATION: Final = "_hoodie_operation"
-"""Meta column of tables that keep the operations of change data; deletes are rows there."""
-
-_DAMAGE: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""What the readers of Avro and Parquet raise on damaged data. Not the lack of memory: what a block
-may take is bounded by its bytes."""
-_MESSAGE_CHARACTERS: Final = 500
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-
-
-@dataclass(frozen=True, slots=True)
-class LogRules:
-    """How the records of logs are merged.
-
-    Attributes:
-        schema: The columns to read; among them the record key and the ordering columns.
-        ordering_fields: Ordering columns; empty by commit time.
-    """
-
-    schema: pa.Schema
-    ordering_fields: tuple[str, ...]
+_UNORDERED: Final = "unordered"
+_PIECE_BYTES: Final = 16 << 20
+"""Rows that are only in logs come in pieces of about this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,73 +55,62 @@ class LogRows:
     """The newest record of each key in the logs of a slice.
 
     Attributes:
-        keys: The keys, in the order of their first records.
-        order: What the merge rule compares.
-        deletes: Where a record is a delete.
-        rows: The rows of the other records, in the same order, with the columns of the rules.
+        keys: The keys, none twice.
+        order: What the merge rule compares: whether a record is a delete without an ordering value,
+            then the ordering values.
+        row_of: The number of each record's row in ``rows``; -1 for a delete.
+        first: Where the first record of each key is among all records.
+        rows: Rows of all records that have one, with the columns of the rules.
     """
 
-    keys: pa.Array
-    order: RowOrder
-    deletes: Mask
-    rows: pa.Table
+    keys: SpooledRows
+    order: SpooledRows
+    row_of: Positions
+    first: Positions
+    rows: SpooledRows
 
     @classmethod
     def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRows:
         """Decode blocks, oldest first, and fold their records.
 
-        Raises:
-            CorruptMetadataError: A block is damaged, or a record has no key.
-            UnsupportedTableError: A block can't be read by this release.
+        Errors as in ``LogRecords.of``.
 
-        Cost: all records in memory; a hash of each key, a sort of the records.
+        Cost: a hash of each key, a sort of the records; some 50 bytes of memory a key, beside the
+            budget of the rules.
         """
-        parts = [_Records.of(placed, rules) for placed in blocks]
-        if not parts:
-            parts = [_Records.none(rules)]
-        keys = one_array(pa.chunked_array([part.keys for part in parts]))
-        encoded = keys.dictionary_encode()
-        groups = encoded.indices.to_numpy().astype(np.int64)
-        deletes = np.concatenate([part.deletes for part in parts])
-        by_key = np.concatenate([np.full(len(part.keys), part.by_key) for part in parts])
-        columns = [
-            pa.concat_arrays([part.ordering[at] for part in parts])
-            for at in range(len(rules.ordering_fields))
-        ]
-        order = RowOrder.of(columns, deletes)
-        rows = pa.concat_tables([part.rows for part in parts])
-        if len(encoded.dictionary) == len(keys):  # Each key has one record: nothing to fold.
-            return cls(encoded.dictionary, order, deletes, _without(rows, deletes[~by_key]))
-        order = following_deletes(groups, order, by_key)
-        won = winners(groups, order)
-        deleted = deletes[won]
-        # Delete blocks have no rows.
-        row_of = np.cumsum(~by_key) - 1
-        return cls(
-            encoded.dictionary,
-            order.take(won),
-            deleted,
-            take_rows(rows, row_of[won[~deleted]]),
-        )
+        budget = rules.budget
+        records = LogRecords.of(blocks, rules)
+        schema = _Newest.of(rules.heads.empty_table()).table.schema
+        folded = []
+        with Spool(schema, budget, budget.size // 4) as spool:
+            for numbers, heads in records.parts():
+                part = _Newest.of(heads)
+                spool.add(part.table)
+                if spool.nbytes > budget.size:
+                    spool.spill()
+                folded.append((part.row_of, numbers[part.first]))
+            newest = spool.end()
+        row_of, first = map(np.concatenate, zip(*folded, strict=True))
+        order = newest.select([name for name in newest.schema.names if name != KEY])
+        return cls(newest.select([KEY]), order, row_of, first, records.rows)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
         """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
-        keys = self.keys.cast(_BYTES_OF[self.keys.type])
-        least, greatest = (pa.scalar(each, keys.type) for each in span)
-        inside = pc.and_(pc.greater_equal(keys, least), pc.less_equal(keys, greatest))
-        return bool(pc.any(inside, min_count=0).as_py())
+        return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
 
     def merge(self, groups: Iterable[StoredGroup], rules: LogRules) -> Iterator[pa.Table]:
         """Yield the rows of a base file with the logs' merged in, then those only in logs.
+
+        These come in the order of their keys' first records, and in pieces.
 
         Args:
             groups: The rows of the base file.
             rules: As for ``of``.
         """
-        row_of = np.cumsum(~self.deletes) - 1
-        only_in_logs = ~self.deletes
+        deletes = self.row_of < 0
+        only_in_logs = ~deletes
         for group in groups:
-            match = KeyMatch.of(group.keys, self.keys)
+            match = self._match(group.keys)
             only_in_logs[match.touched] = False
             first = 0
             for piece in group.pieces:
@@ -167,10 +122,27 @@ class LogRows:
                 if not len(stored):
                     yield piece
                     continue
-                removed = self.deletes[touched]
-                newer = take_rows(self.rows, row_of[touched[~removed]])
+                removed = deletes[touched]
+                newer = self.rows.take(self.row_of[touched[~removed]])
                 yield replace_rows(piece, stored[~removed], newer, stored[removed], (RECORD_KEY,))
-        yield take_rows(self.rows, row_of[np.flatnonzero(only_in_logs)])
+        new = np.flatnonzero(only_in_logs)
+        new = new[np.argsort(self.first[new], kind="stable")]
+        size = min(_PIECE_BYTES, rules.budget.size)
+        count = max(1, size * self.rows.num_rows // max(1, self.rows.nbytes))
+        for begin in range(0, max(1, len(new)), count):
+            yield self.rows.take(self.row_of[new[begin : begin + count]])
+
+    def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
+        """Return the pairs of some stored rows and records."""
+        pairs, start = [KeyMatch()], 0
+        for piece in self.keys.pieces:
+            found = KeyMatch.of(keys, piece.column(KEY))
+            pairs.append(KeyMatch(found.rows, found.touched + start))
+            start += piece.num_rows
+        self.keys.drop_pages()
+        rows = np.concatenate([pair.rows for pair in pairs])
+        at = np.argsort(rows, kind="stable")
+        return KeyMatch(rows[at], np.concatenate([pair.touched for pair in pairs])[at])
 
     def _wins(
         self, piece: pa.Table, stored: Positions, touched: Positions, rules: LogRules
@@ -178,85 +150,54 @@ class LogRows:
         """Return for each pair of a stored row and a record whether the record wins."""
         at = pa.array(stored)
         columns = [column_of(piece, name).take(at) for name in rules.ordering_fields]
+        unordered, *values = map(one_chunk, self.order.take(touched).columns)
         return newer_wins(
-            self.order.take(touched), RowOrder.of(columns, np.zeros(len(stored), np.bool_))
+            RowOrder(tuple(values), as_mask(unordered)),
+            RowOrder.of(columns, np.zeros(len(stored), np.bool_)),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Records:
-    """The records of one block.
+class _Newest:
+    """The newest record of each key, in the order of the keys' first records.
 
     Attributes:
-        keys: Their keys.
-        ordering: The values of each ordering column.
-        deletes: Where a record is a delete.
-        by_key: Whether they are deletes by key; then there are no rows.
-        rows: The rows, with the columns of the rules.
+        table: The keys, whether a record is a delete without an ordering value, ordering values.
+        row_of: As of ``LogRows``.
+        first: The first record of each key.
     """
 
-    keys: pa.Array
-    ordering: tuple[pa.Array, ...]
-    deletes: Mask
-    by_key: bool
-    rows: pa.Table
+    table: pa.Table
+    row_of: Positions
+    first: Positions
 
     @classmethod
-    def none(cls, rules: LogRules) -> _Records:
-        return cls.of_rows(rules.schema.empty_table(), rules)
-
-    @classmethod
-    def of(cls, placed: PlacedBlock, rules: LogRules) -> _Records:
-        """Decode a block; errors as in ``LogRows.of``."""
-        with _placed_errors(placed):
-            if placed.block.kind == DELETE:
-                return cls.of_deletes(list(deleted_records(bytes(placed.block.content))), rules)
-            columns = {*rules.schema.names, IS_DELETED, OPERATION}
-            rows = data_rows(placed.block, columns)
-            if RECORD_KEY not in rows.schema.names:
-                raise ValueError(f"its schema has no column {RECORD_KEY}")
-            if OPERATION not in rows.schema.names:
-                return cls.of_rows(rows, rules)
-        raise UnsupportedTableError(
-            f"{placed.place} has the column {OPERATION}, by which this release can't merge"
-        )
-
-    @classmethod
-    def of_rows(cls, rows: pa.Table, rules: LogRules) -> _Records:
-        flags = delete_flags(rows)
-        rows = conform(rows, rules.schema)
-        keys = one_array(rows.column(RECORD_KEY))
-        if keys.null_count:
-            raise ValueError(f"{keys.null_count} of {len(keys)} records have no key")
-        ordering = tuple(one_array(column_of(rows, name)) for name in rules.ordering_fields)
-        return cls(keys, ordering, flags, False, rows)
-
-    @classmethod
-    def of_deletes(cls, records: Sequence[DeletedRecord], rules: LogRules) -> _Records:
-        keys = pa.array([record.key for record in records], pa.string())
-        empty = rules.schema.empty_table()
-        ordering = tuple(
-            ordering_column(records, at, column_of(empty, name).type)
-            for at, name in enumerate(rules.ordering_fields)
-        )
-        return cls(keys, ordering, np.ones(len(keys), np.bool_), True, empty)
+    def of(cls, heads: pa.Table) -> _Newest:
+        """Fold heads, oldest first."""
+        keys, is_delete, row = one_array(heads.column(KEY)), heads.column(IS_DELETE), heads[ROW]
+        encoded = keys.dictionary_encode()
+        groups = encoded.indices.to_numpy().astype(np.int64)
+        deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
+        ordering = [heads.column(at) for at in range(len((KEY, ROW, IS_DELETE)), heads.num_columns)]
+        order = RowOrder.of(ordering, deletes)
+        count = len(encoded.dictionary)
+        first = np.arange(count)
+        if count < len(keys):  # Otherwise each key has one record: nothing to fold.
+            # Of several values for one index numpy keeps the last.
+            first[groups[::-1]] = np.arange(len(keys))[::-1]
+            order = following_deletes(groups, order, rows < 0)
+            won = winners(groups, order)
+            order, deletes, rows = order.take(won), deletes[won], rows[won]
+        columns = {
+            KEY: encoded.dictionary.cast(heads.schema.field(KEY).type),
+            _UNORDERED: pa.array(order.unordered),
+            **{str(at): values for at, values in enumerate(order.values)},
+        }
+        return cls(pa.table(columns), np.where(deletes, -1, rows), first)
 
 
-def _without(rows: pa.Table, gone: Mask) -> pa.Table:
-    return rows.filter(pa.array(~gone)) if gone.any() else rows
-
-
-@contextmanager
-def _placed_errors(placed: PlacedBlock) -> Iterator[None]:
-    """Name the block in the errors of readers on damaged or unsupported content."""
-    try:
-        yield
-    except DeleteVersionError as exc:
-        raise UnsupportedTableError(f"{placed.place} has deletes of {exc}") from exc
-    except UnsupportedTableError as exc:
-        raise UnsupportedTableError(f"{placed.place} can't be read: {exc.message}") from exc
-    except CorruptMetadataError as exc:
-        raise CorruptMetadataError(f"{placed.place} can't be decoded: {exc.message}") from exc
-    except _DAMAGE as exc:
-        what = f"{type(exc).__name__}: {exc}"[:_MESSAGE_CHARACTERS]
-        raise CorruptMetadataError(f"{placed.place} can't be decoded: {what}") from exc
+def _any_between(keys: pa.Array, span: tuple[bytes, bytes]) -> bool:
+    texts = keys.cast(_BYTES_OF[keys.type])
+    least, greatest = (pa.scalar(each, texts.type) for each in span)
+    inside = pc.and_(pc.greater_equal(texts, least), pc.less_equal(texts, greatest))
+    return bool(pc.any(inside, min_count=0).as_py())

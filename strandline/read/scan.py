@@ -46,11 +46,13 @@ class Scan(Exports):
         TableError: A base file isn't readable Parquet, or a column doesn't fit the table's.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: Logs have blocks that this release can't merge.
+        StorageError: Large logs need a temporary file, which can't be written.
         InputError: The filter casts a value that can't be cast.
 
-    Cost: base files are read in pieces, the logs of a slice as a whole. ``threads`` slices are read
-        at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the rows that
-        were taken; with a limit one at a time. A reader that isn't read to its end ends the
+    Cost: base files are read in pieces, the logs of a slice as a whole, into memory or, beyond
+        ``strandline.read.temp_file.BUDGET_BYTES``, into temporary files. ``threads`` slices are
+        read at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the rows
+        that were taken; with a limit one at a time. A reader that isn't read to its end ends the
         threads when it is closed or garbage-collected.
     """
 

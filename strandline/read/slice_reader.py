@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.log_blocks import LogReader, needs_merge
-from strandline.read.log_rows import LogRows, LogRules, StoredGroup
+from strandline.read.log_records import LogRules
+from strandline.read.log_rows import LogRows, StoredGroup
 from strandline.read.mergeable import refuse_unmergeable
 from strandline.read.row_filter import RowFilter
+from strandline.read.temp_file import LogBudget
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.meta_fields import RECORD_KEY
 from timeline.storage.base import Storage
@@ -26,10 +28,12 @@ class SliceRules:
     Attributes:
         schema: All columns of the table, meta columns first; rows of older schemas are cast to it.
         config: The table's properties.
+        budget: What may be in memory of a slice's logs.
     """
 
     schema: pa.Schema
     config: TableConfig
+    budget: LogBudget = field(default_factory=LogBudget)
 
     def of_logs(self, columns: Sequence[str]) -> LogRules:
         """Return the rules for logs, to read some columns of the table.
@@ -44,9 +48,8 @@ class SliceRules:
         names = self.schema.names
         heads = [name if name in names else name.split(".")[0] for name in ordering]
         wanted = {*columns, RECORD_KEY, *heads}
-        return LogRules(
-            pa.schema([field for field in self.schema if field.name in wanted]), ordering
-        )
+        kept = pa.schema([column for column in self.schema if column.name in wanted])
+        return LogRules(kept, ordering, self.budget)
 
 
 def read_slice(
@@ -79,9 +82,10 @@ def read_slice(
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: The logs can't be merged by this release.
         InputError: The filter casts a value that can't be cast.
+        StorageError: The logs exceed the budget, and can't be written to a temporary file.
 
-    Cost: a read of the base file's columns in pieces; the logs and their rows in memory, with these
-        columns, the record key and the ordering columns.
+    Cost: a read of the base file's columns in pieces; the logs and their rows, with these columns,
+        the record key and the ordering columns, in memory or, beyond the budget, on disk.
     """
     shown = rules.schema.names if columns is None else list(columns)
     asked = () if row_filter is None else row_filter.columns
@@ -118,7 +122,7 @@ def _merged(
     storage: Storage, found: FileSlice, schema: pa.Schema, rules: LogRules, logs: LogReader
 ) -> Iterator[pa.Table]:
     """Yield the rows of a slice with logs, with the columns of the schema and perhaps others."""
-    newest = LogRows.of(logs.blocks(found.log_files), rules)
+    newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
     if found.base_file is None:
         yield from newest.merge((), rules)
         return

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.read import Bench
+from benchmarks.read_memory import write_table
 from benchmarks.read_table import TableBench
+from strandline import Table
 
 pytestmark = pytest.mark.property
 
@@ -24,3 +26,10 @@ def test_figures_of_a_table(tmp_path):
     figures = TableBench(str(tmp_path), 500).figures(1)
     assert len(figures) == 7
     assert all(min(figure.values) >= 0 for figure in figures)
+
+
+def test_a_slice_with_large_logs(tmp_path: Path) -> None:
+    write_table(str(tmp_path), 12, 10)
+    scan = Table(tmp_path).scan()
+    assert scan.count() == 60
+    assert len(list(tmp_path.glob("p/.*.log.*"))) == 2

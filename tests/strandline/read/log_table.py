@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from strandline.read.archive import Archive
 from strandline.read.committed import CommittedInstants, NeededBytes
 from strandline.read.log_blocks import LogReader
 from strandline.read.slice_reader import SliceRules, read_slice
+from strandline.read.temp_file import LogBudget
 from strandline.records.meta_fields import IS_DELETED, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.base_files import write_base_file
@@ -48,6 +51,7 @@ SCHEMA = pa.schema(
 AVRO = avro_with_meta_fields(arrow_to_avro(SCHEMA, "t"))
 FILE_ID = "f-0"
 LATEST = "9" * 17
+IN_MEMORY = LogBudget()
 
 
 def row(key: str, ts: int | None, v: str = "", *, deleted: bool | None = None) -> dict[str, Any]:
@@ -211,23 +215,37 @@ def read(
     schema: pa.Schema = SCHEMA,
     columns: Sequence[str] | None = None,
     as_of: str = LATEST,
+    budget: LogBudget = IN_MEMORY,
 ) -> tuple[pa.Table, LogReader]:
     """Read a table's slices as of an instant; return the rows, and the reader for its counts."""
+    batches, logs = stream(storage, schema, columns, as_of, budget)
+    full = with_meta_fields(schema)
+    shown = full if columns is None else [full.field(name) for name in columns]
+    return pa.Table.from_batches(batches, pa.schema(shown)), logs
+
+
+def stream(
+    storage: Storage,
+    schema: pa.Schema = SCHEMA,
+    columns: Sequence[str] | None = None,
+    as_of: str = LATEST,
+    budget: LogBudget = IN_MEMORY,
+) -> tuple[Iterator[pa.RecordBatch], LogReader]:
+    """Begin to read as ``read`` does."""
     meta = TableMetaClient.open(storage)
     with closing(open_view(storage)) as view:
         seen = view.snapshot.active.filter(lambda instant: instant.requested_time <= as_of)
         archive = Archive(meta)
         committed = CommittedInstants(seen, archive)
         logs = LogReader(storage, committed, NeededBytes(meta, seen, archive))
-        rules = SliceRules(with_meta_fields(schema), meta.config)
-        batches = [
-            batch
+        rules = SliceRules(with_meta_fields(schema), meta.config, budget)
+        slices = [
+            found
             for partition in sorted(view.all_latest_file_slices_before_or_on(LATEST))
             for found in view.latest_merged_file_slices_before_or_on(partition, as_of)
-            for batch in read_slice(storage, found, rules, logs, columns)
         ]
-    shown = rules.schema if columns is None else [rules.schema.field(name) for name in columns]
-    return pa.Table.from_batches(batches, pa.schema(shown)), logs
+    read_one = partial(read_slice, storage, rules=rules, logs=logs, columns=columns)
+    return chain.from_iterable(map(read_one, slices)), logs
 
 
 def values(storage: Storage) -> dict[str, str]:

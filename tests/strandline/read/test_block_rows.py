@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.read.avro_records import EncodedRecords
-from strandline.read.block_rows import avro_rows, data_rows, ordering_column
+from strandline.read.block_rows import avro_rows, data_pieces, ordering_column
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.avro_container import engine
@@ -23,6 +23,10 @@ from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 AVRO = arrow_to_avro(ALL_TYPES, "t")
 NONE = EncodedRecords.of([])
+
+
+def rows_of(block, columns):
+    return pa.concat_tables(data_pieces(block, columns))
 
 
 def physical(value, kind):
@@ -98,17 +102,17 @@ def test_damaged_records_are_a_value_error(at):
 def test_blocks():
     (block,) = scan_blocks(avro_block("1", AVRO, [stored(FULL_ROW)] * 3))
     assert isinstance(block, LogBlock)
-    rows = data_rows(block, set(ALL_TYPES.names))
+    rows = rows_of(block, set(ALL_TYPES.names))
     assert rows.num_rows == 3
     assert rows.schema == ALL_TYPES
     (block,) = scan_blocks(parquet_block("1", rows))
     assert isinstance(block, LogBlock)
-    assert data_rows(block, {"id", "n"}).equals(rows.select(["id", "n"]))
+    assert rows_of(block, {"id", "n"}).equals(rows.select(["id", "n"]))
     for content in (b"", b"PAR1 PAR1", bytes(100)):
         with pytest.raises(ValueError):  # noqa: PT011 - pyarrow's message
-            data_rows(LogBlock(block.kind, block.header, content, 0), {"id"})
+            rows_of(LogBlock(block.kind, block.header, content, 0), {"id"})
     with pytest.raises(ValueError, match="no schema"):
-        data_rows(LogBlock(3, {}, b"", 0), {"id"})
+        rows_of(LogBlock(3, {}, b"", 0), {"id"})
 
 
 def test_schemas_that_can_not_be_read():

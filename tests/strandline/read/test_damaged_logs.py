@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.read.block_order import PlacedBlock, blocks_in_order
-from strandline.read.log_rows import LogRows, LogRules
+from strandline.read.log_records import LogRules
+from strandline.read.log_rows import LogRows
 from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
@@ -38,7 +39,7 @@ def logs() -> tuple[LogRules, tuple[bytes, ...]]:
             paths = sorted(base.glob("[!.]*/.*.log.*"))
             found.append(b"".join(path.read_bytes() for path in paths if path.suffix != ".crc"))
     rules = LogRules(with_meta_fields(avro_to_arrow(schema)), ("ts",))
-    rows = rows_of(rules, found[-1]).rows
+    rows = rows_of(rules, found[-1]).rows.whole()
     deletes = delete_block("1", [("a", ("Long", 1)), ("b", None), ("c", [("Long", 1), None])])
     return rules, (*found, parquet_block("1", rows) + deletes)
 
@@ -72,7 +73,7 @@ def test_any_damage(number, changes):
     except (CorruptMetadataError, UnsupportedTableError) as error:
         assert str(error)  # noqa: PT017
         return
-    assert len(rows.keys) == len(rows.deletes)
+    assert rows.keys.num_rows == len(rows.row_of)
 
 
 NOISE = (b"\x00", b"\x01", b"\x7f", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import zip_longest
 
 import pyarrow as pa
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.read.block_order import PlacedBlock
-from strandline.read.log_rows import LogRows, LogRules, StoredGroup
+from strandline.read.log_records import LogRules
+from strandline.read.log_rows import LogRows, StoredGroup
+from strandline.read.temp_file import BUDGET_BYTES, LogBudget
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY, with_meta_fields
 from tests.kit import merge_cases
 from tests.kit.log_files import delete_block, parquet_block
@@ -88,8 +91,13 @@ DELETES = st.lists(st.tuples(KEYS, TIMES), min_size=1, max_size=4).map(tuple)
 
 
 @settings(max_examples=250)
-@given(st.lists(DATA | DELETES, max_size=6), st.booleans(), st.integers(1, 4))
-def test_the_merge_is_that_of_a_model(blocks, event_time, piece):
+@given(
+    st.lists(DATA | DELETES, max_size=6),
+    st.booleans(),
+    st.integers(1, 4),
+    st.sampled_from([0, 40, 300, BUDGET_BYTES]),
+)
+def test_the_merge_is_that_of_a_model(blocks, event_time, piece, budget):
     model, data = Model(event_time), b""
     for block in blocks:
         if isinstance(block, tuple):
@@ -101,7 +109,10 @@ def test_the_merge_is_that_of_a_model(blocks, event_time, piece):
             for one in block:
                 model.add(one)
     rules = LogRules(COLUMNS, ("ts",) if event_time else ())
-    found = merged(pa.Table.from_pylist(BASE, COLUMNS), data, rules, piece).to_pylist()
+    base = pa.Table.from_pylist(BASE, COLUMNS)
+    found = merged(base, data, rules, piece).to_pylist()
+    bounded = replace(rules, budget=LogBudget(budget))
+    assert merged(base, data, bounded, piece).to_pylist() == found
     expected = model.rows(BASE)
     assert len(found) == len(expected)
     stored = [one["id"] for one in found if one["id"] in "abcd"]

@@ -1,0 +1,104 @@
+"""``TempFile``: a temporary file without a name, written once, then mapped into memory.
+
+Mapped pages are the kernel's to drop and to read again, so they take no memory that others need;
+``drop_pages`` also takes them off the process's resident memory, by which containers are killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from timeline.errors import StorageError
+
+BUDGET_BYTES: Final = 128 << 20
+"""What the logs of a slice may take in memory, once encoded and once decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBudget:
+    """What may be in memory of a slice's logs.
+
+    Attributes:
+        size: Bytes of the logs, and as many of their decoded records; more of either is in
+            temporary files.
+        folder: Where these are; ``None`` is the system's folder for temporary files.
+    """
+
+    size: int = BUDGET_BYTES
+    folder: str | None = None
+
+
+class TempFile:
+    """A file that disappears when it is closed, or with the process; a context manager.
+
+    Args:
+        budget: Says where, and why, in messages.
+
+    Raises:
+        StorageError: The file can't be made. So do the methods, if the disk is full or fails.
+    """
+
+    def __init__(self, budget: LogBudget) -> None:
+        self._budget = budget
+        with self._errors():
+            # Without a name where the platform allows, otherwise removed when it is closed; no
+            # buffer, which would be written after an error once more.
+            self._file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by ``close``
+                buffering=0, prefix="strandline-", dir=budget.folder
+            )
+        self._end = 0
+
+    def __enter__(self) -> TempFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, data: bytes | pa.Buffer) -> tuple[int, int]:
+        """Write bytes at the end; return where they begin and end."""
+        left, begin = memoryview(data), self._end
+        with self._errors():
+            while left:  # A nearly full disk writes a part; the next call raises the reason.
+                written = self._file.write(left)
+                self._end += written
+                left = left[written:]
+        return begin, self._end
+
+    def mapped(self) -> mmap.mmap:
+        """Return the content, which isn't empty; it stays until its last reference ends."""
+        with self._errors():
+            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            folder = self._budget.folder or tempfile.tempdir or "the system's temporary folder"
+            raise StorageError(
+                f"a temporary file in {folder} can't be written: {exc}; it is needed for a file"
+                f" slice whose logs take more than {self._budget.size} bytes of memory. Free space"
+                " there, or set TMPDIR to another folder"
+            ) from exc
+
+
+def drop_pages(data: object) -> None:
+    """Take pages of a file off resident memory, to be read again if need be.
+
+    Args:
+        data: A mapped file, or a view into it; nothing is done for other bytes.
+    """
+    mapped = data.obj if isinstance(data, memoryview) else data
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # Not on Windows.
+        mapped.madvise(mmap.MADV_DONTNEED)
