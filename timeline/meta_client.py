@@ -136,13 +136,17 @@ class TableMetaClient:
             raise InstantNotFoundError(f"{instant} has no file {self.path_of(instant)}")
         return found
 
-    def archived_timeline(self) -> ArchivedTimeline:
+    def archived_timeline(self, *, modified_ms: int = 0) -> ArchivedTimeline:
         """Return the instants that were moved out of the active timeline.
 
+        Args:
+            modified_ms: In layout 1, those of files that were modified then or later (milliseconds
+                since the epoch): instants that were active until then.
+
         Cost: layout 2: two reads, and one for each history file that is needed; layout 1: one list
-            and a read of every archive file.
+            and a read of every archive file that was modified since.
         """
-        return read_archived_timeline(self._reading, self.config)
+        return read_archived_timeline(self._reading, self.config, modified_ms=modified_ms)
 
     def completion_times(
         self, timeline: Timeline, before: CompletionTimes | None = None

@@ -33,6 +33,7 @@ from strandline.read.row_filter import RowFilter
 from strandline.read.slice_source import NEWEST
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import COMMIT_TIME
+from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.clock import format_instant_time, parse_instant_time
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.instant import (
@@ -53,6 +54,8 @@ EARLIEST: Final = ("earliest", "000")
 """What Hudi's users give as the begin of a range for all commits."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_TICK_MS: Final = 1000
+"""Object stores round modification times down to seconds."""
 
 Group = tuple[str, str]
 """(partition, file id)."""
@@ -127,7 +130,8 @@ def pin_range(
 
     Cost: a list of each partition; a read of each commit of the range, and of each clean if the
         range has an end; from version 8 on two reads of the archive and of its newest instants,
-        before only if ``since`` is before the active timeline, but then of the whole archive.
+        before a list of the archive and a read of its files that were written after the last commit
+        by ``since`` had completed.
     """
     if not meta.config.populate_meta_fields:
         raise UnsupportedTableError(
@@ -258,16 +262,47 @@ def _refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRan
 
 
 def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> str:
-    """Return the place of the last archived commit; ``""`` if none can be after ``since``."""
+    """Return the place of the last commit of a range that was archived; ``""`` if none was.
+
+    Older ones may still be on the timeline, where savepoints kept them, deleted since or not.
+    """
+    archive: ArchivedTimeline
     if not span.by_completion:
-        # All files of the archive would be read, with whole commits, which may be many megabytes.
-        if span.since >= first_write_time(timeline):
-            return ""
-    elif not any(t > span.since for t in _late_completions(meta, span.since)):
+        archive = meta.archived_timeline(modified_ms=_archived_after_ms(meta, timeline, span.since))
+    elif any(t > span.since for t in _late_completions(meta, span.since)):
+        archive = meta.archived_timeline()
+    else:
         return ""
-    archive = meta.archived_timeline().timeline
-    writes = (i for i in archive if i.is_completed and i.action in WRITE_ACTIONS)
-    return max(map(span.place, writes), default="")
+    end = NEWEST if span.until is None else span.until
+    places = (
+        span.place(i)
+        for i in archive.timeline
+        # Archiving copies an instant before it deletes it, and may end between the two.
+        if i.is_completed
+        and i.action in WRITE_ACTIONS
+        and timeline.completion_time(i.requested_time) is None
+    )
+    return max((place for place in places if place <= end), default="")
+
+
+def _archived_after_ms(meta: TableMetaClient, timeline: Timeline, since: str) -> int:
+    """Return when a file of the archive of layout 1 was modified, if it has a write after a time.
+
+    Returns:
+        The earliest possible, in milliseconds since the epoch.
+    """
+    zone = meta.config.timezone
+    before = timeline.write_timeline().completed().filter(lambda i: i.requested_time <= since).last
+    try:
+        asked = parse_instant_time(since, zone)
+        if before is None:  # a day for clocks, and for writers in other zones
+            return asked - _DAY_MS
+        # Nothing later than a write is archived before that completes. This is compared by the
+        # storage's own clock; but ``since``, if it is earlier: a copy of a table has new times.
+        completed = parse_instant_time(before.completion_time or since, zone)
+    except ValueError:  # digits that are no time
+        return 0
+    return min(asked, completed) - _TICK_MS
 
 
 def _late_completions(meta: TableMetaClient, since: str) -> Iterable[str]:

@@ -256,8 +256,16 @@ ArchivedTimeline = HistoryArchive | LogArchive
 """The archived instants of a table and the content of their files."""
 
 
-def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTimeline:
-    """Open a table's archive; a table that never archived has an empty one."""
+def read_archived_timeline(
+    storage: Storage, config: TableConfig, *, modified_ms: int = 0
+) -> ArchivedTimeline:
+    """Open a table's archive; a table that never archived has an empty one.
+
+    Args:
+        storage: The table's storage.
+        config: Its properties.
+        modified_ms: In layout 1, older files are left out, see ``LogArchive``.
+    """
     if config.layout_version == 1:
-        return LogArchive(storage, config.archive_folder)
+        return LogArchive(storage, config.archive_folder, modified_ms=modified_ms)
     return HistoryArchive(storage, config.archive_folder)

@@ -47,16 +47,19 @@ _Stored = tuple[str, bytes]
 class LogArchive:
     """The archived instants of a table of version 6, all read by the constructor.
 
+    Of an archive read in part, files whose modification time is before ``modified_ms`` are left
+    out; one that a storage doesn't know counts as later.
+
     Each record is decoded there, to check it and to learn its instant, and again by each ``read``:
     in between only the files' bytes are held.
     """
 
-    def __init__(self, storage: Storage, folder: str) -> None:
+    def __init__(self, storage: Storage, folder: str, *, modified_ms: int = 0) -> None:
         self._folder = f"{storage.base_path}/{folder}"
         self._records: dict[_Key, _Stored] = {}
         instants = []
         schemas: dict[str, str] = {}  # each block repeats its schema; it is held once
-        for path, size in _files(storage, folder):
+        for path, size in _files(storage, folder, modified_ms):
             source = f"{storage.base_path}/{path}"
             data = storage.read(path, FileKind.ARCHIVE, size)
             for instant, stored in _entries(data, source, schemas):
@@ -113,12 +116,13 @@ def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
     return next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
 
 
-def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
+def _files(storage: Storage, folder: str, modified_ms: int) -> list[tuple[str, int]]:
     """Return paths and sizes of the archive's files in the order they were written."""
     numbered = []
     for entry in storage.list(folder):
         match = _FILE.fullmatch(entry.name)
-        if match is not None:
+        is_older = 0 < entry.mtime_ms < modified_ms
+        if match is not None and not is_older:
             # Numbers, as text order would put file 10 before 9 and let an older entry win.
             numbered.append((int(match[1]), entry.name, entry.size))
     return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
