@@ -1,7 +1,6 @@
 """The rows that the commits of a range wrote, out of a table's state at the end of the range.
 
-Commits are ordered by the time at which they completed, from table version 8 on, and by the time at
-which they were requested in version 6. A row belongs to the commit in its ``_hoodie_commit_time``.
+A row belongs to the commit in its ``_hoodie_commit_time``.
 Compaction and clustering keep that, so that no row is theirs, but the file groups that they wrote
 may have rows of the range. A log compaction of Hudi's puts its own time there. Rows that were
 overwritten or deleted within the range are gone.
@@ -14,10 +13,10 @@ row by event time isn't read, and later commits don't matter, whatever they repl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,84 +26,27 @@ from fsview.model.file_name import parse_data_file
 from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
 from fsview.view_manager import open_view
-from strandline.read.committed import first_write_time
-from strandline.read.pin import Pin, earliest_time, instant_time
+from strandline.read.archived_writes import MissedWrites
+from strandline.read.instant_range import InstantRange, refuse_archived
+from strandline.read.pin import Pin, earliest_time
 from strandline.read.row_filter import RowFilter
 from strandline.read.slice_source import NEWEST
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import COMMIT_TIME
-from timeline.archive.archived_timeline import ArchivedTimeline
-from timeline.clock import format_instant_time, parse_instant_time
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.instant import (
     CLUSTERING,
     COMMIT,
     COMPACTION,
     LOG_COMPACTION,
-    WRITE_ACTIONS,
     Instant,
 )
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.written_files import CommitFiles
-from timeline.table.config import TableConfig
 from timeline.table.property_name import MERGE_ON_READ, POPULATE_META_FIELDS
-from timeline.timeline import Timeline
-
-EARLIEST: Final = ("earliest", "000")
-"""What Hudi's users give as the begin of a range for all commits."""
-
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-_TICK_MS: Final = 1000
-"""Object stores round modification times down to seconds."""
 
 Group = tuple[str, str]
 """(partition, file id)."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstantRange:
-    """A half-open range of commits, (since, until].
-
-    Attributes:
-        since: The time after which it begins; ``""`` for all commits, archived ones too.
-        until: The time with which it ends; ``None`` for the newest commit.
-        by_completion: Whether commits are ordered by completion, else by their request.
-    """
-
-    since: str
-    until: str | None
-    by_completion: bool
-
-    @classmethod
-    def of(cls, since: Any, until: Any, config: TableConfig) -> InstantRange:
-        """Return the range that a caller means.
-
-        Args:
-            since: A time of 14 or 17 digits, a datetime with a time zone, or one of ``EARLIEST``.
-            until: A time; ``None`` for the newest commit.
-            config: The table's properties.
-
-        Raises:
-            InputError: They are no such times, or ``since`` is after ``until``.
-        """
-        begin = ""
-        if not isinstance(since, str) or since.lower() not in EARLIEST:
-            begin = instant_time(since, config.timezone, "since")
-        end = None if until is None else instant_time(until, config.timezone, "until")
-        if end is not None and begin > end:
-            raise InputError(f"since {begin} is after until {end}; allowed: the same, or before")
-        return cls(begin, end, config.layout_version > 1)
-
-    def place(self, instant: Instant) -> str:
-        """Return the time by which a completed instant is ordered."""
-        by_completion = self.by_completion and instant.completion_time
-        return by_completion or instant.requested_time
-
-    def commits_of(self, timeline: Timeline) -> tuple[Instant, ...]:
-        """Return the completed writes of the range on a timeline."""
-        end = NEWEST if self.until is None else self.until
-        writes = timeline.write_timeline().completed()
-        return tuple(i for i in writes if self.since < self.place(i) <= end)
 
 
 def pin_range(
@@ -144,7 +86,7 @@ def pin_range(
         pin = _pin_completed_by(meta, span.until)
     if not span.since:
         return pin, None
-    _refuse_archived(meta, pin.timeline, span)
+    refuse_archived(meta, pin.timeline, span)
     commits = span.commits_of(pin.timeline)
     groups = _written(meta, commits)
     slices = tuple(s for s in pin.slices if (s.partition, s.file_id) in groups)
@@ -205,22 +147,22 @@ def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
     they replaced may have been cleaned.
     """
     refuse_incomplete_files(meta.config, meta.storage.base_path)
+
+    def counts(i: Instant) -> bool:
+        if i.requested_time > until:
+            return False
+        return not i.is_completed or (i.completion_time or "") <= until or _is_compaction(i, meta)
+
     # Before files are listed, so that those of all its commits are found.
-    timeline = meta.timeline_of(
-        lambda i: (
-            i.requested_time <= until
-            and (
-                not i.is_completed or (i.completion_time or "") <= until or _is_compaction(i, meta)
-            )
-        )
-    )
+    timeline = meta.timeline_of(counts)
     _refuse_cleaned(meta, until)
     with closing(open_view(meta.storage)) as now:
-        now.load_all_partitions()
+        paths = now.partitions()
         then = LocalView(now.table, replace(snapshot_of(meta, timeline), files=now.snapshot.files))
+        then = MissedWrites.of(meta, now.snapshot, paths).added_to(then, counts)
         slices = tuple(
             found
-            for path in then.partitions()
+            for path in paths
             for found in then.latest_merged_file_slices_before_or_on(path, NEWEST)
             if not found.is_empty
         )
@@ -247,70 +189,3 @@ def _refuse_cleaned(meta: TableMetaClient, until: str) -> None:
             hint="files of earlier ones may have been deleted; writers keep more with a greater"
             " hoodie.clean.commits.retained",
         )
-
-
-def _refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> None:
-    """Refuse a range if commits of it were archived."""
-    archived = _newest_archived(meta, timeline, span)
-    if span.since < archived:
-        raise InputError(
-            f"since {span.since} is before {archived}, the earliest after which no commit of"
-            f" {meta.storage.base_path} was archived",
-            hint="'earliest' gives the rows of all commits; writers archive less with a greater"
-            " hoodie.keep.min.commits",
-        )
-
-
-def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> str:
-    """Return the place of the last commit of a range that was archived; ``""`` if none was.
-
-    Older ones may still be on the timeline, where savepoints kept them, deleted since or not.
-    """
-    archive: ArchivedTimeline
-    if not span.by_completion:
-        archive = meta.archived_timeline(modified_ms=_archived_after_ms(meta, timeline, span.since))
-    elif any(t > span.since for t in _late_completions(meta, span.since)):
-        archive = meta.archived_timeline()
-    else:
-        return ""
-    end = NEWEST if span.until is None else span.until
-    places = (
-        span.place(i)
-        for i in archive.timeline
-        # Archiving copies an instant before it deletes it, and may end between the two.
-        if i.is_completed
-        and i.action in WRITE_ACTIONS
-        and timeline.completion_time(i.requested_time) is None
-    )
-    return max((place for place in places if place <= end), default="")
-
-
-def _archived_after_ms(meta: TableMetaClient, timeline: Timeline, since: str) -> int:
-    """Return when a file of the archive of layout 1 was modified, if it has a write after a time.
-
-    Returns:
-        The earliest possible, in milliseconds since the epoch.
-    """
-    zone = meta.config.timezone
-    before = timeline.write_timeline().completed().filter(lambda i: i.requested_time <= since).last
-    try:
-        asked = parse_instant_time(since, zone)
-        if before is None:  # a day for clocks, and for writers in other zones
-            return asked - _DAY_MS
-        # Nothing later than a write is archived before that completes. This is compared by the
-        # storage's own clock; but ``since``, if it is earlier: a copy of a table has new times.
-        completed = parse_instant_time(before.completion_time or since, zone)
-    except ValueError:  # digits that are no time
-        return 0
-    return min(asked, completed) - _TICK_MS
-
-
-def _late_completions(meta: TableMetaClient, since: str) -> Iterable[str]:
-    """Return the completion times of archived instants that may have completed after a time."""
-    # As in Hudi, no write takes more than a day.
-    try:
-        ms = parse_instant_time(since, meta.config.timezone) - _DAY_MS
-    except ValueError:  # digits that are no time
-        return meta.archived_timeline().completion_times("", "~").values()
-    start = format_instant_time(ms, meta.config.timezone)
-    return meta.archived_timeline().completion_times(start, "~").values()

@@ -29,7 +29,7 @@ from strandline.read.log_blocks import needs_merge
 from strandline.read.mergeable import refuse_other_formats
 from strandline.read.partition_filter import WantedPartitions, matching_partitions
 from strandline.read.row_filter import RowFilter
-from strandline.read.slice_source import NEWEST, ListedSlices, ServedSlices, SliceSource
+from strandline.read.slice_source import NEWEST, source_of
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
@@ -88,6 +88,7 @@ class Pin:
             filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
                 partitions without such rows. ``None`` for all.
             service: Where slices are asked for, if not as of an earlier time; ``None``: listed.
+                They are listed, too, if the first commit has a savepoint, see ``source_of``.
             name: The name of ``as_of`` in errors.
 
         Raises:
@@ -103,12 +104,7 @@ class Pin:
         """
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
         refuse_incomplete_files(meta.config, meta.storage.base_path)
-        source: SliceSource
-        if service is None or as_of is not None:
-            source = ListedSlices(meta)
-        else:
-            source = ServedSlices(meta, service)
-        with closing(source):
+        with closing(source_of(meta, None if as_of is not None else service)) as source:
             if as_of is not None:
                 _refuse_cleaned(meta, source.timeline, time, name)
             timeline = source.timeline.filter(lambda i: i.requested_time <= time)

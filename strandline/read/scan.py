@@ -15,7 +15,8 @@ from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
 from strandline.read.changed_table import of_one_state
 from strandline.read.dataset import dataset_of
-from strandline.read.incremental import InstantRange, next_since, pin_range
+from strandline.read.incremental import next_since, pin_range
+from strandline.read.instant_range import InstantRange
 from strandline.read.mergeable import refuse_unmergeable_slices
 from strandline.read.pin import Pin
 from strandline.read.pinned_rows import PinnedRows

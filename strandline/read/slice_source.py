@@ -17,6 +17,7 @@ from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from fsview.view_manager import open_view
+from strandline.read.archived_writes import MissedWrites, may_lack_writes
 from strandline.read.partition_filter import WantedPartitions
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
@@ -54,6 +55,7 @@ class ListedSlices:
     """Slices that are listed in storage, at the newest instant and all before."""
 
     def __init__(self, meta: TableMetaClient) -> None:
+        self._meta = meta
         self._view = open_view(meta.storage)
         self.timeline = self._view.snapshot.active
 
@@ -63,8 +65,10 @@ class ListedSlices:
 
     def slices(self, wanted: WantedPartitions | None, time: str) -> Iterator[FileSlice]:
         """See ``SliceSource``; partitions that are left out aren't listed."""
-        for path in self._paths(wanted):
-            yield from self._view.file_slices_as_of(path, time)
+        paths = self._paths(wanted)
+        view = MissedWrites.of(self._meta, self._view.snapshot, paths).added_to(self._view)
+        for path in paths:
+            yield from view.file_slices_as_of(path, time)
 
     def _paths(self, wanted: WantedPartitions | None) -> Sequence[str]:
         if wanted is None:
@@ -112,6 +116,23 @@ class ServedSlices:
         (answers,) = self._view.look_up([query])
         for answer in answers:
             yield from answer
+
+
+def source_of(meta: TableMetaClient, service: ViewLocation | None) -> SliceSource:
+    """Return where slices of the newest instant come from; it is to be closed.
+
+    A service answers as Hudi's does, which hides the files of commits that were archived while a
+    savepoint kept an older one; then they are listed.
+
+    Raises:
+        StrandlineError: Neither the service nor storage answers.
+    """
+    if service is not None:
+        served = ServedSlices(meta, service)
+        if not may_lack_writes(served.timeline):
+            return served
+        served.close()
+    return ListedSlices(meta)
 
 
 def service_location(

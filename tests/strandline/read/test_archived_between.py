@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
+from strandline import Table
 from strandline.read.scan import Scan
+from strandline.records.meta_fields import with_meta_fields
+from strandline.records.schema.avro_schema import arrow_to_avro
+from tests.kit.base_files import write_base_file
+from tests.kit.live_service import TOKEN, serving
 from tests.strandline.read.archiving import archive
-from tests.strandline.read.log_table import VERSIONS, LogTable, block_of, row
+from tests.strandline.read.log_table import SCHEMA, VERSIONS, LogTable, block_of, row
 from timeline.errors import InputError
-from timeline.instant import SAVEPOINT, Instant, State
-from timeline.metadata.instant_metadata import SavepointMetadata
+from timeline.instant import REPLACE_COMMIT, SAVEPOINT, Instant, State
+from timeline.metadata.instant_metadata import CommitMetadata, SavepointMetadata, WriteStat
+from timeline.storage.local import LocalStorage
 
 
 def committed(table: LogTable, *keys: str) -> str:
@@ -94,3 +103,112 @@ def test_digits_that_are_no_time():
     with pytest.raises(InputError, match=f"since {'0' * 17} is before {times[0]}"):
         Scan.of_range(table.meta, "0" * 17)
     assert Scan.of_range(table.meta, "9" * 17).count() == 0
+
+
+def other_group(table: LogTable, key: str, begun: Instant | None = None) -> str:
+    """Commit a file group of one base file with a row; return the commit's requested time.
+
+    Args:
+        table: The table.
+        key: The row's.
+        begun: The delta commit; ``None`` for a new one.
+    """
+    instant = begun or table.begin()
+    time = instant.requested_time
+    path = f"p/{key}-0_0-0-0_{time}.parquet"
+    rows = [row(key, 1, key) | {"_hoodie_commit_time": time}]
+    columns = pa.Table.from_pylist(rows, with_meta_fields(SCHEMA))
+    written = write_base_file(table.storage, path, columns, arrow_to_avro(SCHEMA, "t"))
+    table.complete(instant, path, written.size)
+    return time
+
+
+@VERSIONS
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_file_groups_that_only_archived_commits_wrote_are_read(version, is_saved):
+    table = LogTable(version=version)
+    times = [committed(table, "a"), other_group(table, "b"), committed(table, "c")]
+    times += [other_group(table, "d"), committed(table, "e")]
+    failed = table.begin()
+    table.storage.create(f"p/f-9_0-0-0_{failed.requested_time}.parquet", b"PAR1 half a file")
+    last = committed(table, "f")
+    end = place(table, times[4])
+    if is_saved:
+        save(table, times[0])
+    archive(table, times[1:4])
+    assert keys(Scan.of(table.meta)) == [*"abcdef"]
+    assert keys(Scan.of(table.meta, as_of=last)) == [*"abcdef"]
+    assert keys(Scan.of(table.meta, as_of=times[4])) == [*"abcde"]
+    assert keys(Scan.of_range(table.meta, "earliest", end)) == [*"abcde"]
+    # Rolled back, so that it is on no timeline.
+    table.meta.delete_instant_file(failed)
+    table.meta.delete_instant_file(replace(failed, state=State.REQUESTED))
+    assert keys(Scan.of(table.meta)) == [*"abcdef"]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_an_archived_commit_that_completed_after_the_end_of_a_range(version):
+    table = LogTable(version=version)
+    other_group(table, "a")
+    slow = table.begin()
+    end = other_group(table, "b")
+    until = place(table, end)
+    other_group(table, "slow", slow)
+    last = other_group(table, "c")
+    archive(table, [slow.requested_time, end])
+    assert keys(Scan.of_range(table.meta, "earliest", until)) == ["a", "b"]
+    assert keys(Scan.of_range(table.meta, "earliest", place(table, last))) == [
+        "a",
+        "b",
+        "c",
+        "slow",
+    ]
+
+
+@VERSIONS
+def test_the_archive_is_not_read_if_all_instants_are_on_the_timeline(version):
+    table = LogTable(version=version)
+    times = [other_group(table, key) for key in "abcd"]
+    archive(table, times[:2])
+    folder = table.meta.config.archive_folder
+    read = []
+    table.storage.fail.append(lambda kind, path: read.append(path) if folder in path else None)
+    assert keys(Scan.of(table.meta)) == [*"abcd"]
+    assert not read
+
+
+def test_a_service_that_hides_them_is_not_asked(tmp_path):
+    table = LogTable()
+    times = [other_group(table, key) for key in "abc"]
+    save(table, times[0])
+    archive(table, times[1:2])
+    for path, (data, _) in table.storage.files.items():
+        LocalStorage(str(tmp_path)).create(path, data)
+    with serving(str(tmp_path)) as server:
+        asking = Table(tmp_path, service=f"http://127.0.0.1:{server.port}", token=TOKEN)
+        assert asking.files().num_rows == 2  # as Hudi's
+        assert keys(asking.scan()) == ["a", "b", "c"]
+
+
+@VERSIONS
+def test_file_groups_that_an_archived_commit_replaced_are_not_read(version):
+    """Hudi shows them again; a savepoint keeps their files."""
+    table = LogTable(version=version)
+    times = [other_group(table, "a")]
+    table.clock.advance(1000)
+    begun = table.meta.create_requested(REPLACE_COMMIT, str(int(times[0]) + 2000))
+    path = f"p/b-0_0-0-0_{begun.requested_time}.parquet"
+    columns = pa.Table.from_pylist([row("b", 1, "b")], with_meta_fields(SCHEMA))
+    size = write_base_file(table.storage, path, columns, arrow_to_avro(SCHEMA, "t")).size
+    done = CommitMetadata(
+        {"p": (WriteStat("b-0", path, file_size_in_bytes=size),)},
+        operation_type="INSERT_OVERWRITE",
+        partition_to_replace_file_ids={"p": ("a-0",)},
+    )
+    inflight = table.meta.transition_to_inflight(begun)
+    table.meta.complete(inflight, done, str(int(times[0]) + 2500))
+    table.clock.advance(2000)
+    times += [begun.requested_time, other_group(table, "c")]
+    assert keys(Scan.of(table.meta)) == ["b", "c"]
+    archive(table, times[1:2])
+    assert keys(Scan.of(table.meta)) == ["b", "c"]
