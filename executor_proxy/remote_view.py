@@ -197,7 +197,7 @@ class RemoteView(FileSystemView):
         """Return the service's answer at a pin, decoded and as its body."""
         query = route.query(**arguments)
         body = self._send(pin, route.method, route.path, query, accept=route.accept)
-        answer = route.decode(body, self._paths, partition=arguments.get("partition", ""))
+        answer = route.decode(body, self._paths, partition=arguments.get("partition"))
         return answer, body
 
     def _send(

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsview.wire import json_form as wire
-from fsview.wire.json_form import PathForms
+from fsview.wire.json_form import PathForms, check_partition, checked
+from timeline.storage.base import checked_path
 
 Dto = Callable[[Any, PathForms], Any]
-
-
-def _checked(dto: Any, kind: type) -> Any:
-    """Return a JSON value that must be of a kind: an empty object is not an empty list of files."""
-    if not isinstance(dto, kind):
-        raise TypeError(f"a {type(dto).__name__} where a {kind.__name__} belongs")
-    return dto
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +29,30 @@ class AnswerForm:
         """Return the form of a list of these."""
         return AnswerForm(
             lambda answer, paths: [self.to_dto(item, paths) for item in answer],
-            lambda dto, paths: tuple(self.from_dto(item, paths) for item in _checked(dto, list)),
+            lambda dto, paths: tuple(self.from_dto(item, paths) for item in checked(dto, list)),
         )
 
     def optional(self) -> AnswerForm:
         """Return the form of at most one of these: a list that may be empty."""
         return AnswerForm(
             lambda answer, paths: [] if answer is None else [self.to_dto(answer, paths)],
-            lambda dto, paths: self.from_dto(dto[0], paths) if _checked(dto, list) else None,
+            lambda dto, paths: self.from_dto(dto[0], paths) if checked(dto, list) else None,
         )
 
     def by_partition(self) -> AnswerForm:
         """Return the form of a map from partition to a list of these."""
         many = self.many()
+
+        def read(dto: Any, paths: PathForms) -> dict[str, Any]:
+            answer = {}
+            for key, items in checked(dto, dict).items():
+                answer[checked_path(key)] = found = many.from_dto(items, paths)
+                check_partition(found, key)
+            return answer
+
         return AnswerForm(
             lambda answer, paths: {key: many.to_dto(found, paths) for key, found in answer.items()},
-            lambda dto, paths: {
-                key: many.from_dto(found, paths) for key, found in _checked(dto, dict).items()
-            },
+            read,
         )
 
 
@@ -64,7 +64,7 @@ FILE_SLICES: Final = FILE_SLICE.many()
 ONE_FILE_SLICE: Final = FILE_SLICE.optional()
 FILE_GROUPS: Final = AnswerForm(
     wire.file_groups_dto,
-    lambda dto, paths: wire.read_file_groups(_checked(dto, list), paths),
+    lambda dto, paths: wire.read_file_groups(checked(dto, list), paths),
 )
 COMPACTIONS: Final = AnswerForm(wire.compaction_dto, wire.read_compaction).many()
 CLUSTERINGS: Final = AnswerForm(wire.clustering_dto, wire.read_clustering).many()

@@ -29,6 +29,7 @@ from fsview.model.file_group import (
 from fsview.model.file_name import parse_base_name, parse_log_file
 from timeline.errors import BadAnswerError
 from timeline.instant import Instant, State
+from timeline.storage.base import checked_path
 from timeline.timeline import Timeline
 
 BLOCK_SIZE_BYTES: Final = 33_554_432
@@ -244,15 +245,51 @@ def _mtime(dto: Mapping[str, Any]) -> int:
 
 
 def read_file_slice(dto: Mapping[str, Any], paths: PathForms) -> FileSlice:
-    """Read a ``FileSliceDTO``."""
+    """Read a ``FileSliceDTO``.
+
+    Raises:
+        ValueError: Its partition leaves the table, or a file is of another partition or group.
+    """
     base = dto["baseFile"]
-    return FileSlice(
-        _text(dto["partition"]),
+    found = FileSlice(
+        checked_path(_text(dto["partition"])),
         _text(dto["fileId"]),
         _text(dto["baseInstant"]),
         None if base is None else read_base_file(base, paths),
-        tuple(_read_log_file(log, paths) for log in dto["logFiles"]),
+        tuple(_read_log_file(log, paths) for log in checked(dto["logFiles"], list)),
     )
+    for file in (found.base_file, *found.log_files):
+        if file is not None and (file.partition, file.file_id) != (found.partition, found.file_id):
+            raise ValueError(
+                f"the slice of {found.file_id!r} in {found.partition!r} has the file {file.path!r}"
+            )
+    return found
+
+
+def check_partition(found: Any, partition: str) -> None:
+    """Refuse values that are of another partition.
+
+    Args:
+        found: Base files, slices or groups, in a tuple; or one of them; or ``None``.
+        partition: The path of the partition.
+
+    Raises:
+        ValueError: One of them is.
+    """
+    for each in found if isinstance(found, tuple) else (found,):
+        if each is not None and each.partition != partition:
+            raise ValueError(f"{each.partition!r} in an answer about partition {partition!r}")
+
+
+def checked(dto: Any, kind: type) -> Any:
+    """Return a JSON value that must be of a kind: an empty object is not an empty list of files.
+
+    Raises:
+        TypeError: It isn't.
+    """
+    if not isinstance(dto, kind):
+        raise TypeError(f"a {type(dto).__name__} where a {kind.__name__} belongs")
+    return dto
 
 
 def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tuple[FileGroup, ...]:
@@ -266,15 +303,14 @@ def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tup
     if dtos[0]["timeline"] is None:
         raise BadAnswerError(f"the first of {len(dtos)} file groups has no timeline")
     timeline = read_timeline(dtos[0]["timeline"], paths)
-    return tuple(
-        FileGroup(
-            dto["partition"],
-            dto["fileId"],
-            tuple(read_file_slice(found, paths) for found in dto["slices"]),
-            timeline,
-        )
-        for dto in dtos
-    )
+    return tuple(_read_file_group(dto, timeline, paths) for dto in dtos)
+
+
+def _read_file_group(dto: Mapping[str, Any], timeline: Timeline, paths: PathForms) -> FileGroup:
+    slices = tuple(read_file_slice(found, paths) for found in checked(dto["slices"], list))
+    partition = checked_path(_text(dto["partition"]))
+    check_partition(slices, partition)
+    return FileGroup(partition, _text(dto["fileId"]), slices, timeline)
 
 
 def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
@@ -290,7 +326,8 @@ def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
 
 def read_timeline(dto: Mapping[str, Any], paths: PathForms) -> Timeline:
     """Read a ``TimelineDTO``."""
-    return Timeline(tuple(read_instant(instant, paths) for instant in dto["instants"]))
+    instants = checked(dto["instants"], list)
+    return Timeline(tuple(read_instant(instant, paths) for instant in instants))
 
 
 def read_compaction(dto: Mapping[str, Any], _: PathForms) -> CompactionOperation:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from fsview.model.lookup_query import OF_PARTITIONS
 from fsview.wire.answer_form import AnswerForm
 from fsview.wire.column_form import COLUMNS, is_in_columns, read_columns, write_columns
-from fsview.wire.json_form import PathForms
+from fsview.wire.json_form import PathForms, check_partition
 from fsview.wire.param import PARTITION, Param
 from timeline.encoding.json_text import bounded_loads, dumps
 from timeline.errors import BadAnswerError, InputError
@@ -121,23 +121,30 @@ class Route:
         """Return the body for an answer in columns, of a route that has them."""
         return write_columns(self.name, answer)
 
-    def decode(self, body: bytes, paths: PathForms, *, partition: str = "") -> Any:
+    def decode(self, body: bytes, paths: PathForms, *, partition: str | None = None) -> Any:
         """Return the answer that a body holds, in whichever form.
 
         Args:
             body: The body.
             paths: The forms of the caller's base path.
-            partition: The partition that was asked for, which columns don't name.
+            partition: The partition that was asked for, which columns don't name; ``None`` if none
+                was.
 
         Raises:
             BadAnswerError: The body isn't an answer of this route.
         """
         try:
-            if self.has_columns and is_in_columns(body):
-                return read_columns(self.name, partition, bounded_loads(body))
-            return self.form.from_dto(bounded_loads(body), paths)
+            return self._decoded(body, paths, partition)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
             start = body[:200].decode("utf-8", "replace")
             raise BadAnswerError(
                 f"{self.path} answered {start!r} ({len(body)} bytes): {type(exc).__name__}: {exc}"
             ) from exc
+
+    def _decoded(self, body: bytes, paths: PathForms, partition: str | None) -> Any:
+        if self.has_columns and is_in_columns(body):
+            return read_columns(self.name, partition or "", bounded_loads(body))
+        answer = self.form.from_dto(bounded_loads(body), paths)
+        if partition is not None:
+            check_partition(answer, partition.removesuffix("/"))
+        return answer

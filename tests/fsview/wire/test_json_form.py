@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,6 +127,62 @@ def test_a_path_outside_the_table_is_a_bad_answer() -> None:
     body = BY_NAME["latest_base_files"].encode([BASE], PathForms.of("/lake/t2"))
     with pytest.raises(BadAnswerError, match="not below"):
         BY_NAME["latest_base_files"].decode(body, PATHS)
+
+
+def changed(answer: str, **fields: Any) -> bytes:
+    """Return the body of an answer whose only slice has other fields."""
+    body = json.loads(BY_NAME[answer].encode(SLICES_OF[answer], PATHS))
+    slices = body["p=0"] if isinstance(body, dict) else body
+    (slices[0]["slices"][0] if "slices" in slices[0] else slices[0]).update(fields)
+    return json.dumps(body).encode()
+
+
+SLICES_OF: dict[str, Any] = {
+    "all_latest_file_slices_before_or_on": {"p=0": (SLICE,)},
+    "latest_file_slices": (SLICE,),
+    "latest_file_slices_in_range": (SLICE,),
+    "latest_file_slice": SLICE,
+    "all_file_groups": (FileGroup("p=0", "f-0", (SLICE,), TIMELINE),),
+}
+
+
+@pytest.mark.parametrize("name", SLICES_OF)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logFiles": {}},
+        {"logFiles": ""},
+        {"logFiles": None},
+        {"partition": "../../../etc/passwd"},
+        {"partition": "../../../etc/passwd", "baseFile": None, "logFiles": []},
+        {"partition": "/p=0", "baseFile": None, "logFiles": []},
+        {"partition": "p=1"},
+        {"partition": None, "baseFile": None, "logFiles": []},
+        {"fileId": "f-1"},
+    ],
+)
+def test_a_slice_with_files_of_another_is_a_bad_answer(name: str, fields: dict[str, Any]) -> None:
+    assert BY_NAME[name].decode(changed(name), PATHS) == SLICES_OF[name]
+    with pytest.raises(BadAnswerError):
+        BY_NAME[name].decode(changed(name, **fields), PATHS)
+
+
+def test_an_empty_slice_of_another_partition_is_a_bad_answer() -> None:
+    others = {"partition": "p=1", "baseFile": None, "logFiles": []}
+    by_partition, one = "all_latest_file_slices_before_or_on", "latest_file_slices"
+    with pytest.raises(BadAnswerError, match="'p=1' in an answer about partition 'p=0'"):
+        BY_NAME[by_partition].decode(changed(by_partition, **others), PATHS)
+    with pytest.raises(BadAnswerError, match="'p=1' in an answer about partition 'p=0'"):
+        BY_NAME[one].decode(changed(one, **others), PATHS, partition="p=0")
+    assert BY_NAME[one].decode(changed(one), PATHS, partition="p=0/") == (SLICE,)
+
+
+@pytest.mark.parametrize("partition", ["..", "/etc", "p=0/", "p=0/../p=1"])
+def test_a_partition_outside_the_table_is_a_bad_answer(partition: str) -> None:
+    with pytest.raises(BadAnswerError):
+        BY_NAME["all_latest_base_files_before_or_on"].decode(
+            json.dumps({partition: []}).encode(), PATHS
+        )
 
 
 def test_every_method_of_a_view_has_one_route_and_every_path_one() -> None:
