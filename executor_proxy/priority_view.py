@@ -124,7 +124,7 @@ class PriorityView(FileSystemView):
                 self._check_fallback(error)
                 sources.append(LOCAL)
                 self._sync_local()
-                self._report.fall_back(cause_of(error), error)
+                self._report.fall_back(cause_of(error), error, self._remote.urls)
             else:
                 self._return_to_service()
 
@@ -140,7 +140,7 @@ class PriorityView(FileSystemView):
                 return
             self._fell_back = True
         # Outside the lock, because recording takes the worker's own.
-        self._report.fall_back(cause_of(error), error)
+        self._report.fall_back(cause_of(error), error, self._remote.urls)
 
     def _sync_local(self) -> None:
         """Use a local view at the newest instant, and pin the remote view to that as well."""

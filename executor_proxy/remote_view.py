@@ -77,6 +77,11 @@ class RemoteView(FileSystemView):
         return f"RemoteView({self._service}, {self._base_path!r}, at={pin.last_instant!r})"
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """The service's addresses."""
+        return self._service.urls
+
+    @property
     def pin(self) -> tuple[str, str]:
         """The last instant and the timeline hash that requests carry."""
         return self._pin.last_instant, self._pin.timeline_hash

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_system_view import FileSystemView
+from timeline.errors import RemoteFailureError, StrandlineError
 from timeline.storage.base import StorageCalls
 
 SERVICE: Final = "service"
@@ -84,11 +85,21 @@ class LookupReport:
         """Include storage calls, by (kind, cause)."""
         self._merged.update(calls)
 
-    def fall_back(self, cause: str, error: Exception) -> None:
-        """Record that a view stopped asking the service; a worker logs each cause once."""
+    def fall_back(self, cause: str, error: StrandlineError, urls: tuple[str, ...] = ()) -> None:
+        """Record that a view stopped asking the service.
+
+        A worker logs an error of each class once for each service.
+
+        Args:
+            cause: See ``Fallback``.
+            error: The service's error, or that of its client.
+            urls: The service's addresses.
+        """
         reason = f"{type(error).__name__}: {error}"
         self.fallbacks.append(Fallback(cause, reason))
-        this_worker().log_fallback(cause, reason)
+        # Answers without a class of their own, such as a 401, are told apart by their status.
+        answered = error.answered if isinstance(error, RemoteFailureError) else 0
+        this_worker().log_fallback((type(error), answered, urls), reason)
 
     def watch(self, calls: StorageCalls) -> None:
         """Include the calls of a local view's storage."""

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 MAX_CIRCUITS: Final = 256
 """Most circuits of a process: a driver may ask about thousands of tables over its life."""
+MAX_LOGGED: Final = 1024
+"""Most kinds of fallbacks that are remembered as logged: a driver may start many services."""
 
 
 class Worker:
@@ -37,7 +39,7 @@ class Worker:
         self.views = LocalViews()
         self._lock = threading.Lock()
         self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()  # in the order of use
-        self._logged: set[str] = set()
+        self._logged: set[Hashable] = set()
 
     def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
         """Return the circuit of an address as a session reaches it, or of one table there.
@@ -61,11 +63,13 @@ class Worker:
             # An open one saves a wait, so one of those goes only if all are open.
             del self._circuits[next(closed, next(iter(self._circuits)))]
 
-    def log_fallback(self, cause: str, reason: str) -> None:
-        """Log why a view stopped asking the service, once for each cause."""
+    def log_fallback(self, kind: Hashable, reason: str) -> None:
+        """Log why a view stopped asking the service, once for each kind of reason."""
         with self._lock:
-            is_new = cause not in self._logged
-            self._logged.add(cause)
+            is_new = kind not in self._logged
+            if len(self._logged) == MAX_LOGGED:
+                self._logged.clear()
+            self._logged.add(kind)
         # Outside the lock, as a log handler does I/O.
         if is_new:
             logger.warning("listing storage instead of asking the timeline service: %s", reason)

@@ -9,6 +9,7 @@ import pytest
 
 from executor_proxy.priority_view import PriorityView
 from executor_proxy.report import Fallback, LookupReport, ReportedView
+from executor_proxy.worker_state import MAX_LOGGED, this_worker
 from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (
     BadAnswerError,
@@ -40,6 +41,7 @@ class Scripted(FileSystemView):
         self.asked: list[str] = []
         self.closed = 0
         self.cached_answers: dict[str, object] = {}
+        self.urls: tuple[str, ...] = ("http://h:1",)
 
     def ask(self, name, **arguments):
         self.asked.append(name)
@@ -144,6 +146,33 @@ def test_a_cached_answer_needs_no_request_even_after_a_fallback():
     assert subject.view.all_base_files("p")[0] == "local"
     assert subject.view.latest_base_files("p") == "cached"
     assert [each.source for each in subject.report.lookups] == ["cache", "local", "cache"]
+
+
+def refused(status: int) -> RemoteFailureError:
+    error = RemoteFailureError(f"it answered {status}")
+    error.answered = status
+    return error
+
+
+def test_a_worker_logs_each_class_of_errors_once_for_each_address(caplog):
+    errors = [refused(401), RootNotAllowedError("outside the roots"), refused(500), refused(401)]
+    with caplog.at_level(logging.WARNING):
+        for urls in (("http://h:1",), ("http://h:2",), ("http://h:1",)):
+            for error in errors:
+                remote = Scripted("remote", error)
+                remote.urls = urls
+                Priority(remote).view.latest_base_files("p")
+    said = ["RemoteFailureError: it answered 401", "RootNotAllowedError: outside the roots"]
+    said.append("RemoteFailureError: it answered 500")
+    assert [record.getMessage().partition("service: ")[2] for record in caplog.records] == said * 2
+
+
+def test_the_number_of_remembered_warnings_is_bounded(caplog):
+    with caplog.at_level(logging.WARNING):
+        for number in range(MAX_LOGGED + 1):
+            this_worker().log_fallback(number, "because")
+        this_worker().log_fallback(0, "because")
+    assert len(caplog.records) == MAX_LOGGED + 2
 
 
 def test_a_worker_logs_each_cause_once(caplog):
