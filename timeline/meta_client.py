@@ -28,8 +28,9 @@ from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.read_limits import FileKind
-from timeline.table.config import TableConfig
+from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
 from timeline.table.config_file import read_table_config
+from timeline.table.property_name import TIMELINE_PATH
 from timeline.timeline import Timeline
 
 
@@ -79,7 +80,10 @@ class TableMetaClient:
     def active_timeline(self) -> Timeline:
         """Return the current active timeline.
 
-        Cost: one list call.
+        Raises:
+            CorruptMetadataError: The timeline has no folder, on a storage that keeps empty ones.
+
+        Cost: one list call; a stat or two more if it is empty, on such a storage.
         """
         return Timeline.of(self._listed())
 
@@ -113,8 +117,23 @@ class TableMetaClient:
         return Timeline.of(self._parsed(entries))
 
     def _listed(self) -> Iterator[Instant]:
-        """Yield the instants of the timeline's files, in any order."""
-        return self._parsed(self._reading.list(self.layout.folder))
+        """Return the instants of the timeline's files, in any order."""
+        entries = self._reading.list(self.layout.folder)
+        if not entries and self.storage.keeps_empty_directories:
+            self._check_folder()
+        return self._parsed(entries)
+
+    def _check_folder(self) -> None:
+        """Refuse a table without the folder of its timeline, which would look empty."""
+        # Hudi makes the folder before the properties. A table that was deleted has neither.
+        folder = self.layout.folder
+        if self._reading.stat(folder) is None and self._reading.stat(META_FOLDER) is not None:
+            value = self.config.properties.get(TIMELINE_PATH, "timeline")
+            raise CorruptMetadataError(
+                f"table {self.storage.base_path} has no folder {folder} with its timeline, which"
+                f" {TIMELINE_PATH}={value!r:.100} names",
+                hint=f"if it has no commits, make the folder; else correct {CONFIG_PATH}",
+            )
 
     def _parsed(self, entries: Iterable[FileInfo]) -> Iterator[Instant]:
         parsed = (self.layout.parse(e.name, e.mtime_ms, e.size) for e in entries if not e.is_dir)

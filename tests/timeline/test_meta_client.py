@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config
+from timeline.table.property_name import TIMELINE_PATH
 
 T, C = "20261121080616345", "20261121080617000"
 STATS = {"p": (WriteStat(file_id="f", path="p/f_0-0-0_1.parquet", num_writes=1),)}
@@ -230,3 +232,29 @@ def test_nothing_archived_yet(client: TableMetaClient) -> None:
         archived.read(Instant(T, "commit", State.COMPLETED, C))
     times = client.completion_times(client.active_timeline())
     assert times.completion_time(T) is None
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_table_without_the_folder_of_its_timeline_is_refused(
+    version: int, tmp_path: Path
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    config = TableConfig.create(name="t", version=version)
+    write_table_config(storage, config, create=True)
+    assert not TableMetaClient.open(storage).active_timeline()
+    elsewhere = config.with_properties({TIMELINE_PATH: "timeline2"})
+    write_table_config(storage, elsewhere, create=False)
+    with pytest.raises(CorruptMetadataError, match=r"no folder .hoodie/timeline2 .*='timeline2'"):
+        TableMetaClient.open(storage).active_timeline()
+    client = TableMetaClient.open(storage)
+    (tmp_path / ".hoodie/timeline2").mkdir()
+    assert not client.active_timeline()
+    shutil.rmtree(tmp_path / ".hoodie")
+    assert not client.active_timeline()  # the table was deleted
+
+
+def test_an_object_store_has_no_folder_without_files() -> None:
+    storage = MemoryStorage()
+    write_table_config(storage, TableConfig.create(name="t"), create=True)
+    assert storage.stat(".hoodie/timeline") is None
+    assert not TableMetaClient.open(storage).active_timeline()

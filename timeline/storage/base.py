@@ -161,12 +161,15 @@ class Storage(ABC):
             storage counts from zero.
         limits: How many bytes of a file are read at most.
         has_directories: Whether a directory exists apart from the files below it.
+        keeps_empty_directories: Whether one that was made is surely there until it is deleted;
+            clients of some object stores only seem to make directories.
         is_remote: Whether a call mostly waits for another machine, so that calls are worth threads.
     """
 
     base_path: str
     calls: StorageCalls
     has_directories: bool = True
+    keeps_empty_directories: bool = False
     is_remote: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
     _cause: str = "other"

@@ -58,6 +58,8 @@ class LocalStorage(Storage):
         limits: How many bytes of a file are read at most.
     """
 
+    keeps_empty_directories = True
+
     def __init__(
         self, base_path: str, cause: str = "other", limits: ReadLimits = DEFAULT_LIMITS
     ) -> None:

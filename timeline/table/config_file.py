@@ -72,10 +72,11 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
     """
     _supported(config, storage.base_path)
     if create:
-        # First, because this exclusive create decides which of two writers makes the table.
-        _create(storage, config.to_bytes())
+        # Folders first, as in Hudi: a table without them is refused.
         for folder in (config.timeline_folder, config.archive_folder, f"{META_FOLDER}/.temp"):
             storage.make_dir(folder)
+        # This exclusive create decides which of two writers makes the table.
+        _create(storage, config.to_bytes())
         return
     # The backup of a writer that died would make the create below fail for ever.
     _recover(storage)

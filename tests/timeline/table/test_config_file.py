@@ -167,7 +167,8 @@ def test_a_table_is_created_once(storage: Storage) -> None:
 
 
 def test_a_create_that_an_object_store_repeats_finds_its_own_file(storage: Storage) -> None:
-    repeated = FaultyStorage(storage, [Fault(1, Effect.EXISTS_AFTER)])
+    # After three folders.
+    repeated = FaultyStorage(storage, [Fault(4, Effect.EXISTS_AFTER)])
     write_table_config(repeated, trips(), create=True)
     assert read_table_config(storage) == trips()
 
