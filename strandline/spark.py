@@ -14,10 +14,16 @@ from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+
+try:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+except ImportError as error:
+    raise ImportError(
+        f"{__name__} needs PySpark 3.5 or later: pip install 'strandline[spark]' ({error})"
+    ) from error
 
 from strandline.read.scan import Scan
 from strandline.table import Table

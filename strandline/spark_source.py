@@ -26,7 +26,10 @@ import pyarrow.types as pat
 try:
     from pyspark.sql import datasource
 except ImportError as error:
-    raise ImportError("the data source needs PySpark 4 or later; see strandline.spark") from error
+    raise ImportError(
+        f"{__name__} needs PySpark 4 or later: pip install 'strandline[spark]' 'pyspark>=4'"
+        f" ({error})"
+    ) from error
 from pyspark.sql.types import StructType
 
 from strandline.read.necessary import NEGATED, Compare, among, compared

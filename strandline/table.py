@@ -21,6 +21,7 @@ from strandline.history import CommitSummary, TableHistory
 from strandline.inspect import Inspect
 from strandline.read.pin import earliest_time, newest_schema
 from strandline.read.scan import Scan
+from strandline.read.scan_arguments import check_partition
 from strandline.read.slice_source import NEWEST, opened, service_location
 from strandline.table_rows import (
     FILES_SCHEMA,
@@ -30,7 +31,6 @@ from strandline.table_rows import (
     history_rows,
     partition_rows,
 )
-from timeline.errors import InputError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -167,7 +167,7 @@ class Table:
                 among them those of pending and failed writes.
 
         Raises:
-            InputError: ``partition`` is no text.
+            InputError: ``partition`` is no path under the base path, or one with a slash at an end.
 
         Cost: a list for each partition, and for each directory above them.
         """
@@ -283,11 +283,8 @@ class Table:
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
-        if partition is not None and not isinstance(partition, str):
-            raise InputError(
-                f"partition is {partition!r}; allowed: None, or the path of one partition under the"
-                " base path, such as 'day=mon'"
-            )
+        if partition is not None:
+            check_partition(partition)
         with closing(self._view()) as view:
             if partition is None:
                 newest = view.all_latest_file_slices_before_or_on(NEWEST)

@@ -28,6 +28,7 @@ from strandline.read.scan_arguments import (
     check_stored,
     check_threads,
     checked_limit,
+    checked_size,
 )
 from strandline.read.scan_exports import Exports
 from strandline.read.scan_plan import parts_of, plan_of
@@ -192,11 +193,12 @@ class Scan(Exports):
             size: Bytes of the files of each; a slice isn't divided, so there may be more.
 
         Raises:
-            InputError: The scan has a limit, which several don't keep.
+            InputError: The scan has a limit, which several don't keep; or ``size`` is no number
+                from 1 on.
         """
         if self._limit is not None:
             raise InputError(f"a scan with limit {self._limit} can't be split")
-        return tuple(map(self.of_slices, parts_of(self.slices, size)))
+        return tuple(map(self.of_slices, parts_of(self.slices, checked_size(size))))
 
     def of_slices(self, slices: Sequence[FileSlice]) -> Scan:
         """Return a scan like this one that reads some of its file slices."""

@@ -1,9 +1,10 @@
-"""Checks of what callers ask of a scan: columns, a limit, threads, columns of a filter."""
+"""Checks of what callers ask of a scan or a table: columns, numbers, paths of partitions."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from strandline.read.row_filter import RowFilter, unknown_column
 from strandline.records.meta_fields import META_FIELDS
 from timeline.errors import InputError
+from timeline.storage.base import checked_path
 from timeline.table.config import TableConfig
 from timeline.table.property_name import POPULATE_META_FIELDS
 
@@ -21,12 +23,21 @@ def checked_limit(limit: Any) -> int:
     Raises:
         InputError: It is no whole number, or negative.
     """
-    try:
-        found = operator.index(limit)
-    except TypeError:
-        found = -1
-    if found < 0:
+    found = _whole_number(limit)
+    if found is None or found < 0:
         raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
+    return found
+
+
+def checked_size(size: Any) -> int:
+    """Return a number of bytes.
+
+    Raises:
+        InputError: It is no whole number, or less than 1.
+    """
+    found = _whole_number(size)
+    if found is None or found < 1:
+        raise InputError(f"size is {size!r}; allowed: a number of bytes from 1 on")
     return found
 
 
@@ -36,7 +47,7 @@ def check_threads(threads: Any) -> None:
     Raises:
         InputError: It is no whole number, or less than 1.
     """
-    if not isinstance(threads, int) or threads < 1:
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise InputError(f"threads is {threads!r}; allowed: None, or a number from 1 on")
 
 
@@ -80,3 +91,31 @@ def check_stored(row_filter: RowFilter, config: TableConfig) -> None:
             f" columns ({POPULATE_META_FIELDS}=false)",
             hint=f"its partition columns are {[*config.partition_fields]}",
         )
+
+
+def check_partition(partition: Any) -> None:
+    """Refuse what is no path of a partition under the base path.
+
+    Raises:
+        InputError: It is no text, has a slash at an end, or segments that no path has.
+    """
+    example = "day=mon"
+    if isinstance(partition, str):
+        with suppress(ValueError):
+            checked_path(partition)
+            return
+        example = "/".join(name for name in partition.split("/") if name.strip(".")) or example
+    raise InputError(
+        f"partition is {partition!r:.200}; allowed: None, or the path of one partition under the"
+        f" base path, without a slash at its ends, such as {example!r:.200}"
+    )
+
+
+def _whole_number(value: Any) -> int | None:
+    """Return a value as a number; ``None`` if it is none, such as true or false."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -108,6 +108,12 @@ def test_a_partition_is_named_by_its_path(tmp_path):
     for call in (table.files, table.slices, table.inspect.log_files):
         with pytest.raises(InputError, match=r"partition is \['p'\]; allowed: None, or the path"):
             call(["p"])
+    for wrong in ("/eu/de/01/", "eu/de/01/", "/eu/de/01", "eu//de/01", "./eu/de/01", "eu/../de/01"):
+        with pytest.raises(InputError, match=rf"partition is '{wrong}'; .* such as 'eu/de/01'"):
+            table.files(wrong)
+    for wrong in ("/", "..", 7, b"p"):
+        with pytest.raises(InputError, match=f"partition is {wrong!r}; .* such as 'day=mon'"):
+            table.files(wrong)
     assert repr(table.inspect) == f"Inspect({str(tmp_path)!r})"
 
 

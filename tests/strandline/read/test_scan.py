@@ -162,6 +162,7 @@ def test_a_file_that_is_gone_is_explained(local, tmp_path):
         ({"limit": -1}, "limit is -1"),
         ({"limit": 1.5}, r"limit is 1\.5"),
         ({"limit": "1"}, "limit is '1'"),
+        ({"limit": True}, "limit is True; allowed: None, or a number of rows"),
         ({"read_optimized": "false"}, "read_optimized is 'false'; allowed: True, False"),
         ({"columns": [1]}, r"columns is \[1\], where 1 is no text"),
         ({"columns": [["id"]]}, r"where \['id'\] is no text"),
@@ -177,7 +178,7 @@ def test_what_is_refused(local, tmp_path, asked, message):
         Table(tmp_path).scan(**asked)
 
 
-@pytest.mark.parametrize("limit", [True, np.int64(1), np.uint8(1)])
+@pytest.mark.parametrize("limit", [1, np.int64(1), np.uint8(1)])
 def test_limits_that_are_whole_numbers(limit, local, tmp_path):
     scan = Table(tmp_path).scan(limit=limit)
     assert scan.to_arrow().num_rows == scan.count() == 1

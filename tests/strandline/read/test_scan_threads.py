@@ -63,7 +63,7 @@ def test_a_limit_begins_no_slice_before_it_is_needed(tmp_path):
     assert scan.to_arrow().num_rows == scan.count() == 1
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
 def test_numbers_of_threads_that_are_none(threads, tmp_path):
     table = Table(golden.build_final("cow_basic_v9", tmp_path))
     with pytest.raises(InputError, match=f"threads is {threads!r}; allowed: None, or a number"):
