@@ -30,7 +30,7 @@ from timeline.storage.base import FileInfo, Storage
 from timeline.storage.read_limits import FileKind
 from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
 from timeline.table.config_file import read_table_config
-from timeline.table.property_name import TIMELINE_PATH
+from timeline.table.property_name import SHOWN, TIMELINE_PATH
 from timeline.timeline import Timeline
 
 
@@ -130,8 +130,8 @@ class TableMetaClient:
         if self._reading.stat(folder) is None and self._reading.stat(META_FOLDER) is not None:
             value = self.config.properties.get(TIMELINE_PATH, "timeline")
             raise CorruptMetadataError(
-                f"table {self.storage.base_path} has no folder {folder} with its timeline, which"
-                f" {TIMELINE_PATH}={value!r:.100} names",
+                f"table {self.storage.base_path} has no folder {folder:.200} with its timeline,"
+                f" which {TIMELINE_PATH}={value[:SHOWN]!r} names",
                 hint=f"if it has no commits, make the folder; else correct {CONFIG_PATH}",
             )
 

@@ -83,7 +83,7 @@ def _reasons(config: TableConfig) -> Iterator[str]:
     properties, mode = config.properties, config.record_merge_mode
     for name, value in properties.items():
         if name in _CHANGED_RULES or name.startswith(_MERGE_PROPERTY):
-            yield f"{name}={value}"
+            yield f"{name}={value:.100}"
     payload = properties.get(PAYLOAD_CLASS)
     if payload is not None and MODE_OF_PAYLOAD.get(payload) != mode:
         yield _disallowed(config, PAYLOAD_CLASS, payload, MODE_OF_PAYLOAD)
@@ -106,5 +106,5 @@ def _reasons(config: TableConfig) -> Iterator[str]:
 def _disallowed(config: TableConfig, name: str, value: str, allowed: dict[str, str]) -> str:
     """Return a property's value and what is allowed in its place, as text."""
     mode = config.properties.get(MERGE_MODE)
-    beside = "" if mode is None or name == MERGE_MODE else f" beside {MERGE_MODE}={mode}"
-    return f"{name}={value}{beside}; allowed: {listed(allowed)}"
+    beside = "" if mode is None or name == MERGE_MODE else f" beside {MERGE_MODE}={mode:.100}"
+    return f"{name}={value:.100}{beside}; allowed: {listed(allowed)}"

@@ -32,7 +32,7 @@ OPTIONS = {
 
 @pytest.mark.skipif(RELEASE >= (4, 0), reason="PySpark 4 has data sources")
 def test_older_releases_have_no_data_source():
-    with pytest.raises(ImportError, match="strandline.spark_source needs PySpark 4 or later"):
+    with pytest.raises(ImportError, match=r"strandline\.spark_source needs PySpark 4 or later"):
         importlib.import_module("strandline.spark_source")
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 _KEY: Final = re.compile(r"(?:\\.|[^\\=:\s])*", re.DOTALL)
+_SHOWN: Final = 40
+"""Characters on each side of a bad escape in a message."""
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 _UNESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "": ""}
@@ -74,7 +76,8 @@ def _unescape(text: str) -> str:
     def char(match: re.Match[str]) -> str:
         escape = match[1]
         if escape == "u":
-            raise ValueError(f"malformed \\uXXXX in {text!r}")
+            around = text[max(0, match.start() - _SHOWN) : match.start() + _SHOWN]
+            raise ValueError(f"malformed \\uXXXX in {around!r}")
         if len(escape) == 5:
             return chr(int(escape[1:], 16))
         return _UNESCAPED.get(escape, escape)

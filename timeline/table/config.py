@@ -51,8 +51,8 @@ class TableConfig:
         stored, right = properties.get(names.CHECKSUM), config.checksum
         if stored is not None and stored != right:
             raise CorruptMetadataError(
-                f"{path} has {names.CHECKSUM}={stored};"
-                f" for {config.database}.{config.name} it is {right}"
+                f"{path} has {names.CHECKSUM}={stored:.100};"
+                f" for {config.database:.100}.{config.name:.100} it is {right}"
             )
         return config
 
@@ -267,7 +267,7 @@ class TableConfig:
             return int(text)
         except ValueError as exc:
             raise CorruptMetadataError(
-                f"{CONFIG_PATH} has {key}={text!r}; it must be a number"
+                f"{CONFIG_PATH} has {key}={text[: names.SHOWN]!r}; it must be a number"
             ) from exc
 
 
@@ -282,7 +282,9 @@ def _below(folder: str, name: str) -> str:
     try:
         return checked_path(path)
     except ValueError as exc:
-        raise CorruptMetadataError(f"{CONFIG_PATH} names a folder {name!r}: {exc}") from exc
+        raise CorruptMetadataError(
+            f"{CONFIG_PATH} names a folder {name[: names.SHOWN]!r}: {exc!s:.200}"
+        ) from exc
 
 
 def _text(flag: bool) -> str:

@@ -28,6 +28,7 @@ from timeline.table.property_name import (
     COPY_ON_WRITE,
     LAYOUT_VERSION,
     MERGE_ON_READ,
+    SHOWN,
     TIMEZONE,
     VERSION,
     VERSIONS,
@@ -35,8 +36,6 @@ from timeline.table.property_name import (
 )
 
 BACKUP_PATH: Final = f"{CONFIG_PATH}.backup"
-_SHOWN: Final = 100
-"""Characters of a value in a message."""
 
 
 def read_table_config(storage: Storage) -> TableConfig:
@@ -141,17 +140,17 @@ def _supported(config: TableConfig, base_path: str) -> TableConfig:
     version, layout = config.version, config.layout_version
     if version not in VERSIONS:
         raise UnsupportedTableError(
-            f"table {base_path} has version {version}; supported: {listed(VERSIONS)}"
+            f"table {base_path} has version {version!s:.100}; supported: {listed(VERSIONS)}"
         )
     supported_layout = 1 if version < 8 else 2
     if layout != supported_layout:
         raise UnsupportedTableError(
-            f"table {base_path} of version {version} has timeline layout {layout};"
+            f"table {base_path} of version {version} has timeline layout {layout!s:.100};"
             f" supported: {supported_layout}"
         )
     if config.table_type not in (COPY_ON_WRITE, MERGE_ON_READ):
         raise UnsupportedTableError(
-            f"table {base_path} has type {config.table_type!r};"
+            f"table {base_path} has type {config.table_type[:SHOWN]!r};"
             f" supported: {COPY_ON_WRITE}, {MERGE_ON_READ}"
         )
     # By another zone times would be wrong, and with another extension the table would look empty.
@@ -161,7 +160,7 @@ def _supported(config: TableConfig, base_path: str) -> TableConfig:
     ):
         if value not in allowed:
             raise UnsupportedTableError(
-                f"{CONFIG_PATH} of {base_path} has {key}={config.properties[key][:_SHOWN]!r};"
+                f"{CONFIG_PATH} of {base_path} has {key}={config.properties[key][:SHOWN]!r};"
                 f" supported: {listed(allowed)}"
             )
     _ = config.archive_folder  # raises if it or the timeline's folder lies outside the table

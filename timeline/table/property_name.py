@@ -87,6 +87,10 @@ CONSTANT: Final = {
 """Properties that every new table has."""
 
 
+SHOWN: Final = 100
+"""Characters of a property's value in a message."""
+
+
 def check_new(
     name: str, version: int, table_type: str, mode: str, generator: str, timezone: str
 ) -> None:

@@ -53,3 +53,10 @@ def test_format_is_sorted_and_escaped() -> None:
 @given(st.dictionaries(st.text(), st.text(), max_size=5))
 def test_what_is_written_reads_back(properties: dict[str, str]) -> None:
     assert parse_properties(format_properties(properties, "c")) == properties
+
+
+def test_of_a_long_line_the_place_of_a_bad_escape_is_shown() -> None:
+    line = "k=" + "x" * 100_000 + "<\\uZZ>" + "y" * 100_000
+    with pytest.raises(ValueError, match=r"<\\\\uZZ>") as refused:
+        parse_properties(line)
+    assert len(str(refused.value)) < 200

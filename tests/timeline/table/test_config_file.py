@@ -13,9 +13,11 @@ from timeline.encoding.java_properties import format_properties, parse_propertie
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,
+    StrandlineError,
     TableNotFoundError,
     UnsupportedTableError,
 )
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 from timeline.storage.read_limits import FileKind
@@ -275,3 +277,24 @@ def test_zones_and_formats_in_any_case(
     config = read_table_config(storage)
     assert config.timezone == (zone or "LOCAL").upper()
     assert config.base_file_extension == f".{(kind or 'parquet').lower()}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+        "hoodie.table.type",
+        "hoodie.table.checksum",
+        "hoodie.table.timeline.timezone",
+        "hoodie.table.base.file.format",
+        "hoodie.timeline.path",
+    ],
+)
+@pytest.mark.parametrize("value", ["x" * 100_000, "7" * 4000, "../" * 1000, "\\uZZ" * 1000])
+def test_a_message_shows_part_of_a_long_value(key: str, value: str, storage: Storage) -> None:
+    data = trips().to_bytes() + f"{key}={value}\n".encode()
+    storage.create(CONFIG_PATH, data)
+    with pytest.raises(StrandlineError) as refused:
+        TableMetaClient.open(storage).active_timeline()
+    assert len(refused.value.message) < 1000
