@@ -107,7 +107,7 @@ def scan_of(
     if as_of is not None or read_optimized:
         other = "read_optimized" if as_of is None else "as_of"
         raise InputError(f"since is {since!r} with {other}; allowed: one of them")
-    return table.incremental(since, until, columns, filter)
+    return table.incremental(since, until, columns, filter, threads=1)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

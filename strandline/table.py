@@ -248,6 +248,8 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: Any = None,
         limit: int | None = None,
+        *,
+        threads: int | None = None,
     ) -> Scan:
         """Return the newest rows of the commits after ``since``, to be read like those of ``scan``.
 
@@ -264,6 +266,7 @@ class Table:
             columns: As of ``scan``.
             filter: As of ``scan``.
             limit: As of ``scan``.
+            threads: As of ``scan``.
 
         Raises:
             InputError: ``since`` is after ``until``, or no time; commits after ``since`` were
@@ -275,7 +278,15 @@ class Table:
         Cost: that of ``scan``, and a read of each commit of the range; see
             ``strandline.read.incremental.pin_range``.
         """
-        return Scan.of_range(self._meta, since, until, columns=columns, filter=filter, limit=limit)
+        return Scan.of_range(
+            self._meta,
+            since,
+            until,
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            threads=threads,
+        )
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""

@@ -116,13 +116,16 @@ class Scan(Exports):
         columns: Sequence[str] | None = None,
         filter: Any = None,
         limit: int | None = None,
+        threads: int | None = None,
     ) -> Scan:
         """Return the scan of commits; arguments and errors as in ``Table.incremental``."""
         if limit is not None:
             limit = checked_limit(limit)
+        if threads is not None:
+            check_threads(threads)
         span = InstantRange.of(since, until, meta.config)
         pin, of_commits = of_one_state(lambda: pin_range(meta, span, filter))
-        return cls._of(pin, columns, filter, limit, of_commits)
+        return cls._of(pin, columns, filter, limit, of_commits, threads)
 
     @classmethod
     def _of(

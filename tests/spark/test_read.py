@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -55,6 +56,19 @@ def test_rows_are_those_of_the_table(spark, read, tmp_path, name):
     assert frame.columns == expected.schema.names
     assert rows(frame) == by_key(expected)
     assert frame.count() == expected.num_rows
+
+
+@pytest.mark.parametrize("since", [None, "earliest"])
+def test_a_task_reads_one_slice_at_a_time(since, tmp_path):
+    """Spark runs as many tasks as there are cores."""
+    from strandline.spark import scan_of
+
+    scan = scan_of(Table(golden.build_final("multi_mor_v6", tmp_path)), since=since)
+    assert len(scan.slices) > 1
+    reader = scan.to_reader()
+    reader.read_next_batch()
+    names = [each.name for each in threading.enumerate()]
+    assert not [name for name in names if name.startswith("strandline-read")]
 
 
 def test_every_type_that_spark_has(spark, read, tmp_path):

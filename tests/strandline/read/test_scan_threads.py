@@ -33,6 +33,20 @@ def test_any_number_of_threads_gives_the_same_rows_in_the_same_order(name, tmp_p
     assert running() == []
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_range_is_read_by_as_many(threads, tmp_path):
+    table = Table(golden.build_final("multi_mor_v6", tmp_path))
+    scan = table.incremental("earliest", threads=threads)
+    if threads == 1:
+        reader = scan.to_reader()
+        reader.read_next_batch()
+        assert running() == []
+        reader.close()
+    assert len(scan.slices) > 1
+    assert scan.to_arrow() == table.to_arrow()
+    assert running() == []
+
+
 def test_a_reader_that_is_dropped_half_way_ends_its_threads(tmp_path):
     scan = Table(golden.build_final("multi_mor_v6", tmp_path)).scan(threads=2)
     reader = scan.to_reader()
@@ -66,5 +80,8 @@ def test_a_limit_begins_no_slice_before_it_is_needed(tmp_path):
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
 def test_numbers_of_threads_that_are_none(threads, tmp_path):
     table = Table(golden.build_final("cow_basic_v9", tmp_path))
-    with pytest.raises(InputError, match=f"threads is {threads!r}; allowed: None, or a number"):
+    message = f"threads is {threads!r}; allowed: None, or a number"
+    with pytest.raises(InputError, match=message):
         table.scan(threads=threads)
+    with pytest.raises(InputError, match=message):
+        table.incremental("earliest", threads=threads)
