@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from fsview.model.file_system_view import FileSystemView
+from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, TableHistory
 from strandline.inspect import Inspect
@@ -297,16 +297,16 @@ class Table:
         if partition is not None:
             check_partition(partition)
         with closing(self._view()) as view:
-            if partition is None:
-                newest = view.all_latest_file_slices_before_or_on(NEWEST)
-            else:
-                newest = {partition: () if every else view.latest_file_slices(partition)}
-            for path in sorted(newest):
-                if every:
+            if every:
+                for path in partition_names(view) if partition is None else (partition,):
                     for group in view.all_file_groups(path):
                         yield from group.slices
-                else:
+            elif partition is None:
+                newest = view.all_latest_file_slices_before_or_on(NEWEST)
+                for path in sorted(newest):
                     yield from newest[path]
+            else:
+                yield from view.latest_file_slices(partition)
 
     def _view(self) -> FileSystemView:
         """Return a view of the newest instant."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fsview.model.file_group import (
     BaseFile,
@@ -254,3 +254,21 @@ class FileSystemView(ABC):
     def sync(self) -> None:
         """Move the view to the newest instant of the table."""
         self.ask("sync")
+
+
+def partition_names(view: FileSystemView) -> list[str]:
+    """Return the paths of a table's partitions, in order.
+
+    Hudi's protocol has no route for these, but answers about the whole table name all partitions,
+    those without matches with empty lists; nothing is as old as what is asked for here.
+
+    Raises:
+        ViewBehindError: As of all methods.
+
+    Cost: all partitions are loaded, as by ``load_all_partitions``; the answer has only their names.
+    """
+    return sorted(view.all_latest_file_slices_before_or_on(_BEFORE_ALL))
+
+
+_BEFORE_ALL: Final = "0"
+"""An instant before all, also before those of bootstraps."""

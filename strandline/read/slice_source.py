@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from executor_proxy.view_location import NEWEST as NEWEST_HASH
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
-from fsview.model.file_system_view import FileSystemView
+from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.model.lookup_query import LookupQuery
 from fsview.view_manager import open_view
 from strandline.read.archived_writes import MissedWrites, may_lack_writes
@@ -108,7 +108,7 @@ class ServedSlices:
             raise ValueError(f"time is {time}; a service is asked for the newest instant only")
         fixed = None if wanted is None else wanted.fixed
         if fixed is None:
-            paths = sorted(self._view.all_latest_file_slices_before_or_on(time))
+            paths = partition_names(self._view)
             fixed = tuple(paths) if wanted is None else tuple(sorted(wanted.matching(paths)))
         query = LookupQuery(
             "latest_merged_file_slices_before_or_on", tuple(sorted(fixed)), max_instant=time

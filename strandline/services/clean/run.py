@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from fsview.model.file_group import CompactionOperation
-from fsview.model.file_system_view import FileSystemView
+from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.services.clean.execution import CleanResult, Executed, Execution
 from strandline.services.clean.plan import (
     FROM_THE_START,
@@ -37,8 +37,6 @@ from timeline.metadata.instant_metadata import (
     SavepointMetadata,
 )
 from timeline.timeline import Timeline
-
-_END_OF_TIME: Final = "9" * 17
 
 M = TypeVar("M")
 
@@ -180,7 +178,7 @@ class Cleaner:
         # Without an archive the active timeline has every commit that names a partition.
         if since == FROM_THE_START and self._has_archive():
             self._view.sync()
-            return set(self._view.all_latest_base_files_before_or_on(_END_OF_TIME))
+            return set(partition_names(self._view))
         between = instants_between(timeline, since, earliest)
         self._catch_up(between)
         named = partitions_named(self._read(instant, CommitMetadata) for instant in between)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 
+from fsview.model.file_system_view import FileSystemView
+from fsview.view_manager import open_view
 from strandline import Table
-from strandline.read.slice_source import with_pending
+from strandline.read.slice_source import ServedSlices, with_pending
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, serving
 from tests.strandline.read.log_table import LogTable, row
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
 
@@ -112,3 +116,51 @@ def test_what_completed_since_is_pending():
         ("1", True),
         ("3", False),
     ]
+
+
+class Noted(FileSystemView):
+    """A view that passes questions on to another one, and notes them; also its own location."""
+
+    def __init__(self, view: FileSystemView) -> None:
+        self.view = view
+        self.answers: list[tuple[str, Any]] = []
+
+    def open(self) -> Noted:
+        return self
+
+    def close(self) -> None:
+        self.view.close()
+
+    def ask(self, name, **arguments):
+        answer = self.view.ask(name, **arguments)
+        self.answers.append((name, answer))
+        return answer
+
+
+@pytest.mark.parametrize("name", ["multi_mor_v6", "slash_cow_v9", "nonpart_cow_v6"])
+def test_partitions_are_asked_for_by_their_names_alone(name):
+    storage = golden.GoldenStorage(name, golden.steps(name)[-1])
+    view = Noted(open_view(storage))
+    source = ServedSlices(TableMetaClient.open(storage), view)
+    own = open_view(storage)
+    expected = [s for path in own.partitions() for s in own.latest_file_slices(path)]
+    assert [found.path for each in source.slices(None) for found in files_of(each)] == [
+        found.path for each in expected for found in files_of(each)
+    ]
+    (names,) = [answer for asked, answer in view.answers if asked.startswith("all_")]
+    assert names == dict.fromkeys(own.partitions(), ())
+
+
+@pytest.mark.parametrize("name", ["cow_basic_v6", "mor_basic_v9"])
+def test_hudis_service_names_partitions_without_matches(name):
+    step = golden.steps(name)[-1]
+    answers = [
+        answer["body"]
+        for request, answer in golden.recordings(name, step)
+        if request["path"].endswith("/slices/all/beforeoron/latest/")
+    ]
+    assert any(body and not any(body.values()) for body in answers)
+
+
+def files_of(found):
+    return [found.base_file, *found.log_files] if found.base_file else found.log_files
