@@ -31,7 +31,7 @@ def test_a_scan_for_each_slice_reads_its_rows(name, tmp_path):
 def test_parts_are_filled_up_to_their_size(tmp_path):
     scan = Table(golden.build_final("mor_basic_v9", tmp_path)).scan()
     sizes = scan.plan()["bytes"].to_pylist()
-    for size in (0, max(sizes), sizes[0] + sizes[1], sum(sizes)):
+    for size in (1, max(sizes), sizes[0] + sizes[1], sum(sizes)):
         parts = [part.plan()["bytes"].to_pylist() for part in scan.split(size)]
         assert [each for part in parts for each in part] == sizes
         assert all(sum(part) <= size or len(part) == 1 for part in parts)
