@@ -1,7 +1,8 @@
 """Rows of a table as a Spark DataFrame, without Hudi's jar.
 
 The driver plans the scan; each task gets some of its file slices and reads their rows from storage.
-So all tasks read one instant, and none lists or asks for anything. Executors need this package.
+So all tasks read one instant, and none lists or asks for anything, nor is told of a timeline
+service that the driver has asked. Executors need this package.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def read(
     since: str | datetime | None = None,
     until: str | datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    service: str | None = None,
+    token: str | None = None,
 ) -> DataFrame:
     """Return a table's rows at one instant, which is fixed here; they are read when Spark runs.
 
@@ -63,8 +66,11 @@ def read(
             ``read_optimized``.
         until: The end of the range; only with ``since``.
         storage_options: Options of fsspec.
+        service: As of ``Table``; only the driver asks it.
+        token: As of ``Table``; it isn't in the frame's plan, nor sent to tasks.
 
     Raises:
+        ConfigError: As of ``Table``.
         TableNotFoundError: There is no table.
         InputError: As of ``Table.scan``, or Spark has no type for a column, which is named.
         UnsupportedTableError: As of ``Table``, and of ``Table.scan``.
@@ -75,7 +81,7 @@ def read(
     files, or one file slice.
     """
     scan = scan_of(
-        Table(base_path, storage_options),
+        Table(base_path, storage_options, service=service, token=token),
         columns,
         filter,
         as_of=as_of,

@@ -5,6 +5,9 @@ it pickles it for each query, whose reader leaves out partitions and rows by Spa
 reads some file slices, as in ``strandline.spark``. Spark tells a source no columns; they are named
 by an option or a schema.
 
+Spark pickles the source into tasks, too, which need its name only. So it doesn't keep its options,
+among which may be the token of a timeline service, nor its slices once it has made a reader.
+
 Spark keeps NaN as the greatest number, and checks all filters again itself: what is pushed only has
 to follow from them (``strandline.read.necessary``).
 """
@@ -46,6 +49,8 @@ SINCE: Final = "since"
 UNTIL: Final = "until"
 PUSH_FILTERS: Final = "push_filters"
 STORAGE_OPTIONS: Final = "storage_options"
+SERVICE: Final = "service"
+TOKEN: Final = "token"  # noqa: S105 - an option's name
 OPTIONS: Final = (
     PATH,
     AS_OF,
@@ -55,6 +60,8 @@ OPTIONS: Final = (
     UNTIL,
     PUSH_FILTERS,
     STORAGE_OPTIONS,
+    SERVICE,
+    TOKEN,
 )
 
 _CAN_PUSH: Final = hasattr(datasource.DataSourceReader, "pushFilters")
@@ -79,9 +86,9 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
     Register it by ``session.dataSource.register(StrandlineDataSource)``. Options are texts; those
     of ``Table.scan`` are ``as_of``, ``columns`` (names with commas between) and ``read_optimized``
     (``true`` or ``false``), those of ``Table.incremental`` ``since`` and ``until``;
-    ``storage_options`` is a JSON object for fsspec. ``push_filters`` says
-    whether Spark's filters are checked where files are read, which Spark must allow by its setting
-    ``spark.sql.python.filterPushdown.enabled`` (PySpark 4.1).
+    ``storage_options`` is a JSON object for fsspec; ``service`` and ``token`` are those of
+    ``Table``. ``push_filters`` says whether Spark's filters are checked where files are read, which
+    Spark must allow by its setting ``spark.sql.python.filterPushdown.enabled`` (PySpark 4.1).
 
     A schema given to Spark names the columns, too; their types must be the table's.
 
@@ -89,7 +96,17 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
     not, or whose text isn't allowed; Spark puts them into its own.
     """
 
-    _scan: Scan | None = None
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Fix the instant."""
+        super().__init__({})
+        self._scan = _scan(options)
+        self._pushes = _flag(options, PUSH_FILTERS)
+        self._is_planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the slices once there is a reader, whose partitions have them."""
+        kept = self._scan.of_slices(()) if self._is_planned else self._scan
+        return self.__dict__ | {"_scan": kept}
 
     @classmethod
     def name(cls) -> str:
@@ -97,14 +114,12 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
         return "strandline"
 
     def schema(self) -> StructType:
-        """Fix the instant, and return its columns."""
-        self._scan = _scan(self.options)
+        """Return the columns."""
         return spark_schema(self._scan.schema)
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
         """Return a reader of the columns of a schema."""
-        scan = _scan(self.options) if self._scan is None else self._scan
-        scan = scan.narrowed(schema.names)
+        scan = self._scan.narrowed(schema.names)
         found = spark_schema(scan.schema)
         for asked, had in zip(schema, found, strict=True):
             if asked.dataType != had.dataType:
@@ -112,7 +127,8 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
                     f"the schema has column {asked.name!r} as {asked.dataType.simpleString()};"
                     f" in the table it is {had.dataType.simpleString()}"
                 )
-        return (_PushingReader if _flag(self.options, PUSH_FILTERS) else _Reader)(scan)
+        self._is_planned = True
+        return (_PushingReader if self._pushes else _Reader)(scan)
 
 
 class _Slices(datasource.InputPartition):  # type: ignore[misc]
@@ -225,7 +241,12 @@ def _scan(options: Mapping[str, str]) -> Scan:
         raise InputError(f"option {PUSH_FILTERS} is 'true', which needs PySpark 4.1 or later")
     columns = options.get(COLUMNS)
     return scan_of(
-        Table(options[PATH], _storage_options(options)),
+        Table(
+            options[PATH],
+            _storage_options(options),
+            service=options.get(SERVICE),
+            token=options.get(TOKEN),
+        ),
         None if columns is None else [name.strip() for name in columns.split(",")],
         as_of=options.get(AS_OF),
         read_optimized=_flag(options, READ_OPTIMIZED),
