@@ -30,10 +30,10 @@ from benchmarks.read_table import TableBench
 from benchmarks.results.ratios import Ratio, cpu_ratio
 from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
-from strandline.read.archive import Archive
-from strandline.read.block_rows import data_pieces
-from strandline.read.committed import CommittedInstants, NeededBytes
-from strandline.read.log_blocks import LogReader
+from strandline.read.instants.archive import Archive
+from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.logs.block_rows import data_pieces
+from strandline.read.logs.log_blocks import LogReader
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.file.base_file_writer import BaseFileWriter
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY, with_meta_fields

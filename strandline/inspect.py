@@ -26,7 +26,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.view_manager import open_view
 from strandline.commit.markers import instants_with_markers
 from strandline.log_headers import block_headers
-from strandline.read.changed_table import of_one_state
+from strandline.read.state.changed_table import of_one_state
 from strandline.service.marker.announced import announced
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.table_rows import INSTANT_FIELDS, TIME, instant_row, utc_time, utc_time_of

@@ -19,10 +19,10 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, TableHistory
 from strandline.inspect import Inspect
-from strandline.read.pin import earliest_time, newest_schema
 from strandline.read.scan import Scan
 from strandline.read.scan_arguments import check_partition
-from strandline.read.slice_source import NEWEST, opened, service_location
+from strandline.read.state.pin import earliest_time, newest_schema
+from strandline.read.state.slice_source import NEWEST, opened, service_location
 from strandline.table_rows import (
     FILES_SCHEMA,
     HISTORY_SCHEMA,
@@ -276,7 +276,7 @@ class Table:
             CorruptMetadataError: As in ``scan``.
 
         Cost: that of ``scan``, and a read of each commit of the range; see
-            ``strandline.read.incremental.pin_range``.
+            ``strandline.read.state.incremental.pin_range``.
         """
         return Scan.of_range(
             self._meta,

@@ -22,8 +22,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from fsview.model.file_group import FileSlice
-from strandline.read.log_blocks import needs_merge
-from strandline.read.row_filter import RowFilter
+from strandline.read.filter.row_filter import RowFilter
+from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, UnsupportedTableError

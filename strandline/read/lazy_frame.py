@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from polars.io.plugins import register_io_source
 
-from strandline.read.polars_predicate import necessary_condition
+from strandline.read.filter.polars_predicate import necessary_condition
 
 Read = Callable[[Sequence[str], pc.Expression | None, int | None], pa.RecordBatchReader]
 """Reads columns and rows of a scan: those that hold a condition, or the first so many."""

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from strandline.read.ahead import in_order
-from strandline.read.archive import Archive
-from strandline.read.changed_table import missing_file
-from strandline.read.committed import CommittedInstants, NeededBytes
-from strandline.read.log_blocks import LogReader, needs_merge
-from strandline.read.pin import Pin
-from strandline.read.row_filter import RowFilter
+from strandline.read.filter.row_filter import RowFilter
+from strandline.read.instants.archive import Archive
+from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.slice_reader import SliceRules, read_slice
+from strandline.read.state.changed_table import missing_file
+from strandline.read.state.pin import Pin
 from strandline.records.file.base_file import stored_rows
 from timeline.errors import PathNotFoundError
 from timeline.usable_cores import usable_cores

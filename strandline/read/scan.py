@@ -13,15 +13,10 @@ import pyarrow.dataset as ds
 
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
-from strandline.read.changed_table import of_one_state
 from strandline.read.dataset import dataset_of
-from strandline.read.incremental import next_since, pin_range
-from strandline.read.instant_range import InstantRange
-from strandline.read.mergeable import refuse_unmergeable_slices
-from strandline.read.pin import Pin
+from strandline.read.filter.row_filter import RowFilter
+from strandline.read.logs.mergeable import refuse_unmergeable_slices
 from strandline.read.pinned_rows import PinnedRows
-from strandline.read.pinning import pinned
-from strandline.read.row_filter import RowFilter
 from strandline.read.scan_arguments import (
     check_columns,
     check_read_optimized,
@@ -32,6 +27,11 @@ from strandline.read.scan_arguments import (
 )
 from strandline.read.scan_exports import Exports
 from strandline.read.scan_plan import parts_of, plan_of
+from strandline.read.state.changed_table import of_one_state
+from strandline.read.state.incremental import next_since, pin_range
+from strandline.read.state.instant_range import InstantRange
+from strandline.read.state.pin import Pin
+from strandline.read.state.pinning import pinned
 from strandline.records.schema.avro_schema import check_readable
 from timeline.errors import InputError
 from timeline.meta_client import TableMetaClient
@@ -52,10 +52,10 @@ class Scan(Exports):
         InputError: The filter casts a value that can't be cast.
 
     Cost: base files are read in pieces, the logs of a slice as a whole, into memory or, beyond
-        ``strandline.read.temp_file.BUDGET_BYTES``, into temporary files. ``threads`` slices are
-        read at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the rows
-        that were taken; with a limit one at a time. A reader that isn't read to its end ends the
-        threads when it is closed or garbage-collected.
+        ``strandline.read.logs.temp_file.BUDGET_BYTES``, into temporary files. ``threads`` slices
+        are read at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the
+        rows that were taken; with a limit one at a time. A reader that isn't read to its end ends
+        the threads when it is closed or garbage-collected.
     """
 
     def __init__(
@@ -172,7 +172,8 @@ class Scan(Exports):
     def next_since(self) -> str | None:
         """The ``since`` with which ``Table.incremental`` goes on after this scan.
 
-        ``None`` if the table has no commit yet. See ``strandline.read.incremental.next_since``.
+        ``None`` if the table has no commit yet. See
+        ``strandline.read.state.incremental.next_since``.
         """
         return next_since(self._pin)
 

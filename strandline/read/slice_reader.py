@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.read.log_blocks import LogReader, needs_merge
-from strandline.read.log_records import LogRules
-from strandline.read.log_rows import LogRows, StoredGroup
-from strandline.read.mergeable import refuse_unmergeable
-from strandline.read.row_filter import RowFilter
-from strandline.read.temp_file import LogBudget
+from strandline.read.filter.row_filter import RowFilter
+from strandline.read.logs.log_blocks import LogReader, needs_merge
+from strandline.read.logs.log_records import LogRules
+from strandline.read.logs.log_rows import LogRows, StoredGroup
+from strandline.read.logs.mergeable import refuse_unmergeable
+from strandline.read.logs.temp_file import LogBudget
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.meta_fields import RECORD_KEY
 from timeline.storage.base import Storage

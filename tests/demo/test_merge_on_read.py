@@ -11,7 +11,7 @@ from strandline.records.meta_fields import with_meta_fields
 from strandline.table import Table
 from tests.kit import golden
 from tests.kit.log_files import delete_block, parquet_block
-from tests.strandline.read.log_table import SCHEMA, VERSIONS, LogTable, row
+from tests.strandline.read.logs.log_table import SCHEMA, VERSIONS, LogTable, row
 from timeline.storage.local import LocalStorage
 
 SCENARIOS = [

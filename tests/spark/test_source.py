@@ -12,8 +12,8 @@ import pytest
 from strandline import LocalEngine, Table, WriteClient
 from tests.kit import golden
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.strandline.read.log_table import LogTable, block_of, row
-from tests.strandline.read.number_table import numbers
+from tests.strandline.read.filter.number_table import numbers
+from tests.strandline.read.logs.log_table import LogTable, block_of, row
 from timeline.storage.local import LocalStorage
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -8,7 +8,7 @@ from strandline.records.meta_fields import META_FIELDS
 from strandline.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
 from tests.kit import golden
 from tests.kit.avro_container import engine
-from tests.strandline.read import log_table
+from tests.strandline.read.logs import log_table
 from timeline.errors import CorruptMetadataError, InputError, TableNotFoundError
 from timeline.storage.local import LocalStorage
 

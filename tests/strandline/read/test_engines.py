@@ -12,7 +12,7 @@ import pytest
 
 from strandline import Table
 from tests.kit import golden
-from tests.strandline.read.log_table import SCHEMA, LogTable, row
+from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import ConfigError, InputError, UnsupportedTableError
 from timeline.storage.local import LocalStorage
 

@@ -19,8 +19,8 @@ from strandline.read.lazy_frame import lazy_frame
 from strandline.read.scan import Scan
 from tests.kit import golden
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.strandline.read.log_table import LogTable, row
-from tests.strandline.read.number_table import NAN, numbers
+from tests.strandline.read.filter.number_table import NAN, numbers
+from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.storage.local import LocalStorage
 
 TABLES = ["numbers", "every type", "cow_basic_v9", "mor_basic_v6", "mor_basic_v9", "multi_mor_v6"]

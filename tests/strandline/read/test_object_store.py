@@ -11,7 +11,7 @@ from strandline.records.schema.avro_schema import avro_to_arrow
 from tests.kit import golden
 from tests.kit.s3_faults import RequestEffect
 from tests.kit.s3_server import s3_server
-from tests.strandline.read.log_table import read
+from tests.strandline.read.logs.log_table import read
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage

@@ -17,7 +17,7 @@ from strandline import Table
 from tests.kit import golden
 from tests.kit.products import TELLING
 from tests.kit.s3_server import S3Server, s3_server
-from tests.strandline.read.test_earlier_instants import STOPPED
+from tests.strandline.read.state.test_earlier_instants import STOPPED
 
 pytestmark = pytest.mark.property
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strandline.records.file.base_file import stored_rows
 from strandline.records.meta_fields import RECORD_KEY, with_meta_fields
-from tests.strandline.read.log_table import SCHEMA, LogTable, read, row, values
+from tests.strandline.read.logs.log_table import SCHEMA, LogTable, read, row, values
 from timeline.errors import TableError
 
 KEYS = st.text(st.sampled_from("ab\uffff\U00010000"), min_size=1, max_size=3)

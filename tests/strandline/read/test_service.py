@@ -11,10 +11,10 @@ import pytest
 from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
 from strandline import Table
-from strandline.read.slice_source import ServedSlices, with_pending
+from strandline.read.state.slice_source import ServedSlices, with_pending
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, serving
-from tests.strandline.read.log_table import LogTable, row
+from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient

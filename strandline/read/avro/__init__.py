@@ -1,0 +1,1 @@
+"""Avro records decoded into Arrow: many at once by columns, with numpy."""

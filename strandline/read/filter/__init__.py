@@ -1,0 +1,1 @@
+"""Filters: which rows are wanted, and which partitions may have some."""

@@ -1,0 +1,1 @@
+"""Which write instants count for a read, archived ones too."""

@@ -1,0 +1,198 @@
+"""The write instants that count for a read, and the bytes of logs that they need.
+
+Readers skip blocks of instants that aren't completed: those of writes that failed, or run. Hudi
+does it by block in table version 6, whose logs are shared by instants, and by file from version 8
+on; here it is done by block in all versions.
+
+Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Protocol
+
+from fsview.model.file_group import LogFile
+from strandline.read.instants.archive import Archive, completed_write_times
+from timeline.errors import InstantNotFoundError
+from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantMetadata,
+    RestoreMetadata,
+    RollbackMetadata,
+)
+from timeline.timeline import Timeline
+
+Ranges = Mapping[str, Sequence[tuple[int, int]]]
+"""Name of a file → half-open ranges of its bytes."""
+
+
+def first_write_time(timeline: Timeline) -> str:
+    """Return the requested time of the first completed write without a savepoint, else with one.
+
+    A savepoint keeps its commit on the timeline while those after it are archived. ``""`` if there
+    is no write.
+    """
+    times = completed_write_times(timeline)
+    saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+    return min(times - saved or times, default="")
+
+
+class CommittedInstants:
+    """The completed writes as of a timeline, archived ones too; used by one thread.
+
+    A write that is older than all on the timeline counts as completed, as in Hudi. One between them
+    that isn't on the timeline was rolled back, or archived while a savepoint kept an older one,
+    which may be there even if the savepoint has been deleted since: the archive decides. Hudi
+    counts those before the first write without a savepoint, and no others.
+
+    Attributes:
+        timeline: The active timeline at which the table is read.
+    """
+
+    def __init__(self, timeline: Timeline, archive: ArchivedWrites) -> None:
+        """Read nothing yet.
+
+        Args:
+            timeline: The active timeline.
+            archive: The table's archive.
+        """
+        self.timeline = timeline
+        self._archive = archive
+        self._times = completed_write_times(timeline)
+        self._first = min(self._times, default="")
+        self._last = max((i.requested_time for i in timeline), default="")
+
+    def has(self, time: str) -> bool:
+        """Return whether the instant of a requested time is a completed write.
+
+        Raises:
+            CorruptMetadataError: The archive can't be read.
+
+        Cost: the archive, once, for times between those of the timeline.
+        """
+        if time in self._times:
+            return True
+        if self.timeline.contains_time(time) or time > self._last:
+            return False
+        return time < self._first or time in self._archive.write_times
+
+
+class ArchivedWrites(Protocol):
+    """The archive, as far as it is asked for writes."""
+
+    @property
+    def write_times(self) -> Collection[str]:
+        """The requested times of completed writes."""
+
+
+class NeededBytes:
+    """Tells which bytes of a log file completed instants wrote; used by one thread.
+
+    Only logs with torn blocks are looked up.
+
+    Args:
+        meta: The table.
+        timeline: The active timeline at which the table is read.
+        archive: The table's archive.
+    """
+
+    def __init__(self, meta: TableMetaClient, timeline: Timeline, archive: Archive) -> None:
+        self._meta = meta
+        self._archive = archive
+        self._active = tuple(i for i in timeline if i.is_completed and _writes_logs(i))
+        self._ranges: dict[Instant, Ranges] = {}
+        self._of_logs: dict[str, Sequence[tuple[int, int]]] = {}
+
+    def within(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
+        """Return a range of bytes that a completed instant wrote, if it overlaps with another one.
+
+        Args:
+            log: The log file.
+            begin: The first byte of the other range.
+            end: The byte after it; ``None`` if it has no end.
+
+        Returns:
+            The half-open range; ``None`` if there is none.
+
+        Raises:
+            CorruptMetadataError: An instant can't be read.
+
+        Cost: a read for each instant that may have written the log, once, and the archive once.
+        """
+        if log.path not in self._of_logs:
+            found = (self._ranges_of(each).get(log.name, ()) for each in self._writers(log))
+            self._of_logs[log.path] = tuple(chain.from_iterable(found))
+        for first, after in self._of_logs[log.path]:
+            if after > begin and (end is None or first < end):
+                return first, after
+        return None
+
+    def _writers(self, log: LogFile) -> Iterator[Instant]:
+        """Yield the completed instants that may have written to a log."""
+        by_completion = self._meta.config.layout_version > 1
+        for instant in chain(self._active, self._archived):
+            # From version 8 on a log has the time of its one instant, before of its slice's first.
+            if instant.requested_time == log.instant or (
+                not by_completion and instant.requested_time > log.instant
+            ):
+                yield instant
+
+    @cached_property
+    def _archived(self) -> tuple[Instant, ...]:
+        return tuple(i for i in self._archive.timeline if i.is_completed and _writes_logs(i))
+
+    def _ranges_of(self, instant: Instant) -> Ranges:
+        if instant not in self._ranges:
+            self._ranges[instant] = _ranges(self._read(instant))
+        return self._ranges[instant]
+
+    def _read(self, instant: Instant) -> InstantMetadata:
+        try:
+            return self._meta.read(instant)
+        except InstantNotFoundError:
+            # Archived before or since; archiving copies an instant before it deletes its files.
+            return self._archive.read(instant)
+
+
+def _writes_logs(instant: Instant) -> bool:
+    # Rollbacks of version 6, also those of a restore, append commands to logs.
+    return instant.action in WRITE_ACTIONS or instant.action in (ROLLBACK, RESTORE)
+
+
+def _ranges(metadata: InstantMetadata) -> Ranges:
+    """Return the bytes of logs that an instant wrote."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    if isinstance(metadata, CommitMetadata):
+        for stats in metadata.partition_to_write_stats.values():
+            for stat in filter(attrgetter("path"), stats):
+                # An append's stat has the bytes appended. A failed attempt may have left a torn
+                # block before them, in the same file.
+                begin = stat.log_offset or 0
+                end = begin + stat.file_size_in_bytes
+                found[_name(stat.path or "")].append((begin, end))
+    for rollback in _rollbacks(metadata):
+        for part in rollback.partition_metadata.values():
+            for path, size in part.rollback_log_files.items():
+                # The command is last in the file; what it rolls back may be torn.
+                found[_name(path)].append((size - 1, size))
+    return found
+
+
+def _rollbacks(metadata: InstantMetadata) -> Iterator[RollbackMetadata]:
+    """Yield a rollback itself, and those of a restore."""
+    if isinstance(metadata, RollbackMetadata):
+        yield metadata
+    if isinstance(metadata, RestoreMetadata):
+        for rollbacks in metadata.restore_metadata.values():
+            yield from rollbacks
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

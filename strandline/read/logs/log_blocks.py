@@ -1,0 +1,200 @@
+"""Reads the blocks of a slice's logs, skips torn blocks, and refuses unsupported ones.
+
+A writer that dies leaves a torn block: a part of one, or garbage. If a completed instant recorded
+that it wrote some of these bytes, rows are missing, which is an error; otherwise the block is
+skipped. A file that was cut exactly between two blocks has no torn block, so that isn't noticed.
+
+What looks like a block behind a torn one may be a value of the torn block. It counts only if a
+completed instant recorded that it wrote these bytes; Hudi's reader takes such rows for written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Final
+
+from fsview.model.file_group import FileSlice, LogFile
+from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.logs.block_order import PlacedBlock, blocks_in_order
+from strandline.read.logs.temp_file import LogBudget, TempFile
+from timeline.encoding.log_block import (
+    AVRO_DATA,
+    CHANGE_DATA,
+    DELETE,
+    HFILE_DATA,
+    INSTANT_TIME,
+    IS_PARTIAL,
+    PARQUET_DATA,
+    VERSION,
+    LogBlock,
+    TornBlock,
+    scan_blocks,
+)
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from timeline.storage.base import Storage, mapped_client_errors
+
+logger = logging.getLogger(__name__)
+
+CHANGE_DATA_SUFFIX: Final = ".cdc"
+_COPIED_BYTES: Final = 8 << 20
+"""A log that isn't read into memory is copied in pieces of this size."""
+_SUPPORTED: Final = (AVRO_DATA, DELETE, PARQUET_DATA)
+_NAMES: Final = {HFILE_DATA: "HFile records", CHANGE_DATA: "change data"}
+
+
+@dataclass(slots=True)
+class LogCounts:
+    """What was found in logs.
+
+    Attributes:
+        blocks: Whole blocks, of any kind.
+        merged_blocks: Those with records that were merged.
+        torn_blocks: Torn blocks that were skipped.
+    """
+
+    blocks: int = 0
+    merged_blocks: int = 0
+    torn_blocks: int = 0
+
+
+class LogReader:
+    """Reads the logs of slices at one state of a table.
+
+    Args:
+        storage: The table's storage.
+        committed: The instants whose blocks count.
+        needed: Tells which bytes of logs completed instants wrote.
+
+    Attributes:
+        counts: What was found so far.
+    """
+
+    def __init__(self, storage: Storage, committed: CommittedInstants, needed: NeededBytes) -> None:
+        self._storage = storage
+        self._committed = committed
+        self._needed = needed
+        self.counts = LogCounts()
+        # Guards all of these; held while commits and the archive are read, each once.
+        self._deciding = threading.Lock()
+
+    def blocks(
+        self, logs: Iterable[LogFile], budget: LogBudget | None = None
+    ) -> tuple[PlacedBlock, ...]:
+        """Return the blocks to merge, in order.
+
+        Change-data logs are left out, as their records are in the other logs.
+
+        Args:
+            logs: The logs of a slice, in any order.
+            budget: What may be in memory; by default that of ``LogBudget``.
+
+        Raises:
+            PathNotFoundError: A log is gone.
+            CorruptMetadataError: A torn block is needed, or a block names no instant.
+            UnsupportedTableError: A block that counts is of an unsupported kind.
+            StorageError: The logs exceed the budget, and can't be copied to a temporary file.
+
+        Cost: reads the logs, into memory as far as the budget allows.
+        """
+        budget = budget or LogBudget()
+        found: list[PlacedBlock] = []
+        left = budget.size
+        for log in sorted(filter(has_records, logs), key=lambda log: log.order):
+            data = self._data(log, budget, left)
+            left -= len(data) if isinstance(data, bytes) else 0
+            found += self._whole(log, data)
+        with self._deciding:
+            ordered = blocks_in_order(found, self._committed.has)
+            self.counts.blocks += len(found)
+            self.counts.merged_blocks += len(ordered)
+        for placed in ordered:
+            _check_supported(placed)
+        return ordered
+
+    def _data(self, log: LogFile, budget: LogBudget, left: int) -> bytes | mmap:
+        """Read a log into memory if it takes no more than is left, else into a mapped file."""
+        path = f"{self._storage.base_path}/{log.path}"
+        with self._storage.open_input(log.path) as file, mapped_client_errors(path):
+            if file.size() <= left:
+                data: bytes = file.read()
+                return data
+            with TempFile(budget) as copy:
+                while some := file.read(_COPIED_BYTES):
+                    copy.add(some)
+                return copy.mapped()
+
+    def _whole(self, log: LogFile, data: bytes | mmap) -> Iterator[PlacedBlock]:
+        """Yield the whole blocks of a log."""
+        path = f"{self._storage.base_path}/{log.path}"
+        if not data:
+            self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
+        for block in scan_blocks(data, lambda _, end: self._is_recorded(log, end)):
+            if isinstance(block, TornBlock):
+                self._skip(block, log, path, len(data))
+                continue
+            _check_header(block, path)
+            yield PlacedBlock(block, path)
+
+    def _is_recorded(self, log: LogFile, end: int) -> bool:
+        """Return whether a completed instant recorded that it wrote a block with this end."""
+        return self._needed_of(log, end - 1, end) is not None
+
+    def _needed_of(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
+        with self._deciding:
+            return self._needed.within(log, begin, end)
+
+    def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
+        # What is missing at the end of the file may have been written, too.
+        end = None if torn.end == size else torn.end
+        needed = self._needed_of(log, torn.begin, end)
+        if needed is not None:
+            raise CorruptMetadataError(
+                f"{path} has no whole log block at offset {torn.begin}: {torn.reason}; a completed"
+                f" instant wrote bytes {needed[0]} to {needed[1]} of the file"
+            )
+        with self._deciding:
+            self.counts.torn_blocks += 1
+        logger.warning(
+            "%s: skipped bytes %d to %d: no whole log block (%s); no completed instant needs them",
+            path,
+            torn.begin,
+            torn.end,
+            torn.reason,
+        )
+
+
+def has_records(log: LogFile) -> bool:
+    """Return whether a log has records to merge; change data is in the other logs, too."""
+    return log.suffix != CHANGE_DATA_SUFFIX
+
+
+def needs_merge(found: FileSlice) -> bool:
+    """Return whether a slice's rows aren't those of its base file alone."""
+    return any(map(has_records, found.log_files))
+
+
+def _check_header(block: LogBlock, path: str) -> None:
+    if block.version != VERSION:
+        raise UnsupportedTableError(
+            f"{path} has a log block of version {block.version} at offset {block.begin};"
+            f" supported: {VERSION}"
+        )
+    if not block.header.get(INSTANT_TIME):
+        raise CorruptMetadataError(
+            f"{path} has a log block without an instant at offset {block.begin}"
+        )
+
+
+def _check_supported(placed: PlacedBlock) -> None:
+    kind = placed.block.kind
+    if kind not in _SUPPORTED:
+        name = _NAMES.get(kind, f"records of type {kind}")
+        raise UnsupportedTableError(f"{placed.place} has {name}; supported: Avro, Parquet, deletes")
+    if placed.block.header.get(IS_PARTIAL, "").lower() == "true":
+        raise UnsupportedTableError(
+            f"{placed.place} has partial updates, which this release can't merge"
+        )

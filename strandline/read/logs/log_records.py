@@ -1,0 +1,220 @@
+"""``LogRecords``: the decoded records of a slice's logs, oldest first, in memory or on disk.
+
+Of each record the *head* is kept apart from its row: what decides which record of a key is the
+newest. Heads can be had in parts, so that each key has all its records in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.read.logs.block_order import PlacedBlock
+from strandline.read.logs.block_rows import data_pieces, ordering_column
+from strandline.read.logs.spool import Spool, SpooledRows
+from strandline.read.logs.temp_file import LogBudget, drop_pages
+from strandline.records.key.hashes import key_hashes
+from strandline.records.merge_rule import delete_flags
+from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
+from strandline.records.ordering import Positions, one_chunk
+from strandline.records.schema.columns import column_of, conform
+from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records
+from timeline.encoding.log_block import DELETE
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
+
+OPERATION: Final = "_hoodie_operation"
+"""Meta column of tables that keep the operations of change data; deletes are rows there."""
+KEY, ROW, IS_DELETE = "key", "row", "is_delete"
+"""Columns of heads: the record's key; the number of its row, -1 without one; whether it is a
+delete. The ordering columns follow, named by their numbers."""
+
+_DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What the readers of Avro and Parquet raise on damaged data. Not the lack of memory: what a block
+may take is bounded by its bytes."""
+_MESSAGE_CHARACTERS: Final = 500
+_PIECE_DELETES: Final = 16_384
+_FOLD: Final = 8
+"""To fold heads takes so many times their size: hashes and sorts have numbers for each record."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRules:
+    """How the records of logs are merged.
+
+    Attributes:
+        schema: The columns to read; among them the record key and the ordering columns.
+        ordering_fields: Ordering columns; empty by commit time.
+        budget: What may be in memory.
+    """
+
+    schema: pa.Schema
+    ordering_fields: tuple[str, ...]
+    budget: LogBudget = field(default_factory=LogBudget)
+
+    @property
+    def heads(self) -> pa.Schema:
+        """The columns of heads."""
+        empty = self.schema.empty_table()
+        columns = [(KEY, self.schema.field(RECORD_KEY).type), (ROW, pa.int64())]
+        columns.append((IS_DELETE, pa.bool_()))
+        for at, name in enumerate(self.ordering_fields):
+            columns.append((str(at), column_of(empty, name).type))
+        return pa.schema(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecords:
+    """The records of a slice's logs, oldest first.
+
+    Attributes:
+        heads: Of all of them.
+        rows: The rows of those that aren't deletes by key, with the columns of the rules.
+        budget: What may be in memory.
+    """
+
+    heads: SpooledRows
+    rows: SpooledRows
+    budget: LogBudget
+
+    @classmethod
+    def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRecords:
+        """Decode blocks, oldest first.
+
+        Raises:
+            CorruptMetadataError: A block is damaged, or a record has no key.
+            UnsupportedTableError: A block can't be read by this release.
+            StorageError: The records are more than the budget, and can't be written to disk.
+        """
+        budget, count = rules.budget, 0
+        with Spool(rules.heads, budget) as heads, Spool(rules.schema, budget) as rows:
+            for placed in blocks:
+                for piece in _decoded(placed, rules):
+                    heads.add(piece.heads(rules, count))
+                    rows.add(piece.rows)
+                    count += piece.rows.num_rows
+                    if heads.nbytes + rows.nbytes > budget.size:
+                        heads.spill()
+                        rows.spill()
+                drop_pages(placed.block.content)
+            return cls(heads.end(), rows.end(), budget)
+
+    def parts(self) -> Iterator[tuple[Positions, pa.Table]]:
+        """Yield heads with their numbers, ascending, so that no key is in two parts.
+
+        Cost: there are as many parts as let folding one of them take about the budget. If there are
+            several, keys are spread by their hashes, which takes two bytes a record.
+        """
+        heads = self.heads
+        wanted = -(-heads.nbytes * _FOLD // max(self.budget.size, 1))
+        count = min(wanted, heads.num_rows, np.iinfo(np.uint16).max)
+        if count <= 1:
+            yield np.arange(heads.num_rows), heads.whole()
+            return
+        part_of = np.concatenate([_hashed(piece, count) for piece in heads.pieces])
+        for part in range(count):
+            at = np.flatnonzero(part_of == part)
+            if len(at):
+                yield at, heads.take(at)
+
+
+def _hashed(heads: pa.Table, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
+    """Return the part of each record."""
+    keys = one_chunk(heads.column(KEY)).cast(pa.string())
+    parts: np.ndarray[tuple[int], np.dtype[np.uint16]]
+    parts = (key_hashes(keys).to_numpy() % count).astype(np.uint16)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some records of a block.
+
+    Attributes:
+        keys: Their keys.
+        ordering: The values of each ordering column.
+        deletes: Where a record is a delete.
+        rows: The rows, with the columns of the rules; none for deletes by key.
+    """
+
+    keys: pa.Array | pa.ChunkedArray
+    ordering: Sequence[pa.Array | pa.ChunkedArray]
+    deletes: pa.Array
+    rows: pa.Table
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table, rules: LogRules) -> _Piece:
+        flags = pa.array(delete_flags(rows))
+        rows = conform(rows, rules.schema)
+        keys = rows.column(RECORD_KEY)
+        if keys.null_count:
+            raise ValueError(f"{keys.null_count} of {len(keys)} records have no key")
+        return cls(keys, [column_of(rows, name) for name in rules.ordering_fields], flags, rows)
+
+    @classmethod
+    def of_deletes(cls, records: Sequence[DeletedRecord], rules: LogRules) -> _Piece:
+        heads = rules.heads
+        keys = pa.array([record.key for record in records], heads.field(KEY).type)
+        ordering = [
+            ordering_column(records, at, heads.field(str(at)).type)
+            for at in range(len(rules.ordering_fields))
+        ]
+        deletes = pa.array(np.ones(len(keys), np.bool_))
+        return cls(keys, ordering, deletes, rules.schema.empty_table())
+
+    def heads(self, rules: LogRules, first: int) -> pa.Table:
+        """Return the heads of records whose rows are numbered from ``first``."""
+        has_rows = self.rows.num_rows > 0
+        numbers = np.arange(first, first + len(self.keys)) if has_rows else [-1] * len(self.keys)
+        columns = [self.keys, pa.array(numbers, pa.int64()), self.deletes, *self.ordering]
+        return pa.Table.from_arrays(columns, schema=rules.heads)
+
+
+def _decoded(placed: PlacedBlock, rules: LogRules) -> Iterator[_Piece]:
+    """Yield the records of a block; errors as in ``LogRecords.of``."""
+    with _placed_errors(placed):
+        if placed.block.kind == DELETE:
+            records = deleted_records(bytes(placed.block.content))
+            while some := list(islice(records, _PIECE_DELETES)):
+                yield _Piece.of_deletes(some, rules)
+            return
+        for rows in data_pieces(placed.block, {*rules.schema.names, IS_DELETED, OPERATION}):
+            if RECORD_KEY not in rows.schema.names:
+                raise ValueError(f"its schema has no column {RECORD_KEY}")
+            if OPERATION in rows.schema.names:
+                break
+            yield _Piece.of_rows(rows, rules)
+        else:
+            return
+    raise UnsupportedTableError(
+        f"{placed.place} has the column {OPERATION}, by which this release can't merge"
+    )
+
+
+@contextmanager
+def _placed_errors(placed: PlacedBlock) -> Iterator[None]:
+    """Name the block in the errors of readers on damaged or unsupported content."""
+    try:
+        yield
+    except DeleteVersionError as exc:
+        raise UnsupportedTableError(f"{placed.place} has deletes of {exc}") from exc
+    except UnsupportedTableError as exc:
+        raise UnsupportedTableError(f"{placed.place} can't be read: {exc.message}") from exc
+    except CorruptMetadataError as exc:
+        raise CorruptMetadataError(f"{placed.place} can't be decoded: {exc.message}") from exc
+    except _DAMAGE as exc:
+        what = f"{type(exc).__name__}: {exc}"[:_MESSAGE_CHARACTERS]
+        raise CorruptMetadataError(f"{placed.place} can't be decoded: {what}") from exc

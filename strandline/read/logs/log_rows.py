@@ -1,0 +1,203 @@
+"""The newest record of each key in a slice's logs, and its merge with the base file's rows.
+
+The records of all blocks are folded first, from the oldest to the newest, then merged with the base
+file. So, as in Hudi, a row that comes after a delete without an ordering value can lose to the base
+file's row: the fold keeps only the row.
+
+If a base file has several rows of one key, all of them are updated, as by this writer's upserts.
+Hudi updates the first.
+
+Source: Hudi 1.2.0 ``KeyBasedFileGroupRecordBuffer``, ``BufferedRecordMergerFactory``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.read.logs.block_order import PlacedBlock
+from strandline.read.logs.log_records import IS_DELETE, KEY, ROW, LogRecords, LogRules
+from strandline.read.logs.spool import Spool, SpooledRows
+from strandline.records.key_match import KeyMatch
+from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
+from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
+from strandline.records.schema.columns import column_of
+from strandline.records.take import one_array, replace_rows
+
+_BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_UNORDERED: Final = "unordered"
+_PIECE_BYTES: Final = 16 << 20
+"""Rows that are only in logs come in pieces of about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """Consecutive rows of a base file.
+
+    Attributes:
+        keys: Their keys; none if no record of the logs has one of them.
+        pieces: The rows in the same order, read once, with the columns of the rules; without keys
+            any columns.
+    """
+
+    keys: pa.ChunkedArray
+    pieces: Iterable[pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """The newest record of each key in the logs of a slice.
+
+    Attributes:
+        keys: The keys, none twice.
+        order: What the merge rule compares: whether a record is a delete without an ordering value,
+            then the ordering values.
+        row_of: The number of each record's row in ``rows``; -1 for a delete.
+        first: Where the first record of each key is among all records.
+        rows: Rows of all records that have one, with the columns of the rules.
+    """
+
+    keys: SpooledRows
+    order: SpooledRows
+    row_of: Positions
+    first: Positions
+    rows: SpooledRows
+
+    @classmethod
+    def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRows:
+        """Decode blocks, oldest first, and fold their records.
+
+        Errors as in ``LogRecords.of``.
+
+        Cost: a hash of each key, a sort of the records; some 50 bytes of memory a key, beside the
+            budget of the rules.
+        """
+        budget = rules.budget
+        records = LogRecords.of(blocks, rules)
+        schema = _Newest.of(rules.heads.empty_table()).table.schema
+        folded = []
+        with Spool(schema, budget, budget.size // 4) as spool:
+            for numbers, heads in records.parts():
+                part = _Newest.of(heads)
+                spool.add(part.table)
+                if spool.nbytes > budget.size:
+                    spool.spill()
+                folded.append((part.row_of, numbers[part.first]))
+            newest = spool.end()
+        row_of, first = map(np.concatenate, zip(*folded, strict=True))
+        order = newest.select([name for name in newest.schema.names if name != KEY])
+        return cls(newest.select([KEY]), order, row_of, first, records.rows)
+
+    def any_between(self, span: tuple[bytes, bytes]) -> bool:
+        """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
+        return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
+
+    def merge(self, groups: Iterable[StoredGroup], rules: LogRules) -> Iterator[pa.Table]:
+        """Yield the rows of a base file with the logs' merged in, then those only in logs.
+
+        These come in the order of their keys' first records, and in pieces.
+
+        Args:
+            groups: The rows of the base file.
+            rules: As for ``of``.
+        """
+        deletes = self.row_of < 0
+        only_in_logs = ~deletes
+        for group in groups:
+            match = self._match(group.keys)
+            only_in_logs[match.touched] = False
+            first = 0
+            for piece in group.pieces:
+                stored, touched = match.between(first, piece.num_rows)
+                first += piece.num_rows
+                if len(stored):
+                    wins = self._wins(piece, stored, touched, rules)
+                    stored, touched = stored[wins], touched[wins]
+                if not len(stored):
+                    yield piece
+                    continue
+                removed = deletes[touched]
+                newer = self.rows.take(self.row_of[touched[~removed]])
+                yield replace_rows(piece, stored[~removed], newer, stored[removed], (RECORD_KEY,))
+        new = np.flatnonzero(only_in_logs)
+        new = new[np.argsort(self.first[new], kind="stable")]
+        size = min(_PIECE_BYTES, rules.budget.size)
+        count = max(1, size * self.rows.num_rows // max(1, self.rows.nbytes))
+        for begin in range(0, max(1, len(new)), count):
+            yield self.rows.take(self.row_of[new[begin : begin + count]])
+
+    def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
+        """Return the pairs of some stored rows and records."""
+        pairs, start = [KeyMatch()], 0
+        for piece in self.keys.pieces:
+            found = KeyMatch.of(keys, piece.column(KEY))
+            pairs.append(KeyMatch(found.rows, found.touched + start))
+            start += piece.num_rows
+        self.keys.drop_pages()
+        rows = np.concatenate([pair.rows for pair in pairs])
+        at = np.argsort(rows, kind="stable")
+        return KeyMatch(rows[at], np.concatenate([pair.touched for pair in pairs])[at])
+
+    def _wins(
+        self, piece: pa.Table, stored: Positions, touched: Positions, rules: LogRules
+    ) -> Mask:
+        """Return for each pair of a stored row and a record whether the record wins."""
+        at = pa.array(stored)
+        columns = [column_of(piece, name).take(at) for name in rules.ordering_fields]
+        unordered, *values = map(one_chunk, self.order.take(touched).columns)
+        return newer_wins(
+            RowOrder(tuple(values), as_mask(unordered)),
+            RowOrder.of(columns, np.zeros(len(stored), np.bool_)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest record of each key, in the order of the keys' first records.
+
+    Attributes:
+        table: The keys, whether a record is a delete without an ordering value, ordering values.
+        row_of: As of ``LogRows``.
+        first: The first record of each key.
+    """
+
+    table: pa.Table
+    row_of: Positions
+    first: Positions
+
+    @classmethod
+    def of(cls, heads: pa.Table) -> _Newest:
+        """Fold heads, oldest first."""
+        keys, is_delete, row = one_array(heads.column(KEY)), heads.column(IS_DELETE), heads[ROW]
+        encoded = keys.dictionary_encode()
+        groups = encoded.indices.to_numpy().astype(np.int64)
+        deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
+        ordering = [heads.column(at) for at in range(len((KEY, ROW, IS_DELETE)), heads.num_columns)]
+        order = RowOrder.of(ordering, deletes)
+        count = len(encoded.dictionary)
+        first = np.arange(count)
+        if count < len(keys):  # Otherwise each key has one record: nothing to fold.
+            # Of several values for one index numpy keeps the last.
+            first[groups[::-1]] = np.arange(len(keys))[::-1]
+            order = following_deletes(groups, order, rows < 0)
+            won = winners(groups, order)
+            order, deletes, rows = order.take(won), deletes[won], rows[won]
+        columns = {
+            KEY: encoded.dictionary.cast(heads.schema.field(KEY).type),
+            _UNORDERED: pa.array(order.unordered),
+            **{str(at): values for at, values in enumerate(order.values)},
+        }
+        return cls(pa.table(columns), np.where(deletes, -1, rows), first)
+
+
+def _any_between(keys: pa.Array, span: tuple[bytes, bytes]) -> bool:
+    texts = keys.cast(_BYTES_OF[keys.type])
+    least, greatest = (pa.scalar(each, texts.type) for each in span)
+    inside = pc.and_(pc.greater_equal(texts, least), pc.less_equal(texts, greatest))
+    return bool(pc.any(inside, min_count=0).as_py())

@@ -1,0 +1,258 @@
+"""The state of a table that a scan reads: its instants, schema and file slices at one time.
+
+An ``as_of`` is compared, as text, with requested times in all table versions, and so are the blocks
+of logs. What a clean may have deleted can't be read any more; a clean that keeps numbers of commits
+records the earliest instant that it retained, and one that keeps numbers of file versions retains
+the newest commit before it for sure. No clean deletes what a savepoint protects.
+
+Source: Hudi 1.2.0 ``TimelineUtils.validateTimestampAsOf``, ``HoodieFileIndex``. Unlike these, all
+cleans on the timeline count, not only the last, and so do those that run; and commits with
+savepoints can be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+import pyarrow as pa
+
+from executor_proxy.view_location import ViewLocation
+from fsview.model.file_group import FileSlice
+from strandline.read.filter.partition_filter import WantedPartitions, matching_partitions
+from strandline.read.filter.row_filter import RowFilter
+from strandline.read.instants.committed import first_write_time
+from strandline.read.logs.log_blocks import needs_merge
+from strandline.read.logs.mergeable import refuse_other_formats
+from strandline.read.state.changed_table import of_one_state
+from strandline.read.state.slice_source import NEWEST, source_of
+from strandline.records.commit_history import CommitHistory
+from strandline.records.file.base_file import read_stored_schema
+from strandline.records.incomplete_files import refuse_incomplete_files
+from strandline.records.meta_fields import with_meta_fields
+from strandline.records.schema.avro_schema import readable_columns
+from timeline.clock import format_instant_time
+from timeline.errors import CorruptMetadataError, InputError
+from timeline.instant import CLEAN, SAVEPOINT, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.table.property_name import CREATE_SCHEMA, listed
+from timeline.timeline import Timeline
+
+_INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A table at one time.
+
+    Attributes:
+        meta: The table.
+        timeline: Its active instants requested until then.
+        schema: Its columns then, meta columns first.
+        slices: What held its rows, by partition; none is empty.
+    """
+
+    meta: TableMetaClient
+    timeline: Timeline
+    schema: pa.Schema
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def instant(self) -> str | None:
+        """Requested time of the last completed write; ``None`` if there is none."""
+        last = self.timeline.write_timeline().completed().last
+        return None if last is None else last.requested_time
+
+    @classmethod
+    def at(
+        cls,
+        meta: TableMetaClient,
+        as_of: str | datetime | None,
+        filter: Any = None,
+        service: ViewLocation | None = None,
+        *,
+        name: str = "as_of",
+    ) -> Pin:
+        """Return a table's state, now or at an earlier time.
+
+        Args:
+            meta: The table.
+            as_of: Requested time of an instant, or any other time of 14 or 17 digits; or a datetime
+                with a time zone. ``None`` for now.
+            filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
+                partitions without such rows. ``None`` for all.
+            service: Where slices are asked for, if not as of an earlier time; ``None``: listed.
+                They are listed, too, if the first commit has a savepoint, see ``source_of``.
+            name: The name of ``as_of`` in errors.
+
+        Raises:
+            InputError: ``as_of`` is none of these, or earlier than what can still be read; the
+                message names the earliest. Or the filter doesn't suit the table.
+            UnsupportedTableError: Base files lack columns or aren't Parquet, or columns were
+                renamed.
+            CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
+
+        Cost: lists of the timeline, of each partition left, and, unless the filter fixes the
+            values of all partition columns, of each directory above them; with ``as_of``: the
+            timeline again, and a read of each clean.
+        """
+        time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
+        refuse_incomplete_files(meta.config, meta.storage.base_path)
+        with closing(source_of(meta, None if as_of is not None else service)) as source:
+            if as_of is not None:
+                _refuse_cleaned(meta, source.timeline, time, name)
+            timeline = source.timeline.filter(lambda i: i.requested_time <= time)
+            schema = _committed_schema(meta, timeline)
+            wanted = None
+            if filter is not None and schema is not None:
+                wanted = WantedPartitions.of(RowFilter.of(filter, schema), schema, meta.config)
+            slices = tuple(s for s in source.slices(wanted, time) if not s.is_empty)
+            if as_of is not None:
+                # A clean that began meanwhile may have deleted files before they were listed.
+                _refuse_cleaned(meta, meta.active_timeline(), time, name)
+        refuse_other_formats(slices)
+        return cls(meta, timeline, schema or _stored_schema(meta, slices), slices)
+
+    @classmethod
+    def of_slices(
+        cls, meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]
+    ) -> Pin:
+        """Return the state at a timeline whose slices are known; errors as in ``at``."""
+        refuse_other_formats(slices)
+        schema = _committed_schema(meta, timeline)
+        return cls(meta, timeline, schema or _stored_schema(meta, slices), tuple(slices))
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Paths of the partitions with slices."""
+        return tuple(dict.fromkeys(found.partition for found in self.slices))
+
+    def matching(self, row_filter: RowFilter) -> Pin:
+        """Return this state with the partitions that may have rows of a filter."""
+        paths = matching_partitions(self.partitions, row_filter, self.schema, self.meta.config)
+        return replace(self, slices=tuple(s for s in self.slices if s.partition in paths))
+
+    def base_files_only(self) -> Pin:
+        """Return this state without logs, and without the slices that have no base file."""
+        based = (found for found in self.slices if found.base_file is not None)
+        return replace(self, slices=tuple(replace(found, log_files=()) for found in based))
+
+
+def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
+    """Return the time as an instant of a table whose times are in ``zone``, for comparisons.
+
+    Args:
+        as_of: What the caller gave.
+        zone: ``"UTC"`` or ``"LOCAL"``.
+        name: The name of that argument, for errors.
+
+    Raises:
+        InputError: It isn't one, or has no time zone.
+    """
+    if isinstance(as_of, datetime):
+        if as_of.utcoffset() is None:
+            raise InputError(
+                f"{name} is {as_of!r}, without a time zone; allowed: one with it, such as"
+                " datetime(2026, 1, 31, tzinfo=timezone.utc)"
+            )
+        return format_instant_time((as_of - _EPOCH) // timedelta(milliseconds=1), zone)
+    if not isinstance(as_of, str) or not _INSTANT.fullmatch(as_of):
+        raise InputError(
+            f"{name} is {as_of!r}; allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or"
+            " a datetime with a time zone"
+        )
+    return as_of
+
+
+def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:
+    """Return the requested time of the earliest write as of which a table can be read.
+
+    Raises:
+        CorruptMetadataError: A clean can't be read.
+    """
+    retained = (_retained(meta, timeline, i) for i in timeline if i.action == CLEAN)
+    return max((first_write_time(timeline), *retained))
+
+
+def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
+    """Return the earliest write whose files a clean retained; ``""`` for all."""
+    metadata = meta.read(clean) if clean.is_completed else meta.read_plan(clean)
+    if isinstance(metadata, CleanMetadata):
+        earliest, deletes = metadata.earliest_commit_to_retain, metadata.total_files_deleted > 0
+    else:
+        assert isinstance(metadata, CleanerPlan)
+        first = metadata.earliest_instant_to_retain
+        earliest, deletes = "" if first is None else first.timestamp, True
+    if earliest or not deletes:
+        return earliest
+    writes = timeline.write_timeline().completed()
+    before = (i.requested_time for i in writes if i.requested_time < clean.requested_time)
+    return max(before, default="")
+
+
+def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
+    """Return the columns of the newest instant, meta columns first; ``None`` if no commit has them.
+
+    Raises:
+        CorruptMetadataError: A commit can't be read.
+        UnsupportedTableError: Base files lack columns, or columns were renamed.
+    """
+    refuse_incomplete_files(meta.config, meta.storage.base_path)
+    return of_one_state(lambda: _committed_schema(meta, meta.active_timeline()))
+
+
+def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
+    saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
+    if time in saved:  # No clean deletes the files of its commit, however many follow it.
+        return
+    earliest = earliest_time(meta, timeline)
+    if time < earliest:
+        beside = f"; its savepoints can, too: {listed(saved)}" if saved else ""
+        raise InputError(
+            f"{name} {time} is before {earliest}, the earliest instant as of which"
+            f" {meta.storage.base_path} can be read{beside}",
+            hint="files of earlier ones may have been deleted; writers keep more with a greater"
+            " hoodie.clean.commits.retained",
+        )
+
+
+def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | None:
+    """Return the schema with the meta columns of the newest commit that has it.
+
+    Without one it is that with which the table was created; ``None`` if the table has neither.
+
+    Source: Hudi 1.2.0 ``TableSchemaResolver.getTableSchemaInternal``, also for the order.
+    """
+    avro_schema = CommitHistory().avro_schema(meta, timeline)
+    if avro_schema is not None:
+        return with_meta_fields(readable_columns(avro_schema))
+    created = meta.config.properties.get(CREATE_SCHEMA)
+    if not created:
+        return None
+    try:
+        return with_meta_fields(readable_columns(created))
+    except CorruptMetadataError as exc:
+        raise CorruptMetadataError(
+            f"{meta.storage.base_path} has a bad {CREATE_SCHEMA}: {exc.message}"
+        ) from exc
+
+
+def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:
+    """Return the schema of the newest base file, for a table that has none elsewhere."""
+    bases = [found.base_file for found in slices if found.base_file is not None]
+    if not bases and any(map(needs_merge, slices)):
+        raise CorruptMetadataError(
+            f"no commit of {meta.storage.base_path} has the table's schema, nor is there a"
+            " base file that has it"
+        )
+    if not bases:
+        return with_meta_fields(pa.schema([]))
+    newest = max(bases, key=lambda base: base.instant)
+    schema = read_stored_schema(meta.storage, newest.path)
+    return pa.schema([field.remove_metadata() for field in schema])
