@@ -36,6 +36,25 @@ def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Tab
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
+def take_batch(batch: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
+    """Return the rows of a batch at some positions, as ``RecordBatch.take`` does.
+
+    Columns of text that are the same values in memory are taken once: a record key that is a
+    column's value. Text takes most of the time.
+    """
+    taken: dict[tuple[object, ...], pa.Array] = {}
+    columns = []
+    for number, column in enumerate(batch.columns):
+        place: tuple[object, ...] = (number,)
+        if _is_text(column.type):
+            buffers = (b.address if b is not None else None for b in column.buffers())
+            place = (column.type, column.offset, *buffers)
+        if place not in taken:
+            taken[place] = column.take(at)
+        columns.append(taken[place])
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
 def take_column(
     column: pa.ChunkedArray | pa.Array, at: Positions, max_size: int = MAX_SIZE
 ) -> pa.ChunkedArray:

@@ -160,8 +160,9 @@ class KeyGenerator:
         else:
             texts = key_text(column, name, "partition column")
         encoded = texts.dictionary_encode(null_encoding="encode")
-        made = [self._segment(value, name) for value in encoded.dictionary.to_pylist()]
-        return pa.array(made, pa.string()).take(encoded.indices)
+        values = encoded.dictionary.to_pylist()
+        made = [self._segment(value, name) for value in values]
+        return texts if made == values else pa.array(made, pa.string()).take(encoded.indices)
 
     def _segment(self, value: str | None, name: str) -> str:
         if not value:

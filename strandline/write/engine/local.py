@@ -128,7 +128,7 @@ class LocalEngine(EngineContext[LocalRows]):
         self, data: LocalRows, column: str, parts: int, order: Sequence[str] = ()
     ) -> LocalRows:
         """Sort the rows by part and order, stably, and cut them."""
-        moved = shuffled(self.collect(data), column, parts, order)
+        moved = shuffled(self.collect(data), column, parts, order, self._cores)
         return LocalRows(data.schema, tuple(moved))
 
     def group(self, data: LocalRows, on: Sequence[str], parts: int) -> LocalRows:

@@ -2,13 +2,14 @@
 
 Rows that already follow one another are sliced, not copied: a batch that arrives in the order of
 its partitions stays as it is. Others are sorted batch by batch, which keeps reads within the
-processor's cache, and the slices of all batches are put together.
+processor's cache, on several threads, and the slices of all batches are put together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from threading import Event
 from typing import Final
 
 import numpy as np
@@ -16,14 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.ordering import Positions
-from strandline.records.take import take_column, take_rows
+from strandline.records.take import take_batch, take_column, take_rows
+from strandline.write.engine.task_threads import run_in_threads
 
 _ROWS_A_SLICE: Final = 256
 """Mean length of slices below which a sort of the whole table costs less."""
 _Keys = tuple[int, ...]
 
 
-def shuffled(rows: pa.Table, column: str, parts: int, order: Sequence[str]) -> list[pa.Table]:
+def shuffled(
+    rows: pa.Table, column: str, parts: int, order: Sequence[str], threads: int = 1
+) -> list[pa.Table]:
     """Return the rows of each part, sorted; rows that are equal keep their order.
 
     Args:
@@ -31,13 +35,14 @@ def shuffled(rows: pa.Table, column: str, parts: int, order: Sequence[str]) -> l
         column: A column with the part of each row, from 0 to ``parts`` - 1.
         parts: Number of parts.
         order: Columns that the rows of each part are sorted by, ascending.
+        threads: Maximum number of batches that are sorted at the same time.
 
     Cost: no copy of rows in few runs; a copy and a counting sort if all columns are integers.
     """
     keys = rows.select([column, *order])
     counts = np.bincount(keys.column(0).to_numpy(), minlength=parts)
     assert len(counts) == parts, f"{column} names a part beyond {parts}"
-    batches = _batches_with_runs(rows, keys)
+    batches = _batches_with_runs(rows, keys, threads)
     if batches is None:
         moved = take_rows(rows, sorted_positions(keys).to_numpy().astype(np.int64))
     else:
@@ -76,7 +81,9 @@ def sorted_positions(keys: pa.Table | pa.RecordBatch) -> pa.Array:
     return order
 
 
-def _batches_with_runs(rows: pa.Table, keys: pa.Table) -> list[pa.RecordBatch] | None:
+def _batches_with_runs(
+    rows: pa.Table, keys: pa.Table, threads: int = 1
+) -> list[pa.RecordBatch] | None:
     """Return the batches so that rows with the same keys are in few runs; ``None`` if many are."""
     if not rows.num_rows or not all(map(pa.types.is_integer, keys.schema.types)):
         return None
@@ -84,10 +91,16 @@ def _batches_with_runs(rows: pa.Table, keys: pa.Table) -> list[pa.RecordBatch] |
     batches = [each for each in rows.to_batches() if each.num_rows]
     if sum(len(_cuts(each.select(names))) for each in batches) * _ROWS_A_SLICE <= rows.num_rows:
         return batches
-    most_runs = len(batches) * max(len(column.unique()) for column in keys.columns)
+    ends = [pc.min_max(column) for column in keys.columns]
+    most_runs = len(batches) * max(end["max"].as_py() - end["min"].as_py() + 1 for end in ends)
     if most_runs * _ROWS_A_SLICE > rows.num_rows:
         return None
-    return [each.take(sorted_positions(each.select(names))) for each in batches]
+
+    def sort(number: int, _stop: Event) -> pa.RecordBatch:
+        batch = batches[number]
+        return take_batch(batch, sorted_positions(batch.select(names)))
+
+    return run_in_threads(sort, len(batches), threads)
 
 
 def _put_together(batches: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ from strandline.records.take import (
     bounded_slices,
     compact,
     row_sizes,
+    take_batch,
     take_column,
     take_rows,
 )
@@ -120,3 +121,33 @@ def test_a_column_without_chunks_is_taken(max_size):
     rows = pa.table({"a": pa.chunked_array([], pa.string())})
     assert take_rows(rows, np.zeros(0, np.int64), max_size).equals(rows)
     assert bounded_chunks(rows, max_size).equals(rows)
+
+
+def batch_of(**columns) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def first_buffer(batch, name) -> int:
+    return batch.column(name).buffers()[-1].address
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns(), columns())
+def test_rows_of_a_batch_are_those_of_a_plain_take(first, second):
+    (one, at), (other, _) = first, second
+    one, other = pa.concat_arrays(one.chunks), pa.concat_arrays(other.chunks)
+    rows = min(len(one), len(other))
+    batch = batch_of(a=one[:rows], b=other[:rows], c=one[len(one) - rows :], d=one[:rows])
+    taken = take_batch(batch, pa.array(at[at < rows]))
+    assert taken.equals(batch.take(pa.array(at[at < rows])))
+
+
+def test_text_that_is_in_two_columns_is_taken_once():
+    text = pa.array(["a", "b", "c", "d"])
+    batch = batch_of(key=text[:3], id=text[:3], later=text[1:], again=pa.array(["a", "b", "c"]))
+    taken = take_batch(batch, pa.array([2, 0]))
+    assert taken.to_pydict() == {
+        "key": ["c", "a"], "id": ["c", "a"], "later": ["d", "b"], "again": ["c", "a"],
+    }  # fmt: skip
+    assert first_buffer(taken, "key") == first_buffer(taken, "id")
+    assert len({first_buffer(taken, name) for name in taken.schema.names}) == 3

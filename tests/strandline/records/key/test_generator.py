@@ -252,3 +252,10 @@ def test_floats_that_versions_of_java_write_differently_are_no_keys(kind, value)
     generator = KeyGenerator(("id",), ("p",), "SIMPLE")
     with pytest.raises(InputError, match="text differs between versions of Java"):
         generator.record_keys(batch)
+
+
+def test_values_that_are_paths_are_not_copied():
+    column = pa.array(["eu", "us", "eu"])
+    paths = generator().partition_paths(rows(p=column))
+    assert paths.to_pylist() == ["eu", "us", "eu"]
+    assert paths.buffers()[-1].address == column.buffers()[-1].address

@@ -44,12 +44,13 @@ BUCKETS = {
 }
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("batch_rows", [ROWS, 1_700, 11])
 @pytest.mark.parametrize("buckets", BUCKETS)
 @pytest.mark.parametrize("order", [["bucket"], ["bucket", "key"], []])
-def test_rows_are_in_their_parts_in_order(buckets, order, batch_rows):
+def test_rows_are_in_their_parts_in_order(buckets, order, batch_rows, threads):
     rows = table(BUCKETS[buckets] * 2 % 3, BUCKETS[buckets], batch_rows)
-    found = [part.to_pylist() for part in shuffled(rows, "task", 4, order)]
+    found = [part.to_pylist() for part in shuffled(rows, "task", 4, order, threads)]
     assert found == wanted(rows, 4, order)
 
 
