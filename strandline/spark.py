@@ -32,6 +32,8 @@ from timeline.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
 """Size of the files that one task reads, as of Spark's ``spark.sql.files.maxPartitionBytes``."""
+_ROWS_ALONE: Final = pa.schema([("row", pa.bool_())])
+"""What tasks yield of rows without columns, as Spark takes a batch without columns for empty."""
 
 
 def read(
@@ -53,7 +55,7 @@ def read(
     With ``since``, these are the newest rows of the commits after it, as of ``Table.incremental``.
 
     Spark doesn't know which of the columns and rows a query uses: name them by ``columns`` and
-    ``filter``, so that no others are read.
+    ``filter``, so that no others are read. With ``columns=[]`` rows can be counted.
 
     Args:
         session: A session whose executors have this package, and reach the storage.
@@ -89,10 +91,11 @@ def read(
         since=since,
         until=until,
     )
-    schema = spark_schema(scan.schema)
+    schema = spark_schema(scan.schema if scan.schema.names else _ROWS_ALONE)
     parts = task_slices(scan)
     task = _ReadTask(scan.of_slices(()), tuple(parts))
-    return session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
+    frame = session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
+    return frame if scan.schema.names else frame.select()
 
 
 def scan_of(
@@ -141,6 +144,8 @@ def task_slices(scan: Scan) -> list[bytes]:
 def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, with times in the units that Spark takes.
 
+    Without columns they have one that means nothing.
+
     Args:
         scan: The scan, with or without its slices.
         slices: One of ``task_slices``.
@@ -148,12 +153,17 @@ def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
     read = scan.of_slices(pickle.loads(slices)).to_reader()  # noqa: S301 - pickled by task_slices()
     schema = task_schema(read.schema)
     for rows in read:
-        yield rows.cast(schema)
+        yield rows.cast(schema) if schema.names else _without_columns(rows.num_rows)
 
 
 def task_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns as tasks yield them: with times in the units that Spark takes."""
     return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
+
+
+def _without_columns(count: int) -> pa.RecordBatch:
+    """Return a number of rows of ``_ROWS_ALONE``."""
+    return pa.record_batch([pa.nulls(count, pa.bool_())], schema=_ROWS_ALONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,9 @@ class StrandlineDataSource(datasource.DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
         """Return a reader of the columns of a schema."""
+        if not schema.names:
+            # Spark would take each batch for empty, and count no rows.
+            raise InputError("the schema has no column; allowed: one of the table's, or more")
         scan = self._scan.narrowed(schema.names)
         found = spark_schema(scan.schema)
         for asked, had in zip(schema, found, strict=True):

@@ -106,6 +106,13 @@ def test_columns_and_rows_are_chosen_by_the_tasks(spark, read, tmp_path):
     assert sorted(map(tuple, frame.collect())) == [(1, "a"), (3, "c")]
 
 
+def test_rows_without_columns_are_counted(spark, read, tmp_path):
+    base = golden.build_final("mor_basic_v9", tmp_path)
+    frame = read(spark, base, [], pc.field("_hoodie_partition_path") == "2024-01-01")
+    assert frame.columns == []
+    assert 0 < frame.count() < read(spark, base, []).count() == Table(base).scan().count()
+
+
 def test_a_frame_stays_at_its_instant(spark, read, tmp_path):
     base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"], "n": [1]}))
     frame = read(spark, base, ["n"])

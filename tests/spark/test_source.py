@@ -168,6 +168,15 @@ def test_bad_options_are_refused_by_name(load, tmp_path, options, message):
 
 
 @on_spark_4
+def test_a_schema_without_columns_is_refused(load, tmp_path):
+    from pyspark.sql.types import StructType
+
+    LogTable(LocalStorage(str(tmp_path))).base([row("a", 1)])
+    with pytest.raises(Exception, match="the schema has no column; allowed"):
+        load(tmp_path, StructType([])).count()
+
+
+@on_spark_4
 def test_bad_paths(spark, load, tmp_path):
     with pytest.raises(Exception, match="TableNotFoundError"):
         load(tmp_path)
