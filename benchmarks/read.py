@@ -5,7 +5,8 @@ it are read the base file alone, and the slice by the package ``hudi`` (hudi-rs)
 Parquet file in turns with the base file; the log's block is decoded in turns with fastavro, which
 always decodes all columns. Figures are CPU seconds of the process, with all threads.
 
-A second table has reads of a whole generated table (``benchmarks.read_table``).
+A second table has reads of a whole generated table (``benchmarks.read_table``). ``--hudi`` reads
+whole tables on Spark instead, beside Hudi's own reader (``benchmarks.read_spark``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import read_spark
 from benchmarks.read_table import TableBench
 from benchmarks.results.ratios import Ratio, cpu_ratio
 from benchmarks.results.ratios import table as markdown
@@ -228,7 +230,14 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50_000, help="records of the log")
     parser.add_argument("--table-rows", type=int, default=5_000_000, help="rows of the table")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--hudi", action="store_true", help="whole tables on Spark, beside Hudi")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the flights (--hudi)")
     given = parser.parse_args()
+    if given.hudi:
+        with tempfile.TemporaryDirectory() as folder:
+            tables = read_spark.write_tables(folder, given.table_rows, given.scale)
+            print(markdown(read_spark.figures(tables, given.rounds)))
+        return
     with tempfile.TemporaryDirectory() as folder:
         print(markdown(Bench(folder, given.rows, given.updates).figures(given.rounds)))
     if given.table_rows:

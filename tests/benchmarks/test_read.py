@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.read import Bench
 from benchmarks.read_memory import write_table
+from benchmarks.read_spark import WARM, compared, write_tables
 from benchmarks.read_table import TableBench
 from strandline import Table
 
@@ -33,3 +34,20 @@ def test_a_slice_with_large_logs(tmp_path: Path) -> None:
     scan = Table(tmp_path).scan()
     assert scan.count() == 60
     assert len(list(tmp_path.glob("p/.*.log.*"))) == 2
+
+
+def test_tables_that_spark_reads(tmp_path: Path) -> None:
+    generated, flown = write_tables(str(tmp_path), 300, 0.001)
+    assert generated.name == "300 rows"
+    assert Table(generated.path).scan().count() == 300
+    assert Table(flown.path).scan().count() == 1000
+    assert {generated.number, flown.number} == {"amount", "distance"}
+
+
+def test_sides_are_compared_in_turns_and_must_agree() -> None:
+    runs = []
+    wall, cpu = compared("t", lambda: runs.append("ours"), lambda: runs.append("Hudi"), 2, 1)
+    assert runs[2 * WARM :] == ["ours", "Hudi", "Hudi", "ours"]
+    assert (wall.bound.ratio, cpu.bound) == (1, None)
+    with pytest.raises(AssertionError, match="t is 1, by Hudi 2"):
+        compared("t", lambda: 1, lambda: 2, 2)
