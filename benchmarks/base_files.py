@@ -139,7 +139,7 @@ class Bench:
 
     def _write(self, stream: io.IOBase, settings: BaseFileSettings) -> None:
         writer = BaseFileWriter(stream, self._avro, settings)
-        writer.write(Merger(self._rows.keyed, self._rules, "f.parquet", 0).finish())
+        writer.write(Merger(self._rows.keyed, self._rules, "f.parquet", 0).created(""))
         writer.close()
 
     def _new(self, settings: BaseFileSettings) -> None:

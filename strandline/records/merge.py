@@ -22,12 +22,12 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.records.file.base_file import StoredRows
 from strandline.records.key_match import KeyMatch
 from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
 from strandline.records.meta_fields import (
+    COMMIT_TIME,
     FILE_NAME,
     META_FIELDS,
     PARTITION_PATH,
@@ -36,13 +36,13 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.ordering import Mask, Positions
 from strandline.records.schema.columns import column_of, conform
+from strandline.records.sequence_number import sequence_numbers
 from strandline.records.take import compact, replace_rows, take_column
 
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
 
 _FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
-_FILE_NAME_FIELD: Final = pa.field(FILE_NAME, pa.dictionary(pa.int32(), pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,22 @@ class Merger:
         self._inserts += len(new)
         return self._named(self._stamped(new))
 
+    def created(self, partition: str) -> pa.Table:
+        """Return the rows of a file without stored rows; call it once, in place of ``merge``.
+
+        Args:
+            partition: The file's partition path, which all rows of the write have.
+
+        Returns:
+            The inserts, in the write's order, with the columns of base files; commit time,
+            partition path and file name are dictionaries of one value.
+        """
+        rows = self.finish()
+        for name, value in ((COMMIT_TIME, self._rules.instant), (PARTITION_PATH, partition)):
+            column = _constant(value, rows.num_rows)
+            rows = rows.set_column(META_FIELDS.index(name), pa.field(name, column.type), column)
+        return rows
+
     def _wins(self, stored: pa.Table, rows: Positions, touched: Positions) -> Mask:
         """Return for each pair of rows whether the write's row wins."""
         if self._order is None:
@@ -223,12 +239,11 @@ class Merger:
             return self._schema.empty_table()
         assert self._rows is not None
         assert self._paths is not None
-        numbers = pa.array(np.arange(self._seqno, self._seqno + count)).cast(pa.string())
-        self._seqno += count
         meta = [
             pa.repeat(pa.scalar(self._rules.instant, pa.string()), count),
-            pc.binary_join_element_wise(self._seqno_prefix, numbers, ""),
+            sequence_numbers(self._seqno_prefix, self._seqno, count),
         ]
+        self._seqno += count
         given = [self._keys, self._paths, *self._rows.columns]
         if not np.array_equal(which, np.arange(self._rows.num_rows)):
             given = [take_column(column, which) for column in given]
@@ -237,6 +252,10 @@ class Merger:
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Add the new file's name to the rows."""
-        zeros = pa.array(np.zeros(rows.num_rows, np.int32))
-        names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._file_name]))
-        return rows.add_column(_FILE_NAME_AT, _FILE_NAME_FIELD, names)
+        names = _constant(self._file_name, rows.num_rows)
+        return rows.add_column(_FILE_NAME_AT, pa.field(FILE_NAME, names.type), names)
+
+
+def _constant(value: str, rows: int) -> pa.DictionaryArray:
+    """Return a column of one value, which Parquet then hashes once and not for each row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value]))

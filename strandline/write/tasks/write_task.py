@@ -239,7 +239,7 @@ class WriteTask:
                 rules = replace(self.rules, append=True)
                 for piece in _larger(pieces):
                     merger = Merger(piece, rules, name, attempt.partition, seqno)
-                    writer.write(merger.finish())
+                    writer.write(merger.created(bucket.partition))
                     counts, seqno = counts + merger.counts, merger.next_seqno
             else:
                 rows = pa.concat_tables(pieces)

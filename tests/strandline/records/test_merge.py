@@ -156,6 +156,18 @@ def test_sequence_numbers_begin_at_the_given_number():
     assert merger.next_seqno == 9
 
 
+def test_a_new_file_has_its_constant_columns_as_dictionaries():
+    rows = [row("a", 1), row("b", 1, deleted=True), row("c", 2)]
+    created = merger_of(incoming(rows), rules()).created("p")
+    finished = merger_of(incoming(rows), rules()).finish()
+    assert created.to_pydict() == finished.to_pydict()
+    assert created.schema.names == finished.schema.names
+    constant = {"_hoodie_commit_time": NEW, "_hoodie_partition_path": "p",
+                "_hoodie_file_name": "new.parquet"}  # fmt: skip
+    for name, value in constant.items():
+        assert [chunk.dictionary.to_pylist() for chunk in created[name].chunks] == [[value]]
+
+
 def test_a_file_of_an_older_schema_is_brought_up():
     old = stored([row("a", 1), row("b", 1)]).drop_columns(["tags", "_hoodie_file_name"])
     narrow = old.set_column(5, "ts", old["ts"].cast(pa.int32()))

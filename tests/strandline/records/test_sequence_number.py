@@ -1,0 +1,24 @@
+"""Sequence numbers are a prefix and a number, however many digits that has."""
+
+import pyarrow as pa
+import pytest
+
+from strandline.records.sequence_number import sequence_numbers
+
+
+@pytest.mark.parametrize("prefix", ["20250101000000000_3_", ""])
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, 0), (0, 1), (0, 1_234), (9, 1), (9, 2), (98, 905), (99_999, 3), (10**15 - 1, 2)],
+)
+def test_numbers_follow_one_another(prefix, first, count):
+    made = sequence_numbers(prefix, first, count)
+    made.validate(full=True)
+    assert made.type == pa.string()
+    assert made.to_pylist() == [f"{prefix}{n}" for n in range(first, first + count)]
+
+
+def test_many_numbers_are_in_several_arrays():
+    made = sequence_numbers("1_0_", 5, 1_500_000)
+    assert made.num_chunks > 1
+    assert made.equals(pa.chunked_array([[f"1_0_{n}" for n in range(5, 1_500_005)]]))
