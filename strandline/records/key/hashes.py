@@ -39,12 +39,18 @@ def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
     offsets = offsets.astype(np.int64)
     text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)
     text[:-_WORD] = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
-    # A word begins at each byte.
-    words = np.ndarray(len(text) - _WORD + 1, "<u8", text, strides=(1,))
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    # A word begins at each byte; if all keys have one length, at equal distances.
+    words = np.ndarray(len(text) - _WORD + 1, "<u8", text, strides=(1,))
     hashes = lengths.astype(np.uint64) * _START
-    shortest = lengths.min()
-    for at in range(0, int(lengths.max()), _WORD):
+    for at in range(0, longest, _WORD):
+        if shortest == longest:
+            mixed = words[at:-1:longest] & _FIRST_BYTES[min(longest - at, _WORD)]
+            mixed ^= hashes
+            mixed *= _FACTOR
+            hashes = mixed ^ (mixed >> _HALF)
+            continue
         rows = slice(None) if at < shortest else np.flatnonzero(lengths > at)
         read = words[starts[rows] + at] & _FIRST_BYTES[np.minimum(lengths[rows] - at, _WORD)]
         mixed = (hashes[rows] ^ read) * _FACTOR

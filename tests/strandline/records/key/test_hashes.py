@@ -24,6 +24,13 @@ def test_a_key_has_one_hash_whatever_the_other_keys_are():
     assert hashes([]) == []
 
 
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 24])
+def test_keys_of_one_length_have_the_hashes_that_they_have_among_others(length):
+    keys = [f"{number:0{length}}" for number in range(10)]
+    assert hashes(keys) == hashes([*keys, "longer than any other"])[:10]
+    assert key_hashes(pa.array(["", *keys]).slice(3, 4)).to_pylist() == hashes(keys)[2:6]
+
+
 def test_hashes_have_32_bits():
     assert all(0 <= each < 1 << 32 for each in hashes(KEYS))
 
