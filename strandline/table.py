@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.view_manager import open_view
+from strandline.enclosing_table import enclosing_table
 from strandline.history import CommitSummary, TableHistory
 from strandline.inspect import Inspect
 from strandline.read.scan import Scan
@@ -31,6 +32,7 @@ from strandline.table_rows import (
     history_rows,
     partition_rows,
 )
+from timeline.errors import TableNotFoundError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -52,7 +54,7 @@ class Table:
 
     Raises:
         ConfigError: ``service`` is no such URL.
-        TableNotFoundError: There is no table.
+        TableNotFoundError: There is no table; a hint names one that the path is inside.
         CorruptMetadataError: The table's properties can't be read.
         UnsupportedTableError: The table's version isn't supported.
     """
@@ -69,7 +71,14 @@ class Table:
         self._service = service_location(
             absolute(path_text(base_path)), self._storage, storage_options, service, token
         )
-        self._meta = TableMetaClient.open(self._storage)
+        try:
+            self._meta = TableMetaClient.open(self._storage)
+        except TableNotFoundError as exc:
+            around = enclosing_table(absolute(path_text(base_path)), storage_options)
+            if around is None:
+                raise
+            hint = f"it is inside the table {around}; a filter chooses partitions of that"
+            raise TableNotFoundError(exc.message, hint=hint) from exc
 
     def __repr__(self) -> str:
         config = self.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fsspec
 import pytest
 
 from strandline.records.meta_fields import META_FIELDS
@@ -134,3 +135,28 @@ def test_a_table_whose_schema_is_unknown(tmp_path):
     table.base([log_table.row("a", 1, "base"), log_table.row("b", 1, "base")])
     table.rows_log(log_table.row("b", 2, "new"))
     assert Table(tmp_path / "based").to_arrow()["v"].to_pylist() == ["base", "new"]
+
+
+@pytest.mark.parametrize("inside", ["2024-01-01", "2024-01-01/", ".hoodie/timeline", "a/b/c/d/e"])
+def test_a_path_inside_a_table_names_its_base_path(tmp_path, inside):
+    base = golden.build_final("cow_basic_v9", tmp_path / "t")
+    with pytest.raises(TableNotFoundError, match=f"no table at {base}/.*inside the table {base};"):
+        Table(f"{base}/{inside}")
+    (file, *_) = Table(base).files()["path"].to_pylist()
+    with pytest.raises(TableNotFoundError, match=f"inside the table {base};"):
+        Table(base / file)
+
+
+def test_a_path_outside_of_tables_has_no_hint(tmp_path):
+    for path in (tmp_path, tmp_path / "a" / "b", "memory://enclosing/a/b"):
+        with pytest.raises(TableNotFoundError) as raised:
+            Table(path)
+        assert raised.value.hint is None
+
+
+def test_a_url_inside_a_table_names_its_base_url():
+    memory = fsspec.filesystem("memory")
+    properties = golden.contents("cow_basic_v9", 0)[".hoodie/hoodie.properties"]
+    memory.pipe_file("/enclosing/t/.hoodie/hoodie.properties", properties)
+    with pytest.raises(TableNotFoundError, match="inside the table memory://enclosing/t;"):
+        Table("memory://enclosing/t/day=mon/hour=1")

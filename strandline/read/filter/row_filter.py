@@ -95,18 +95,27 @@ def _expression(given: Any) -> pc.Expression:
         found = pq.filters_to_expression(given)
     except (OverflowError, TypeError, ValueError, pa.ArrowException) as exc:
         raise InputError(f"filter is {given!r}: {exc}; {_FORMS}") from exc
-    _check_members(given)
+    _check_values(given)
     return found
 
 
-def _check_members(given: Sequence[Any]) -> None:
-    """Refuse a text as the values of ``in``, which pyarrow takes for a list of its letters."""
+def _check_values(given: Sequence[Any]) -> None:
+    """Refuse what pyarrow takes for something else.
+
+    A text as the values of ``in`` is a list of its letters to it, and null compared with anything
+    is null, for all rows.
+    """
     alternatives = [given] if isinstance(given[0][0], str) else given
-    for name, operator, values in chain.from_iterable(alternatives):
-        if operator in ("in", "not in") and isinstance(values, str | bytes):
+    for name, operator, value in chain.from_iterable(alternatives):
+        what = f"filter is {given!r}, where {name!r} is compared by {operator!r} with {value!r}"
+        if operator in ("in", "not in"):
+            if isinstance(value, str | bytes):
+                raise InputError(f"{what}; allowed: a list of values, such as [{value!r}]")
+        elif value is None:
+            null = f"pyarrow.compute.field({name!r}).is_null()"
             raise InputError(
-                f"filter is {given!r}, where {name!r} is compared by {operator!r} with {values!r};"
-                f" allowed: a list of values, such as [{values!r}]"
+                f"{what}, which is true for no row; allowed: a value",
+                hint=f"rows without a value are {null}, the others ~{null}",
             )
 
 

@@ -35,7 +35,7 @@ from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
-from timeline.clock import format_instant_time
+from timeline.clock import UTC, format_instant_time, parse_instant_time
 from timeline.errors import CorruptMetadataError, InputError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
@@ -44,6 +44,9 @@ from timeline.table.property_name import CREATE_SCHEMA, listed
 from timeline.timeline import Timeline
 
 _INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
+_TIMES: Final = (
+    "allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or a datetime with a time zone"
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -153,7 +156,7 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
         name: The name of that argument, for errors.
 
     Raises:
-        InputError: It isn't one, or has no time zone.
+        InputError: It isn't one, has no time zone, or is no time, such as one of month 13.
     """
     if isinstance(as_of, datetime):
         if as_of.utcoffset() is None:
@@ -163,10 +166,11 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
             )
         return format_instant_time((as_of - _EPOCH) // timedelta(milliseconds=1), zone)
     if not isinstance(as_of, str) or not _INSTANT.fullmatch(as_of):
-        raise InputError(
-            f"{name} is {as_of!r}; allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or"
-            " a datetime with a time zone"
-        )
+        raise InputError(f"{name} is {as_of!r}; {_TIMES}")
+    try:
+        parse_instant_time(as_of, UTC)
+    except ValueError as exc:
+        raise InputError(f"{name} is {as_of!r}, which is no time; {_TIMES}") from exc
     return as_of
 
 

@@ -122,6 +122,8 @@ def test_the_columns_of_a_filter():
         ([("id", "~", "a")], "not a valid operator"),
         ([("id", "in", "ab")], r"'id' is compared by 'in' with 'ab'; allowed: a list"),
         ([[("ts", ">", 1)], [("id", "not in", "ab")]], r"by 'not in' with 'ab'"),
+        ([("id", "=", None)], r"by '=' with None, which .* no row; .*field\('id'\).is_null\(\)"),
+        ([[("ts", ">", 1)], [("id", "!=", None)]], r"by '!=' with None.*others ~pyarrow"),
         ([("id", "=")], r"filter is \[\('id', '='\)\]"),
         ([("Id", "=", "a")], "no column 'Id'.*did you mean 'id'"),
         (pc.field("idd") == "a", "did you mean 'id'"),

@@ -249,6 +249,7 @@ def test_times_may_be_datetimes(tmp_path):
         ("earliest", datetime(2026, 1, 31), "until is .* without a time zone"),
         ("latest", None, "since is 'latest'; allowed: an instant of 17 or 14 digits"),
         ("0000", None, "since is '0000'"),
+        ("earliest", "20261301000000", "until is '20261301000000', which is no time"),
         (None, None, "since is None"),
         ("earliest", "earliest", "until is 'earliest'"),
         ("20260131000001", "20260131000000", "since 20260131000001 is after until 20260131000000"),

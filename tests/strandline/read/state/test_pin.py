@@ -216,6 +216,12 @@ def test_a_clean_while_files_are_listed(tmp_path):
         (20260131000000000, "as_of is 20260131000000000"),
         ("٢٠٢٦٠١٣١٠٠٠٠٠٠", "as_of is '٢"),
         (True, "as_of is True"),
+        (
+            "20261301000000000",
+            "as_of is '20261301000000000', which is no time; allowed: an instant",
+        ),
+        ("20260229000000", "as_of is '20260229000000', which is no time"),
+        ("20260131240000000", "which is no time"),
     ],
 )
 def test_times_that_are_refused(as_of, message):
