@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from strandline.records.key.hashes import key_hashes
 from strandline.records.ordering import one_chunk
-from strandline.records.take import take_rows
+from strandline.records.take import compact, take_rows
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
 from strandline.write.engine.local_shuffle import sorted_positions, split
@@ -43,7 +43,11 @@ _STREAM_BYTES: Final = 1 << 20
 _SPLIT_BYTES: Final = 32 << 20
 """Size of the rows that are divided at once; more make longer streams, and need more memory."""
 _BATCH_ROWS: Final = 65_536
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_FEW_ROWS: Final = 4096
+"""Rows of a batch below which the columns of each, not their values, take most of the time."""
+# A task has one core: columns are as soon compressed by itself as handed to other threads.
+_WRITTEN: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ class Streams:
         """Yield the rows."""
         for part, _, stream in packed:
             if self.only in (None, part):
-                yield from pa.ipc.open_stream(stream)
+                yield from _opened(stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +231,21 @@ def run_tasks(tasks: Sequence[Task], batches: Iterator[pa.RecordBatch]) -> Itera
 def as_ipc(rows: pa.Table) -> bytes:
     """Return rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
+    batches = max((column.num_chunks for column in rows.columns), default=0)
+    if batches > 1 and rows.num_rows < batches * _FEW_ROWS:
+        rows = compact(rows)
+    with pa.ipc.new_stream(sink, rows.schema, options=_WRITTEN) as writer:
         writer.write_table(rows, max_chunksize=_BATCH_ROWS)
     return bytes(sink.getvalue())
 
 
 def from_ipc(streams: Iterable[bytes]) -> pa.Table:
     """Return the rows of streams, of which there must be one."""
-    return pa.concat_tables([pa.ipc.open_stream(stream).read_all() for stream in streams])
+    return pa.concat_tables([_opened(stream).read_all() for stream in streams])
+
+
+def _opened(stream: bytes) -> pa.RecordBatchStreamReader:
+    return pa.ipc.open_stream(stream, options=_READ)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

@@ -50,7 +50,8 @@ def by_partition(counts: Iterable[tuple[str, RowCount]]) -> dict[str, RowCount]:
 
 def counts_of(rows: pa.Table) -> dict[str, RowCount]:
     """Return partition path → count of its rows, which have the column ``KEY_HASH``."""
-    counts = rows.group_by([PARTITION_PATH]).aggregate([([], "count_all"), (KEY_HASH, "sum")])
+    grouped = rows.group_by([PARTITION_PATH], use_threads=False)
+    counts = grouped.aggregate([([], "count_all"), (KEY_HASH, "sum")])
     return {
         row[PARTITION_PATH]: RowCount(row["count_all"], row[f"{KEY_HASH}_sum"])
         for row in counts.to_pylist()
