@@ -27,6 +27,7 @@ from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.write.after_commit import WrittenFiles, clean, finish_write, keep_timeline
+from strandline.write.assigned_rows import assigned_rows
 from strandline.write.checked_rows import checked_rows, ordering_fields
 from strandline.write.context import WriteContext
 from strandline.write.engine.base import Tally
@@ -44,9 +45,8 @@ from strandline.write.replaced_groups import replaced_groups
 from strandline.write.request import request_instant
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.target import Target
-from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.begun_files import BegunFiles
-from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema
+from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.tasks.row_count import refuse_changed
 from strandline.write.tasks.sort_mode import by_key_ranges
@@ -278,15 +278,14 @@ class WriteJob:
         buckets = placement.buckets
         if not buckets:
             return WriteReport()
-        engine, target, columns = write.rows.engine, write.target, tagged.columns
-        tasks = placement.tasks(engine.cores)
-        assign = AssignTask(columns, placement.of_file, placement.inserts, tasks)
-        assigned = engine.transform(tagged.data, assign, assigned_schema(columns))
+        engine, target = write.rows.engine, write.target
+        order = (BUCKET,) if self._sort_mode == UNSORTED else (BUCKET, RECORD_KEY)
+        assigned = assigned_rows(engine, tagged, placement, order)
         task = WriteTask(
             storage=self._files,
             config=target.config,
             buckets=buckets,
-            tasks=tasks,
+            tasks=assigned.tasks,
             rules=MergeRules(
                 schema=target.schema,
                 ordering_fields=target.config.ordering_fields,
@@ -305,9 +304,7 @@ class WriteJob:
             looks_around=bool(write.transaction.timeline.completed().instants)
             and not target.config.url_encode_partitioning,
         )
-        order = (BUCKET,) if self._sort_mode == UNSORTED else (BUCKET, RECORD_KEY)
-        moved = engine.shuffle(assigned, TASK, max(tasks) + 1, order)
-        statuses = engine.transform(moved, task, STATUS_SCHEMA)
+        statuses = engine.transform(assigned.data, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 
     def _complete(self, write: _Write, written: WrittenFiles) -> None:

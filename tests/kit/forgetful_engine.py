@@ -23,6 +23,9 @@ class Lazy:
 class ForgetfulEngine(EngineContext[Lazy]):
     """Runs transforms when their rows are collected, each time anew; takes a function as the rows.
 
+    Args:
+        cores: As of ``LocalEngine``.
+
     Attributes:
         runs: How often the function was called.
     """
@@ -30,8 +33,8 @@ class ForgetfulEngine(EngineContext[Lazy]):
     in_process = True
     driver_host = "127.0.0.1"
 
-    def __init__(self) -> None:
-        self._local = LocalEngine()
+    def __init__(self, cores: int | None = None) -> None:
+        self._local = LocalEngine(cores=cores)
         self.runs = 0
 
     @property

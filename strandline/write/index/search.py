@@ -45,6 +45,8 @@ _KEYS_AT_ONCE: Final = 1_000_000
 _KEY_BYTES: Final = 1000
 """Length of a key that counts as one."""
 _EVERYWHERE: Final = ""
+NumberedFiles = tuple[tuple[int, str], ...]
+"""Files of a partition path: the number of each among the write's stored files, and its path."""
 _SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
 
@@ -79,14 +81,12 @@ def search_files(
     placed = engine.shuffle(
         engine.transform(request.rows, spread, _SPREAD), TASK, parts, (PARTITION_PATH, RECORD_KEY)
     )
+    form = location_schema(request.ordering, everywhere=everywhere)
     search = SearchTask(
         tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
         request.storage,
         request.tally,
-        by_range=by_range,
-        by_filter=by_filter,
-        ordering=request.ordering,
-        form=(form := location_schema(request.ordering, everywhere=everywhere)),
+        FileSearch(by_range=by_range, by_filter=by_filter, ordering=request.ordering, form=form),
     )
     return engine.transform(placed, search, form)
 
@@ -142,47 +142,37 @@ class SpreadTask:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchTask:
-    """Searches sorted keys in the files of its part.
+class FileSearch:
+    """Searches keys of one partition path in its files.
 
     Attributes:
-        files: For each part, partition path → number and path of its files.
-        storage: The table's storage.
-        tally: Takes the storage calls.
         by_range: Whether key ranges rule files out.
         by_filter: Whether Bloom filters do.
         ordering: Ordering columns whose stored values are returned, and their types.
         form: Schema of the locations.
     """
 
-    files: tuple[Mapping[str, tuple[tuple[int, str], ...]], ...]
-    storage: Storage
-    tally: Tally
     by_range: bool
     by_filter: bool
     ordering: Mapping[str, pa.DataType]
     form: pa.Schema
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the schema ``form``."""
-        before = self.storage.calls.snapshot()
-        rows = (batch for batch in batches if batch.num_rows)
-        first = next(rows, None)
-        if first is None:
-            return
-        # An engine may number the parts of a stage otherwise.
-        files = self.files[first.column(TASK)[0].as_py()]
-        storage = self.storage.for_cause("tag")
-        for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
-            if not len(keys):
-                continue
-            search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
-            for number, name in files.get(path, ()):
-                found = search.found(storage, name, tuple(map(_head, self.ordering)))
-                if found is not None:
-                    yield self._located(found, path, number)
-        calls = calls_since(self.storage, before)
-        self.tally.add(call_numbers(calls))
+    def locations(
+        self, storage: Storage, path: str, keys: pa.Array, files: NumberedFiles
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the schema ``form``, those of a file together.
+
+        Args:
+            storage: The table's storage.
+            path: The partition path.
+            keys: Record keys, all different.
+            files: The files to search.
+        """
+        search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
+        for number, name in files:
+            found = search.found(storage, name, tuple(map(_head, self.ordering)))
+            if found is not None:
+                yield self._located(found, path, number)
 
     def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
         """Return the locations of the keys that a file holds."""
@@ -199,6 +189,39 @@ class SearchTask:
         }
         columns |= {stored_value(n): value.take(at) for n, value in enumerate(values)}
         return fill(self.form, len(once), columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """Searches sorted keys in the files of its part.
+
+    Attributes:
+        files: For each part, the files of each partition path.
+        storage: The table's storage.
+        tally: Takes the storage calls.
+        search: Searches them.
+    """
+
+    files: tuple[Mapping[str, NumberedFiles], ...]
+    storage: Storage
+    tally: Tally
+    search: FileSearch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the search's form."""
+        before = self.storage.calls.snapshot()
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:
+            return
+        # An engine may number the parts of a stage otherwise.
+        files = self.files[first.column(TASK)[0].as_py()]
+        storage = self.storage.for_cause("tag")
+        for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
+            if len(keys):
+                yield from self.search.locations(storage, path, keys, files.get(path, ()))
+        calls = calls_since(self.storage, before)
+        self.tally.add(call_numbers(calls))
 
 
 def _head(name: str) -> str:

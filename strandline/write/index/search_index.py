@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import D
-from strandline.write.index.base import Index, LocationRequest
-from strandline.write.index.search import search_files
+from strandline.write.index.base import Index, LocationRequest, location_schema
+from strandline.write.index.search import FileSearch, search_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class SearchIndex(Index):
     def key(self) -> tuple[str, ...]:
         """Columns that identify a record."""
         return (RECORD_KEY,) if self.is_global else (PARTITION_PATH, RECORD_KEY)
+
+    @property
+    def file_search(self) -> FileSearch:
+        """What searches keys in the files of their own partition."""
+        form = location_schema({})
+        return FileSearch(by_range=self.by_range, by_filter=self.by_filter, ordering={}, form=form)
 
     def locations(self, request: LocationRequest[D]) -> D:
         """Search the files that neither key range nor filter rules out."""

@@ -1,13 +1,15 @@
 """``SearchTagging``: tags rows with the stored files in which an index finds their keys.
 
 The index searches the keys in the newest base files of the write's partitions, the rows are joined
-to what it finds, and rows with one key are combined. A write that neither matches nor combines rows
-needs none of this: its rows are counted already.
+to what it finds, and rows with one key are combined. If tasks can have whole partitions
+(``colocated``), rows go to the task with their partition's files. Otherwise their keys go to the
+tasks that have these files, and rows and what was found are joined by the hash of the key. A write
+that neither matches nor combines rows needs none of this: its rows are counted already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,6 +23,7 @@ from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, EngineContext, Tally
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.buckets import refuse_bucket_files
+from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.global_rows import GlobalPlacement
 from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
 from strandline.write.index.search import SEARCHED
@@ -78,17 +81,23 @@ class SearchTagging(Tagging[D]):
         if self.index.moves_rows:
             columns = columns.append(pa.field(REMOVES, pa.bool_()))
         task = self._task(columns, files)
-        made = engine.transform(self._grouped(rows, files), task, tagged_schema(columns))
+        parts = self._parts(rows, files)
+        grouped = (
+            self._grouped(rows, files)
+            if parts is None
+            else found_in_place(self._request(rows, files), self.index.file_search, parts)
+        )
+        made = engine.transform(grouped, task, tagged_schema(columns))
         count = TagProfileTask()
         with engine.persist_counted(made, count, TAG_PROFILE_SCHEMA) as (tagged, counts):
             profile = TagProfile.read(counts)
-            # Both passes over the keyed rows: an engine may have computed them anew for each.
-            for stage in (SEARCHED, TAGGED):
-                if stage == TAGGED or self._searches(files):
-                    refuse_changed(rows.counts, counted_by(stage, self.tally.total))
+            # Each pass over the keyed rows: an engine may have computed them anew for it.
+            spreads = self._searches(files) and parts is None
+            for stage in (SEARCHED, TAGGED) if spreads else (TAGGED,):
+                refuse_changed(rows.counts, counted_by(stage, self.tally.total))
             rows.release()
             numbers = profile.updates, profile.inserts
-            yield TaggedRows(tagged, profile.tagged, *numbers, columns, files)
+            yield TaggedRows(tagged, profile.tagged, *numbers, columns, files, parts=parts)
 
     def _is_needed(self, columns: pa.Schema) -> bool:
         """Whether rows are matched, combined, or dropped as they delete nothing."""
@@ -100,22 +109,30 @@ class SearchTagging(Tagging[D]):
     def _searches(self, files: tuple[StoredFile, ...]) -> bool:
         return self.operation.needs_match and bool(files)
 
+    def _parts(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Mapping[str, int] | None:
+        """Return the part of each partition if tasks can have whole ones."""
+        # The rows of a key may be of several partitions.
+        if not self._searches(files) or self.index.is_global:
+            return None
+        return colocated(rows.counts, files, self.engine.cores, self._task_count(rows))
+
     def _grouped(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> D:
         """Return the rows of each key together, with the stored files that hold it."""
         engine, index = self.engine, self.index
-        parts = task_count(sum(count.rows for count in rows.counts.values()), engine.cores)
+        parts = self._task_count(rows)
         if not self._searches(files):
             return engine.group(rows.data, index.key, parts)
-        request = LocationRequest(
-            engine,
-            rows.data,
-            rows.counts,
-            files,
-            self.storage,
-            self.tally,
-            self._compared(rows.columns),
+        found = index.locations(self._request(rows, files))
+        return engine.join(rows.data, found, index.key, parts)
+
+    def _task_count(self, rows: KeyedRows[D]) -> int:
+        return task_count(sum(count.rows for count in rows.counts.values()), self.engine.cores)
+
+    def _request(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> LocationRequest[D]:
+        compared = self._compared(rows.columns)
+        return LocationRequest(
+            self.engine, rows.data, rows.counts, files, self.storage, self.tally, compared
         )
-        return engine.join(rows.data, index.locations(request), index.key, parts)
 
     def _compared(self, columns: pa.Schema) -> dict[str, pa.DataType]:
         """Return the ordering columns that decide whether a record moves, and their types."""

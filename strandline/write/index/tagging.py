@@ -60,6 +60,8 @@ class TaggedRows(Generic[D]):
         columns: The rows' columns, apart from those that tasks add to all rows.
         files: The stored files; a file without a name is a group that is to be opened.
         combine: Whether rows with one key are still to be combined where they are written.
+        parts: Part of all rows of each partition path; those of a part come one partition after the
+            other, ascending by its path. ``None``: rows of a partition are anywhere.
     """
 
     data: D
@@ -69,6 +71,7 @@ class TaggedRows(Generic[D]):
     columns: pa.Schema
     files: tuple[StoredFile, ...]
     combine: bool = False
+    parts: Mapping[str, int] | None = None
 
 
 class Tagging(ABC, Generic[D]):

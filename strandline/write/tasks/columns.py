@@ -26,6 +26,8 @@ FILE: Final = "_strandline_file"
 BUCKET: Final = "_strandline_bucket"
 TASK: Final = "_strandline_task"
 """Number of the task that an engine moves a row to."""
+PLACE: Final = "_strandline_place"
+"""Place of a row among those of its task."""
 
 ROW_NUMBER_FIELD: Final = pa.field(ROW_NUMBER, pa.int64())
 _KEYS: Final = (
@@ -63,7 +65,8 @@ def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.Re
 
 def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the distinct values of some columns in the form ``schema``, with the rows' count."""
-    counts = rows.group_by(list(by)).aggregate([([], "count_all"), (KEY_HASH, "sum")])
+    grouped = rows.group_by(list(by), use_threads=False)
+    counts = grouped.aggregate([([], "count_all"), (KEY_HASH, "sum")])
     for batch in counts.combine_chunks().to_batches():
         columns = {name: batch.column(name) for name in by}
         columns |= {ROWS: batch.column("count_all"), KEY_HASH: batch.column(f"{KEY_HASH}_sum")}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -25,6 +26,8 @@ from timeline.instant import Instant
 _NO_BUCKET: Final = -1
 _TASK_BYTES: Final = 512 * 1024 * 1024
 """Bytes of files that a task writes at most, if it writes more than one."""
+_EVEN: Final = 1.25
+"""How much heavier a task may be so that rows need not move; moving them costs about as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,23 @@ class Placement:
 
         There are no more tasks than cores, unless they would become large.
         """
-        fair = -(-sum(self.weights) // _TASK_BYTES)
-        return pack(self.weights, min(len(self.buckets), max(cores, fair)))
+        return pack(self.weights, tasks_for(self.weights, cores))
+
+    def tasks_in_place(self, parts: Mapping[str, int] | None, cores: int) -> tuple[int, ...] | None:
+        """Return the part of each bucket's rows if they can be written where they are.
+
+        Args:
+            parts: Part of all rows of each partition; ``None``: a partition's rows are anywhere.
+            cores: Number of tasks that can run at the same time.
+
+        Returns:
+            The parts; ``None`` if one of them would write much more than any task of ``tasks``.
+        """
+        if parts is None:
+            return None
+        chosen = tuple(parts[bucket.partition] for bucket in self.buckets)
+        least = heaviest(self.weights, self.tasks(cores))
+        return chosen if is_even(heaviest(self.weights, chosen), least) else None
 
 
 def new_file_id() -> str:
@@ -161,7 +179,7 @@ def place(
     fills: bool = True,
     new_file_id: Callable[[], str] = new_file_id,
 ) -> Placement:
-    """Place the rows of a write.
+    """Place the rows of a write; buckets are numbered in the order of their partitions' paths.
 
     Args:
         updates: Number of rows to update, by the number of the stored file.
@@ -176,25 +194,26 @@ def place(
     Raises:
         UnsupportedTableError: An update goes to a group of a pending clustering.
     """
-    build = _Builder(sizing, new_file_id)
-    numbers = sorted(updates, key=lambda number: (files[number].partition, files[number].file_id))
-    of_file = [_NO_BUCKET] * len(files)
-    for number in numbers:
-        file, rows = files[number], updates[number]
+    updated: dict[str, list[int]] = {}
+    for number in sorted(updates, key=lambda number: files[number].file_id):
+        file = files[number]
         instant = clustered.get((file.partition, file.file_id))
         if instant is not None:
-            raise _refused(file, rows, instant)
-        of_file[number] = build.stored(file, rows)
+            raise _refused(file, updates[number], instant)
+        updated.setdefault(file.partition, []).append(number)
     small: dict[str, list[StoredFile]] = {}
     for file in files:
         is_small = fills and file.size < sizing.small_file_bytes
         if is_small and (file.partition, file.file_id) not in clustered:
             small.setdefault(file.partition, []).append(file)
-    shares = {
-        partition: _share(build, partition, rows, small.get(partition, ()), sizing)
-        for partition, rows in sorted(inserts.items())
-        if rows
-    }
+    build = _Builder(sizing, new_file_id)
+    of_file = [_NO_BUCKET] * len(files)
+    shares: dict[str, InsertShares] = {}
+    for partition in sorted({*updated, *inserts}):
+        for number in updated.get(partition, ()):
+            of_file[number] = build.stored(files[number], updates[number])
+        if rows := inserts.get(partition):
+            shares[partition] = _share(build, partition, rows, small.get(partition, ()), sizing)
     return Placement(tuple(build.buckets), tuple(build.weights), tuple(of_file), shares)
 
 
@@ -230,6 +249,28 @@ def rewritten_bytes(buckets: Iterable[Bucket], stored: Iterable[StoredFile]) -> 
     """Return the total size of the stored files that the buckets' files replace."""
     replaced = {(bucket.partition, bucket.base_file) for bucket in buckets}
     return sum(file.size for file in stored if (file.partition, file.name) in replaced)
+
+
+def tasks_for(weights: Sequence[int], cores: int) -> int:
+    """Return the number of tasks for items of some bytes that can't be divided.
+
+    There are no more tasks than cores, unless they would become large.
+    """
+    fair = -(-sum(weights) // _TASK_BYTES)
+    return min(len(weights), max(cores, fair))
+
+
+def is_even(heaviest_part: int, least: int) -> bool:
+    """Whether the heaviest part of a division is at most a quarter heavier than that of another."""
+    return heaviest_part <= _EVEN * least
+
+
+def heaviest(weights: Sequence[int], parts: Sequence[int]) -> int:
+    """Return the weight of the heaviest part; ``parts`` has that of each item."""
+    loads: Counter[int] = Counter()
+    for weight, part in zip(weights, parts, strict=True):
+        loads[part] += weight
+    return max(loads.values(), default=0)
 
 
 def pack(weights: Sequence[int], parts: int) -> tuple[int, ...]:

@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from demo.spark import start_session
 from strandline.write.engine.base import Task
-from strandline.write.index.search import SearchTask
 from strandline.write.tasks.write_task import WriteTask
 from tests.spark.faults import job
-from tests.spark.faults.engines import Interrupted, created
+from tests.spark.faults.engines import SEARCH, Interrupted, Kind, created
 from tests.spark.faults.own_process import tell
 
 
@@ -72,7 +71,7 @@ def main(folder: Path, master: str) -> None:
     job.prepare(folder / "prepared")
     found = {}
 
-    def write(name: str, kind: type = SearchTask, act: Callable[[], None] | None = None) -> None:
+    def write(name: str, kind: Kind = SEARCH, act: Callable[[], None] | None = None) -> None:
         base, flag = folder / name, folder / f"{name}.flag"
         shutil.copytree(folder / "prepared", base)
         wrap = (lambda task: task) if act is None else partial(AtEnd, act=act, flag=str(flag))
@@ -88,7 +87,7 @@ def main(folder: Path, master: str) -> None:
         }
 
     write("well")
-    for stage, kind in (("the search", SearchTask), ("writes", WriteTask)):
+    for stage, kind in (("the search", SEARCH), ("writes", WriteTask)):
         write(f"speculated {stage}", kind, hang)
         write(f"executor lost in {stage}", kind, kill_executor)
     session.stop()

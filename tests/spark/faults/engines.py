@@ -7,11 +7,18 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 
 import pyarrow as pa
 
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.spark import SparkEngine
+from strandline.write.index.colocated import FindTask
+from strandline.write.index.search import SearchTask
+
+Kind = type | UnionType
+SEARCH = FindTask | SearchTask
+"""Tasks that search keys in files."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Interrupted(SparkEngine):
     def __init__(
         self,
         session: object,
-        kind: type,
+        kind: Kind,
         in_driver: Callable[[], object] = lambda: None,
         wrap: Callable[[Task], Task] = lambda task: task,
     ) -> None:

@@ -14,11 +14,10 @@ import pytest
 
 from strandline.service.process.supervisor import RESTARTS
 from strandline.write.engine.local import LocalEngine
-from strandline.write.index.search import SearchTask
 from strandline.write.tasks.key_task import KeyProfileTask
 from strandline.write.tasks.write_task import WriteTask
 from tests.spark.faults import job
-from tests.spark.faults.engines import First, Interrupted
+from tests.spark.faults.engines import SEARCH, First, Interrupted
 from timeline.errors import StrandlineError
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
@@ -51,7 +50,7 @@ def kill_for_good(service) -> int:
 STAGES = {
     # The kind of task; whether the first of them does it, or the driver before their stage.
     "before the look-up": (KeyProfileTask, False),
-    "during the search": (SearchTask, True),
+    "during the search": (SEARCH, True),
     "between search and writes": (WriteTask, False),
     "during the writes": (WriteTask, True),
 }

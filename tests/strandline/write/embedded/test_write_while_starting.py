@@ -20,7 +20,7 @@ from strandline.service.process.shared_service import SharedService
 from strandline.write.embedded import FEW_LISTS
 from strandline.write.engine.base import Task
 from strandline.write.engine.local import LocalEngine, LocalRows
-from strandline.write.index.search import SearchTask
+from strandline.write.index.colocated import FindTask
 from strandline.write.result import WriteResult
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit import reader
@@ -122,7 +122,7 @@ def test_markers_that_the_service_keeps_wait_for_it(tmp_path: Path) -> None:
     with client(tmp_path) as alone:
         alone.upsert(NEW)
     # Its look-ups are over when keys are searched in the files that they found.
-    engine = Releasing(SearchTask)
+    engine = Releasing(FindTask)
     served = {**ON, "write__markers__type": "TIMELINE_SERVER_BASED"}
     with client(tmp_path, engine=engine, **served) as c, holding() as engine.held:
         result = c.upsert(NEXT)

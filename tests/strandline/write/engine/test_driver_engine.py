@@ -23,6 +23,7 @@ from timeline.storage.local import LocalStorage
 FIRST = table(row("a"), row("b", "us"))
 NEXT = table(row("a", ts=2), row("b", "us", ts=2), row("c", "asia"))
 KEYS = ["KeyTask", "KeyProfileTask"]
+WRITTEN = ["AssignTask", "PartitionOrderTask", "WriteTask"]
 
 
 class TestInTheDriver(EngineSuite):
@@ -101,7 +102,7 @@ def test_both_ways_count_the_same_calls(base: Path, tmp_path: Path) -> None:
 
 def test_more_bytes_to_rewrite_than_allowed_are_rewritten_by_the_executors(base: Path) -> None:
     sizes = [path.stat().st_size for path in base.rglob("*.parquet")]
-    for limit, rest in ((sum(sizes), []), (sum(sizes) - 1, ["AssignTask", "WriteTask"])):
+    for limit, rest in ((sum(sizes), []), (sum(sizes) - 1, WRITTEN)):
         engine = FarEngine()
         with client(
             base, engine=engine, **{"strandline.write.driver.max.rewrite.bytes": limit}
@@ -168,7 +169,7 @@ class FarData(LocalStorage):
         return super().create_stream(path)
 
 
-TAGGED = ["SearchTask", "TagTask", "TagProfileTask", "AssignTask", "WriteTask"]
+TAGGED = ["FindTask", "TagTask", "TagProfileTask", *WRITTEN]
 
 
 @pytest.mark.parametrize("error", [StorageUnavailableError, PathNotFoundError])

@@ -16,12 +16,14 @@ from strandline.records.key.generator import KeyGenerator
 from strandline.records.merge import MergeRules
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
-from strandline.write.index.base import location_schema
+from strandline.write.index.colocated import FindTask, PlaceTask
 from strandline.write.index.profile import TagProfileTask
 from strandline.write.index.search import SearchTask, SpreadTask
+from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.tag_task import TagTask
 from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
+from strandline.write.tasks.partition_order import PartitionOrderTask
 from strandline.write.tasks.placement import Bucket
 from strandline.write.tasks.write_task import WriteTask
 from tests.conformance.engine_suite import EngineSuite
@@ -114,19 +116,15 @@ def tasks():
     storage = LocalStorage("/nowhere")
     schema = pa.schema([("k", pa.string())])
     generator = KeyGenerator(("k",), (), "NON_PARTITION")
+    search = SearchIndex(by_filter=True).file_search
     return [
         KeyTask(schema, generator, LocalEngine.attempt, ("k",)),
         KeyProfileTask(DriverLimits(), LocalEngine.attempt),
         SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
-        SearchTask(
-            files=({"": ((0, "f"),)},),
-            storage=storage,
-            tally=TALLY,
-            by_range=True,
-            by_filter=True,
-            ordering={},
-            form=location_schema({}, everywhere=False),
-        ),
+        SearchTask(({"": ((0, "f"),)},), storage, TALLY, search),
+        PlaceTask({"": 0}),
+        FindTask({"": ((0, "f"),)}, storage, TALLY, search),
+        PartitionOrderTask(("k",)),
         TagTask(schema, ("k",), TALLY, LocalEngine.attempt, combine=True),
         TagProfileTask(),
         AssignTask(schema, (0,), {}, (0,)),
@@ -169,6 +167,7 @@ def test_executors_load_neither_the_server_nor_the_driver():
         "strandline.write.tasks.key_task",
         "strandline.write.tasks.assign_task",
         "strandline.write.index.search",
+        "strandline.write.index.colocated",
         "strandline.write.index.tag_task",
         "strandline.write.tasks.write_task",
     ]

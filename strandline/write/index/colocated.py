@@ -1,0 +1,159 @@
+"""Tagging by tasks that have whole partitions: all rows of them, and all stored files.
+
+Such a task finds the keys of its rows by itself, and writes them in place: rows move once, and
+neither keys nor what was found of them move at all. A task holds the rows of one partition at a
+time, so this suits batches with some thousand rows in each, if the work can be divided that way.
+
+Source: none; Hudi moves keys, locations and rows by three shuffles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.ordering import one_chunk
+from strandline.records.take import compact
+from strandline.write.engine.base import D, Tally
+from strandline.write.engine.local_join import adjacent, left_join
+from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.index.base import LocationRequest
+from strandline.write.index.search import FileSearch, NumberedFiles
+from strandline.write.tasks.columns import FILE, PLACE, PROBLEM, TASK
+from strandline.write.tasks.partition_order import by_partition_path
+from strandline.write.tasks.placement import StoredFile, heaviest, is_even, pack, tasks_for
+from strandline.write.tasks.row_count import RowCount, changed, refuse_without_key
+from timeline.storage.base import Storage
+
+_MOST_ROWS: Final = 31_250
+"""Rows of a partition that a task holds: as many as a place has of the largest task of a join."""
+_ROW_BYTES: Final = 100
+"""Bytes of a stored file that are searched in the time that one row takes."""
+_NOWHERE: Final = -1
+
+
+def colocated(
+    counts: Mapping[str, RowCount], files: Sequence[StoredFile], cores: int, least: int
+) -> dict[str, int] | None:
+    """Return the part of each partition, so that parts take about as long as if they were divided.
+
+    Args:
+        counts: The rows of each partition path.
+        files: The stored files of these partitions.
+        cores: Number of tasks that can run at the same time.
+        least: Number of parts that so many rows are worth.
+
+    Returns:
+        Partition path → part, from 0. ``None``: a partition has too many rows, or a partition or
+        several take much longer than a part should.
+    """
+    if any(count.rows > _MOST_ROWS for count in counts.values()):
+        return None
+    stored: Counter[str] = Counter()
+    for file in files:
+        stored[file.partition] += file.size
+    paths = sorted(counts)
+    weights = [stored[path] + counts[path].rows * _ROW_BYTES for path in paths]
+    parts = pack(weights, min(len(paths), max(least, tasks_for(weights, cores))))
+    # Otherwise files are searched in a stage of their own, and rows are divided in any way.
+    sizes = [file.size for file in files]
+    searched = heaviest(sizes, pack(sizes, max(1, tasks_for(sizes, cores))))
+    joined = sum(count.rows for count in counts.values()) * _ROW_BYTES // least
+    if not is_even(heaviest(weights, parts), searched + joined):
+        return None
+    return dict(zip(paths, parts, strict=True))
+
+
+def found_in_place(request: LocationRequest[D], search: FileSearch, parts: Mapping[str, int]) -> D:
+    """Return the rows with the stored files that hold their keys, in the parts of their partitions.
+
+    A row comes once for each file, or once with null. The rows of a part come one partition after
+    the other, ascending by path; those of a key are adjacent.
+
+    Args:
+        request: The rows and files.
+        search: Searches the files of a partition.
+        parts: Part of each partition path.
+    """
+    engine = request.engine
+    files: dict[str, list[tuple[int, str]]] = {path: [] for path in parts}
+    for number, file in enumerate(request.files):
+        files[file.partition].append((number, file.path))
+    keyed = engine.schema(request.rows)
+    placed = keyed.append(pa.field(TASK, pa.int32())).append(pa.field(PLACE, pa.int32()))
+    there = engine.transform(request.rows, PlaceTask(dict(parts)), placed)
+    moved = engine.shuffle(there, TASK, max(parts.values()) + 1, (PLACE,))
+    of_path = {path: tuple(each) for path, each in files.items()}
+    find = FindTask(of_path, request.storage, request.tally, search)
+    return engine.transform(moved, find, keyed.append(pa.field(FILE, pa.int32())))
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTask:
+    """Adds the part and the place of each row: those of its partition.
+
+    Attributes:
+        parts: Part of each partition path.
+    """
+
+    parts: Mapping[str, int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
+
+        Raises:
+            RowsChangedError: A row came that wasn't there when the rows were counted.
+        """
+        paths = pa.array(sorted(self.parts), pa.string())
+        part_of = np.array([self.parts[path] for path in paths.to_pylist()], np.int32)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            refuse_without_key(batch.column(PROBLEM))
+            coded = batch.column(PARTITION_PATH).dictionary_encode()
+            known = pc.fill_null(pc.index_in(coded.dictionary, value_set=paths), _NOWHERE)
+            if _NOWHERE in known.to_pylist():
+                path = coded.dictionary[known.index(_NOWHERE).as_py()].as_py()
+                raise changed(path, "rows weren't counted")
+            places = known.to_numpy()[coded.indices.to_numpy()]
+            columns = {TASK: part_of[places], PLACE: places}
+            arrays = [*batch.columns, *(pa.array(each, pa.int32()) for each in columns.values())]
+            yield pa.RecordBatch.from_arrays(arrays, [*batch.schema.names, *columns])
+
+
+@dataclass(frozen=True, slots=True)
+class FindTask:
+    """Adds the files that hold the rows' keys.
+
+    Attributes:
+        files: The files of each partition path.
+        storage: The table's storage.
+        tally: Takes the storage calls.
+        search: Searches the files.
+    """
+
+    files: Mapping[str, NumberedFiles]
+    storage: Storage
+    tally: Tally
+    search: FileSearch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition after the other."""
+        before = self.storage.calls.snapshot()
+        storage = self.storage.for_cause("tag")
+        none = self.search.form.empty_table()
+        for path, placed in by_partition_path(batches):
+            rows = compact(placed.drop_columns([TASK, PLACE]))
+            keys = one_chunk(rows.column(RECORD_KEY).unique())
+            found = self.search.locations(storage, path, keys, self.files[path])
+            files = pa.concat_tables([none, pa.Table.from_batches(found, none.schema)])
+            joined, codes = left_join(rows, files.select([RECORD_KEY, FILE]), (RECORD_KEY,))
+            yield from compact(adjacent(joined, codes)[0]).to_batches()
+        self.tally.add(call_numbers(calls_since(self.storage, before)))
