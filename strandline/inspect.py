@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -157,11 +157,15 @@ class Inspect:
             partition: Path of one partition; ``None`` for all.
 
         Raises:
-            PathNotFoundError: A log was deleted meanwhile.
+            PathNotFoundError: A log was deleted meanwhile, however often the table was read.
+            ViewBehindError: As of ``Table.slices``.
 
         Cost: that of ``Table.slices``, and a read for each block.
         """
-        rows = [
+        return of_one_state(lambda: pa.Table.from_pylist(self._logs(partition), LOG_FILES_SCHEMA))
+
+    def _logs(self, partition: str | None) -> list[dict[str, Any]]:
+        return [
             {
                 "path": log.path,
                 "partition": found.partition,
@@ -185,7 +189,6 @@ class Inspect:
             for found in self._slices(partition)
             for log in reversed(found.log_files)
         ]
-        return pa.Table.from_pylist(rows, LOG_FILES_SCHEMA)
 
     def pending(self) -> pa.Table:
         """Return the instants that aren't completed, with the columns of ``PENDING_SCHEMA``.

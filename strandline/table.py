@@ -22,6 +22,7 @@ from strandline.history import CommitSummary, TableHistory
 from strandline.inspect import Inspect
 from strandline.read.scan import Scan
 from strandline.read.scan_arguments import check_partition
+from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.pin import earliest_time, newest_schema
 from strandline.read.state.slice_source import NEWEST, opened, service_location
 from strandline.table_rows import (
@@ -177,10 +178,12 @@ class Table:
 
         Raises:
             InputError: ``partition`` is no path under the base path, or one with a slash at an end.
+            ViewBehindError: ``all_slices``: files were cleaned while the table was listed, however
+                often.
 
         Cost: a list for each partition, and for each directory above them.
         """
-        return file_rows(self._slices(partition, every=all_slices))
+        return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices)))
 
     def slices(self, partition: str | None = None) -> pa.Table:
         """Return ``files(partition, all_slices=True)``."""

@@ -9,8 +9,15 @@ from strandline.records.meta_fields import META_FIELDS
 from strandline.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
 from tests.kit import golden
 from tests.kit.avro_container import engine
+from tests.kit.hooked_storage import HookedStorage
 from tests.strandline.read.logs import log_table
 from timeline.errors import CorruptMetadataError, InputError, TableNotFoundError
+from timeline.instant import CLEAN
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    CleanMetadata,
+    CleanPartitionMetadata,
+)
 from timeline.storage.local import LocalStorage
 
 WITH_ROWS = [name for name in golden.scenarios() if golden.has_final_table(name)]
@@ -160,3 +167,46 @@ def test_a_url_inside_a_table_names_its_base_url():
     memory.pipe_file("/enclosing/t/.hoodie/hoodie.properties", properties)
     with pytest.raises(TableNotFoundError, match="inside the table memory://enclosing/t;"):
         Table("memory://enclosing/t/day=mon/hour=1")
+
+
+class Changing:
+    """Commits, and cleans the oldest base file, while partition ``p`` is listed at first."""
+
+    def __init__(self, table, path):
+        self.table, self.path, self.lists = table, path, 0
+
+    def __call__(self, kind, path):
+        if (kind, path) != ("list", "p"):
+            return
+        self.lists += 1
+        if self.lists == 1:
+            self.table.rows_log(log_table.row("a", 4))
+            meta = self.table.meta
+            time = meta.active_timeline().last.requested_time[:-1] + "9"
+            clean = meta.transition_to_inflight(meta.create_requested(CLEAN, time, CleanerPlan()))
+            self.table.storage.delete(self.path)
+            name = self.path.rpartition("/")[2]
+            deleted = CleanPartitionMetadata("p", success_delete_files=(name,))
+            done = CleanMetadata(total_files_deleted=1, partition_metadata={"p": deleted})
+            meta.complete(clean, done, str(int(time) + 1))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        Table.slices,
+        lambda table: table.slices("p"),
+        lambda table: table.inspect.log_files(),
+    ],
+)
+def test_a_commit_and_a_clean_meanwhile(tmp_path, monkeypatch, read):
+    made = log_table.LogTable(LocalStorage(str(tmp_path)))
+    old = made.base([log_table.row("a", 1)])
+    made.base([log_table.row("a", 2)])
+    made.rows_log(log_table.row("a", 3))
+    storage = HookedStorage(tmp_path, before=Changing(made, old))
+    monkeypatch.setattr("strandline.table.open_storage", lambda *_: storage)
+    found = read(Table(tmp_path))
+    storage.hooks.clear()
+    monkeypatch.undo()
+    assert found.equals(read(Table(tmp_path)))
