@@ -2,7 +2,8 @@
 
 Such a task finds the keys of its rows by itself, and writes them in place: rows move once, and
 neither keys nor what was found of them move at all. A task holds the rows of one partition at a
-time, so this suits batches with some thousand rows in each, if the work can be divided that way.
+time, or of several small ones, so this suits batches with at most some thousand rows in each, if
+the work can be divided that way.
 
 Source: none; Hudi moves keys, locations and rows by three shuffles.
 """
@@ -36,6 +37,9 @@ _MOST_ROWS: Final = 31_250
 """Rows of a partition that a task holds: as many as a place has of the largest task of a join."""
 _ROW_BYTES: Final = 100
 """Bytes of a stored file that are searched in the time that one row takes."""
+_ROWS_AT_ONCE: Final = 4096
+"""Rows of small partitions that are joined at once: each join costs 1 ms, whatever its rows."""
+_KEY: Final = (PARTITION_PATH, RECORD_KEY)
 _NOWHERE: Final = -1
 
 
@@ -145,15 +149,40 @@ class FindTask:
     search: FileSearch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition after the other."""
+        """Yield the rows of one partition after the other, those of several small ones together."""
         before = self.storage.calls.snapshot()
         storage = self.storage.for_cause("tag")
-        none = self.search.form.empty_table()
-        for path, placed in by_partition_path(batches):
+        for some in _gathered(by_partition_path(batches)):
+            placed = pa.concat_tables([each for _, each in some])
             rows = compact(placed.drop_columns([TASK, PLACE]))
-            keys = one_chunk(rows.column(RECORD_KEY).unique())
-            found = self.search.locations(storage, path, keys, self.files[path])
-            files = pa.concat_tables([none, pa.Table.from_batches(found, none.schema)])
-            joined, codes = left_join(rows, files.select([RECORD_KEY, FILE]), (RECORD_KEY,))
+            found = self._found(storage, some).select([*_KEY, FILE])
+            joined, codes = left_join(rows, found, _KEY)
             yield from compact(adjacent(joined, codes)[0]).to_batches()
         self.tally.add(call_numbers(calls_since(self.storage, before)))
+
+    def _found(self, storage: Storage, partitions: Sequence[tuple[str, pa.Table]]) -> pa.Table:
+        """Return the locations of the keys of some partitions."""
+        form = self.search.form
+        found = [form.empty_table()]
+        for path, rows in partitions:
+            if files := self.files[path]:
+                keys = one_chunk(rows.column(RECORD_KEY).unique())
+                located = self.search.locations(storage, path, keys, files)
+                found.append(pa.Table.from_batches(located, form))
+        return pa.concat_tables(found)
+
+
+def _gathered(
+    partitions: Iterator[tuple[str, pa.Table]],
+) -> Iterator[list[tuple[str, pa.Table]]]:
+    """Yield consecutive partitions in lists of some thousand rows, or of one large partition."""
+    waiting: list[tuple[str, pa.Table]] = []
+    rows = 0
+    for path, placed in partitions:
+        waiting.append((path, placed))
+        rows += placed.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            yield waiting
+            waiting, rows = [], 0
+    if waiting:
+        yield waiting

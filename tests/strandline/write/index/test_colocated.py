@@ -11,14 +11,16 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
-from strandline.write.index.colocated import PlaceTask, colocated
-from strandline.write.tasks.columns import BUCKET, PLACE, PROBLEM, TASK, keyed_schema
+from strandline.write.index.colocated import FindTask, PlaceTask, colocated
+from strandline.write.index.search_index import SearchIndex
+from strandline.write.tasks.columns import BUCKET, FILE, PLACE, PROBLEM, TASK, keyed_schema
 from strandline.write.tasks.partition_order import PartitionOrderTask, by_partition_path
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import RowCount
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
+from timeline.storage.local import LocalStorage
 
 
 def file(partition, size=1_000_000):
@@ -82,6 +84,15 @@ def test_places_ascend_with_paths():
 def test_rows_that_were_not_counted_are_refused(rows):
     with pytest.raises(RowsChangedError):
         list(PlaceTask({"a": 0})(iter(rows.to_batches())))
+
+
+def test_small_partitions_are_joined_together():
+    placed = PlaceTask({"a": 0, "b": 0, "c": 0})(iter(keyed("a", "a", "b", "c").to_batches()))
+    search, tally = SearchIndex().file_search, LocalEngine().tally()
+    find = FindTask(dict.fromkeys("abc", ()), LocalStorage("/nowhere"), tally, search)
+    (found,) = find(batch.slice(at, 1) for batch in placed for at in range(batch.num_rows))
+    assert found.column(PARTITION_PATH).to_pylist() == ["a", "a", "b", "c"]
+    assert found.column(FILE).to_pylist() == [None] * 4
 
 
 @given(
