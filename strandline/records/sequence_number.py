@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-_ARRAY_ROWS: Final = 1 << 20
-"""Rows of an array at most: their text is far below the 2 GiB that Arrow's offsets reach."""
+_ARRAY_ROWS: Final = 8_192
+"""Numbers that are made at once: arrays of megabytes would be new pages of memory at each step."""
 
 
 def sequence_numbers(prefix: str, first: int, count: int) -> pa.ChunkedArray:

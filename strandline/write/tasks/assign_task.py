@@ -24,6 +24,8 @@ from strandline.write.tasks.row_count import KEY_HASH, changed, refuse_without_k
 
 _HASHES: Final = 2**32
 _NOT_COUNTED: Final = -1
+_PIECE_ROWS: Final = 8_192
+"""Rows that are searched at once: arrays of megabytes would be new pages of memory each time."""
 _Numbers = npt.NDArray[np.int32]
 
 
@@ -88,7 +90,11 @@ class _InsertSearch:
         self._ranges = {at: each for at, each in enumerate(shares) if each.keys}
 
     def buckets(self, rows: pa.RecordBatch) -> _Numbers:
-        """Return the bucket of each row; -1 if its partition has no shares."""
+        """Return the bucket of each row; -1 if its partition has no shares. There must be rows."""
+        begins = range(0, rows.num_rows, _PIECE_ROWS)
+        return np.concatenate([self._found(rows.slice(each, _PIECE_ROWS)) for each in begins])
+
+    def _found(self, rows: pa.RecordBatch) -> _Numbers:
         coded = rows.column(PARTITION_PATH).dictionary_encode()
         of_path = pc.fill_null(pc.index_in(coded.dictionary, value_set=self._paths), _NOT_COUNTED)
         at = of_path.to_numpy()[coded.indices.to_numpy()]

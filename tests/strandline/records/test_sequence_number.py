@@ -19,6 +19,6 @@ def test_numbers_follow_one_another(prefix, first, count):
 
 
 def test_many_numbers_are_in_several_arrays():
-    made = sequence_numbers("1_0_", 5, 1_500_000)
+    made = sequence_numbers("1_0_", 5, 50_000)
     assert made.num_chunks > 1
-    assert made.equals(pa.chunked_array([[f"1_0_{n}" for n in range(5, 1_500_005)]]))
+    assert made.equals(pa.chunked_array([[f"1_0_{n}" for n in range(5, 50_005)]]))

@@ -31,6 +31,12 @@ def test_keys_of_one_length_have_the_hashes_that_they_have_among_others(length):
     assert key_hashes(pa.array(["", *keys]).slice(3, 4)).to_pylist() == hashes(keys)[2:6]
 
 
+def test_many_keys_have_the_hashes_that_each_has_alone():
+    keys = [str(number) for number in range(50_000)]
+    few = slice(49_000, 49_100)
+    assert hashes(keys)[few] == hashes(keys[few])
+
+
 def test_hashes_have_32_bits():
     assert all(0 <= each < 1 << 32 for each in hashes(KEYS))
 

@@ -73,3 +73,13 @@ def test_rows_that_were_not_counted_are_refused(path, file):
     task = AssignTask(COLUMNS, (-1, 0), {"p": InsertShares((0,), (1.0,))}, (0,))
     with pytest.raises(RowsChangedError, match=f"in partition '{path}'"):
         assigned(task, tagged([path], ["a"], [file]))
+
+
+def test_many_rows_of_a_batch_go_where_each_would_go_alone():
+    inserts = {"p": InsertShares((0, 1), (0.3, 1.0)), "q": InsertShares((2, 3), (0.5, 1.0))}
+    paths, keys = ["p", "q", "q"] * 12_000, [str(number) for number in range(36_000)]
+    task = AssignTask(COLUMNS, (), inserts, (0,) * 4)
+    found = [row[BUCKET] for row in assigned(task, tagged(paths, keys))]
+    some = slice(33_000, 33_100)
+    alone = assigned(task, tagged(paths[some], keys[some]))
+    assert found[some] == [row[BUCKET] for row in alone]
