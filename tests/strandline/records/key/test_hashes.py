@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.hashes import BLOCK, hashes_of, key_hashes
 
 KEYS = ["", "k", "ключ", "k" * 7, "k" * 8, "k" * 9, "k" * 15, "k" * 16, "k" * 1000, "12345678", "0"]
 
@@ -35,6 +35,21 @@ def test_many_keys_have_the_hashes_that_each_has_alone():
     keys = [str(number) for number in range(50_000)]
     few = slice(49_000, 49_100)
     assert hashes(keys)[few] == hashes(keys[few])
+
+
+@pytest.mark.parametrize("form", ["key-{:07}", "{:08}", "{}", "{:040}", ""])
+def test_blocks_of_keys_have_the_hashes_of_each_key(form):
+    """Also if all keys of a block have one length, whether whole words or not."""
+    keys = pa.array([form.format(number) for number in range(2 * BLOCK + 5)], pa.string())
+    for begin in (0, 3):
+        found = key_hashes(keys.slice(begin)).to_pylist()
+        for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK, len(found) - 1):
+            assert hashes([keys[begin + at].as_py()]) == [found[at]]
+
+
+def test_keys_of_both_widths_have_one_hash():
+    wide = pa.array(["-", *KEYS], pa.large_string()).slice(1)
+    assert hashes_of(wide).tolist() == hashes(KEYS)
 
 
 def test_hashes_have_32_bits():
