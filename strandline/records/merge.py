@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.records.file.base_file import StoredRows
-from strandline.records.key_match import KeyMatch
+from strandline.records.key_match import KeyMatch, KeyTable
 from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
 from strandline.records.meta_fields import (
     COMMIT_TIME,
@@ -120,7 +120,8 @@ class Merger:
         self._file_name = file_name
         self._seqno_prefix = f"{rules.instant}_{task_partition}_"
         self._keys = incoming.column(RECORD_KEY)
-        if not rules.append and len(self._keys.unique()) < len(self._keys):
+        self._table = KeyTable.of(self._keys) if not rules.append else None
+        if self._table is not None and self._table.has_duplicates:
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
         removes = delete_flags(incoming, REMOVES)
         self._deletes = delete_flags(incoming) | removes | rules.delete
@@ -172,7 +173,9 @@ class Merger:
         Args:
             keys: The keys of all stored rows, in their order.
         """
-        self._match = KeyMatch.of(keys, self._keys)
+        assert self._table is not None
+        self._match = self._table.match(keys)
+        self._table = None  # which takes memory
         self._matched[self._match.touched] = True
 
     def apply(self, existing: pa.Table) -> pa.Table:

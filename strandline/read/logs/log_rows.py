@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.log_records import IS_DELETE, KEY, ROW, LogRecords, LogRules
 from strandline.read.logs.spool import Spool, SpooledRows
-from strandline.records.key_match import KeyMatch
+from strandline.records.key_match import KeyMatch, KeyTable
 from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
 from strandline.records.schema.columns import column_of
-from strandline.records.take import one_array, replace_rows
+from strandline.records.take import replace_rows
 
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _UNORDERED: Final = "unordered"
@@ -61,6 +61,7 @@ class LogRows:
         row_of: The number of each record's row in ``rows``; -1 for a delete.
         first: Where the first record of each key is among all records.
         rows: Rows of all records that have one, with the columns of the rules.
+        table: A table of the keys; ``None``: they are many, and each piece of them gets its own.
     """
 
     keys: SpooledRows
@@ -68,6 +69,7 @@ class LogRows:
     row_of: Positions
     first: Positions
     rows: SpooledRows
+    table: KeyTable | None
 
     @classmethod
     def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRows:
@@ -81,7 +83,7 @@ class LogRows:
         budget = rules.budget
         records = LogRecords.of(blocks, rules)
         schema = _Newest.of(rules.heads.empty_table()).table.schema
-        folded = []
+        folded, tables = [], []
         with Spool(schema, budget, budget.size // 4) as spool:
             for numbers, heads in records.parts():
                 part = _Newest.of(heads)
@@ -89,10 +91,12 @@ class LogRows:
                 if spool.nbytes > budget.size:
                     spool.spill()
                 folded.append((part.row_of, numbers[part.first]))
+                tables = [part.keys] if len(folded) == 1 else []
             newest = spool.end()
         row_of, first = map(np.concatenate, zip(*folded, strict=True))
         order = newest.select([name for name in newest.schema.names if name != KEY])
-        return cls(newest.select([KEY]), order, row_of, first, records.rows)
+        table = tables[0] if tables else None
+        return cls(newest.select([KEY]), order, row_of, first, records.rows, table)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
         """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
@@ -134,15 +138,14 @@ class LogRows:
 
     def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
         """Return the pairs of some stored rows and records."""
-        pairs, start = [KeyMatch()], 0
+        if self.table is not None:
+            return self.table.match(keys)
+        parts, start = [], 0
         for piece in self.keys.pieces:
-            found = KeyMatch.of(keys, piece.column(KEY))
-            pairs.append(KeyMatch(found.rows, found.touched + start))
+            parts.append(KeyTable.of(piece.column(KEY)).match(keys).moved(0, start))
             start += piece.num_rows
         self.keys.drop_pages()
-        rows = np.concatenate([pair.rows for pair in pairs])
-        at = np.argsort(rows, kind="stable")
-        return KeyMatch(rows[at], np.concatenate([pair.touched for pair in pairs])[at])
+        return KeyMatch.joined(parts)
 
     def _wins(
         self, piece: pa.Table, stored: Positions, touched: Positions, rules: LogRules
@@ -165,35 +168,39 @@ class _Newest:
         table: The keys, whether a record is a delete without an ordering value, ordering values.
         row_of: As of ``LogRows``.
         first: The first record of each key.
+        keys: The keys again, to look up stored ones.
     """
 
     table: pa.Table
     row_of: Positions
     first: Positions
+    keys: KeyTable
 
     @classmethod
     def of(cls, heads: pa.Table) -> _Newest:
         """Fold heads, oldest first."""
-        keys, is_delete, row = one_array(heads.column(KEY)), heads.column(IS_DELETE), heads[ROW]
-        encoded = keys.dictionary_encode()
-        groups = encoded.indices.to_numpy().astype(np.int64)
+        is_delete, row = heads.column(IS_DELETE), heads.column(ROW)
+        keys = KeyTable.of(heads.column(KEY))
         deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
         ordering = [heads.column(at) for at in range(len((KEY, ROW, IS_DELETE)), heads.num_columns)]
         order = RowOrder.of(ordering, deletes)
-        count = len(encoded.dictionary)
-        first = np.arange(count)
-        if count < len(keys):  # Otherwise each key has one record: nothing to fold.
+        first = np.arange(heads.num_rows)
+        if keys.has_duplicates:  # Otherwise each key has one record: nothing to fold.
+            encoded = keys.keys.dictionary_encode()
+            groups = encoded.indices.to_numpy().astype(np.int64)
+            keys = KeyTable.of(encoded.dictionary)
+            first = np.arange(len(encoded.dictionary))
             # Of several values for one index numpy keeps the last.
-            first[groups[::-1]] = np.arange(len(keys))[::-1]
+            first[groups[::-1]] = np.arange(heads.num_rows)[::-1]
             order = following_deletes(groups, order, rows < 0)
             won = winners(groups, order)
             order, deletes, rows = order.take(won), deletes[won], rows[won]
         columns = {
-            KEY: encoded.dictionary.cast(heads.schema.field(KEY).type),
+            KEY: keys.keys.cast(heads.schema.field(KEY).type),
             _UNORDERED: pa.array(order.unordered),
             **{str(at): values for at, values in enumerate(order.values)},
         }
-        return cls(pa.table(columns), np.where(deletes, -1, rows), first)
+        return cls(pa.table(columns), np.where(deletes, -1, rows), first, keys)
 
 
 def _any_between(keys: pa.Array, span: tuple[bytes, bytes]) -> bool:
