@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from strandline.read.avro.record_ends import record_ends
 from strandline.records.ordering import Positions
-from timeline.encoding.log_block import FIRST_RECORD, RECORD_GAP, LogBlock, avro_ends
+from timeline.encoding.log_block import FIRST_RECORD, RECORD_GAP, LogBlock
 
 _PIECE_RECORDS: Final = 16_384
 _PIECE_BYTES: Final = 16 << 20
@@ -39,8 +40,8 @@ class EncodedRecords:
 
     @classmethod
     def of_block(cls, block: LogBlock) -> EncodedRecords:
-        """Return the records of an Avro block; errors as for ``avro_ends``."""
-        ends = np.array(avro_ends(block), np.int64)
+        """Return the records of an Avro block; errors as for ``record_ends``."""
+        ends = record_ends(block)
         begins = np.append(FIRST_RECORD, ends + RECORD_GAP)[: len(ends)]
         return cls(memoryview(block.content), begins, ends)
 
