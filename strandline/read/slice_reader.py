@@ -121,14 +121,14 @@ def _plain(
 def _merged(
     storage: Storage, found: FileSlice, schema: pa.Schema, rules: LogRules, logs: LogReader
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a slice with logs, with the columns of the schema and perhaps others."""
+    """Yield the rows of a slice with logs."""
     newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
     if found.base_file is None:
-        yield from newest.merge((), rules)
+        yield from newest.merge((), rules, schema.names)
         return
     with stored_rows(storage, found.base_file.path) as stored:
         groups = (_group(stored, at, newest, schema, rules) for at in range(stored.num_groups))
-        yield from newest.merge(groups, rules)
+        yield from newest.merge(groups, rules, schema.names)
 
 
 def _group(

@@ -7,7 +7,7 @@ put its chunks into one array and fail. These functions measure the rows and mak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -70,43 +70,6 @@ def take_column(
     starts = np.cumsum([0, *map(len, chunks[:-1])])
     slices = list(_slices_of(sizes, max_size))
     return pa.chunked_array([_gathered(chunks, starts, at[part]) for part in slices], column.type)
-
-
-def replace_rows(
-    stored: pa.Table,
-    at: Positions,
-    rows: pa.Table,
-    without: Positions,
-    same: Collection[str] = (),
-    max_size: int = MAX_SIZE,
-) -> pa.Table:
-    """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
-
-    Positions are ascending. Columns in ``same`` have the same values in both. Halves are replaced
-    by themselves if both tables exceed ``max_size``.
-
-    ``take`` from both tables' rows costs a third of ``replace_with_mask`` for strings, and takes
-    nested columns.
-    """
-    if stored.num_rows > 1 and stored.nbytes + rows.nbytes > max_size:
-        half = stored.num_rows // 2
-        cut, gone = np.searchsorted(at, half), np.searchsorted(without, half)
-        parts = [
-            (stored.slice(0, half), at[:cut], rows.slice(0, cut), without[:gone]),
-            (stored.slice(half), at[cut:] - half, rows.slice(cut), without[gone:] - half),
-        ]
-        return pa.concat_tables([replace_rows(*part, same, max_size) for part in parts])
-    rest = np.delete(np.arange(stored.num_rows), without)
-    places: Positions = np.arange(stored.num_rows)
-    places[at] = stored.num_rows + np.arange(len(at))
-    kept, taken = pa.array(rest), pa.array(places[rest])
-    columns = []
-    for field, old, new in zip(stored.schema, stored.columns, rows.columns, strict=True):
-        if field.name in same:
-            columns.append(old.take(kept) if len(without) else old)
-        else:
-            columns.append(pa.concat_arrays([*old.chunks, *new.chunks]).take(taken))
-    return pa.Table.from_arrays(columns, schema=stored.schema)
 
 
 def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:

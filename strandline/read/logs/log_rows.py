@@ -12,7 +12,7 @@ Source: Hudi 1.2.0 ``KeyBasedFileGroupRecordBuffer``, ``BufferedRecordMergerFact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,8 +27,8 @@ from strandline.records.key_match import KeyMatch, KeyTable
 from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
+from strandline.records.replace import replace_rows
 from strandline.records.schema.columns import column_of
-from strandline.records.take import replace_rows
 
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _UNORDERED: Final = "unordered"
@@ -43,7 +43,7 @@ class StoredGroup:
     Attributes:
         keys: Their keys; none if no record of the logs has one of them.
         pieces: The rows in the same order, read once, with the columns of the rules; without keys
-            any columns.
+            with those to return.
     """
 
     keys: pa.ChunkedArray
@@ -102,7 +102,9 @@ class LogRows:
         """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
         return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
 
-    def merge(self, groups: Iterable[StoredGroup], rules: LogRules) -> Iterator[pa.Table]:
+    def merge(
+        self, groups: Iterable[StoredGroup], rules: LogRules, shown: Sequence[str]
+    ) -> Iterator[pa.Table]:
         """Yield the rows of a base file with the logs' merged in, then those only in logs.
 
         These come in the order of their keys' first records, and in pieces.
@@ -110,9 +112,12 @@ class LogRows:
         Args:
             groups: The rows of the base file.
             rules: As for ``of``.
+            shown: The columns to return.
         """
         deletes = self.row_of < 0
         only_in_logs = ~deletes
+        # The stored key is equal to the record's.
+        newer = self.rows.select([name for name in shown if name != RECORD_KEY])
         for group in groups:
             match = self._match(group.keys)
             only_in_logs[match.touched] = False
@@ -123,18 +128,19 @@ class LogRows:
                 if len(stored):
                     wins = self._wins(piece, stored, touched, rules)
                     stored, touched = stored[wins], touched[wins]
-                if not len(stored):
-                    yield piece
-                    continue
-                removed = deletes[touched]
-                newer = self.rows.take(self.row_of[touched[~removed]])
-                yield replace_rows(piece, stored[~removed], newer, stored[removed], (RECORD_KEY,))
+                rows = piece.select(shown)
+                if len(stored):
+                    removed = deletes[touched]
+                    by = newer.take(self.row_of[touched[~removed]])
+                    rows = replace_rows(rows, stored[~removed], by, stored[removed])
+                yield rows
         new = np.flatnonzero(only_in_logs)
         new = new[np.argsort(self.first[new], kind="stable")]
         size = min(_PIECE_BYTES, rules.budget.size)
         count = max(1, size * self.rows.num_rows // max(1, self.rows.nbytes))
+        inserts = self.rows.select(shown)
         for begin in range(0, max(1, len(new)), count):
-            yield self.rows.take(self.row_of[new[begin : begin + count]])
+            yield inserts.take(self.row_of[new[begin : begin + count]])
 
     def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
         """Return the pairs of some stored rows and records."""

@@ -5,7 +5,6 @@ from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,6 @@ from strandline.records.file.base_file import stored_rows
 from strandline.records.merge import REMOVES, MergeCounts
 from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import META_FIELDS
-from strandline.records.take import replace_rows
 from tests.kit.base_files import merge
 from tests.strandline.records.merge_model import (
     NEW,
@@ -279,14 +277,3 @@ def test_a_row_that_removes_wins_over_any_stored_row():
     merged, counts = merge(stored([row("a", 9, 1.0), row("b", 9, 1.0)]), rows, rules())
     assert merged["_hoodie_record_key"].to_pylist() == ["b"]
     assert counts == MergeCounts(deletes=1, late=1)
-
-
-@pytest.mark.parametrize("max_bytes", [0, 40, 100, 1 << 30])
-def test_rows_are_replaced_in_parts_if_they_are_large(max_bytes):
-    stored = pa.table({"v": [f"old{n}" for n in range(9)], "n": range(9)})
-    new = pa.table({"v": ["new1", "new4", "new8"], "n": [1, 4, 8]})
-    at, without = np.array([1, 4, 8]), np.array([0, 5])
-    found = replace_rows(stored, at, new, without, max_size=max_bytes)
-    values = ["new1", "old2", "old3", "new4", "old6", "old7", "new8"]
-    assert found.to_pylist() == [{"v": value, "n": int(value[3:])} for value in values]
-    assert (found["v"].num_chunks > 1) == (max_bytes < 1 << 30)

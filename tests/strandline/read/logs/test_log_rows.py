@@ -34,7 +34,8 @@ def merged(base, data, rules, piece=2):
     """Merge the blocks of a log with a base file's rows, in pieces."""
     found = LogRows.of(placed(data), rules)
     pieces = [base.slice(at, piece) for at in range(0, base.num_rows, piece)]
-    return pa.concat_tables(found.merge([StoredGroup(base.column(RECORD_KEY), pieces)], rules))
+    groups = [StoredGroup(base.column(RECORD_KEY), pieces)]
+    return pa.concat_tables(found.merge(groups, rules, rules.schema.names))
 
 
 def rank(ts):
