@@ -44,17 +44,17 @@ def replace_rows(
         for name in fixed:
             old, new = one_chunk(columns[name]), one_chunk(rows.column(name))
             columns[name] = pc.replace_with_mask(old, where, new)
-    rest = np.delete(np.arange(stored.num_rows), without)
-    if len(without):
-        for name in columns.keys() - set(others):
-            columns[name] = columns[name].take(pa.array(rest))
     if others:
         places: Positions = np.arange(stored.num_rows)
         places[at] = stored.num_rows + np.arange(len(at))
-        taken = pa.array(places[rest])
+        taken = pa.array(np.delete(places, without))
         for name in others:
             both = [*columns[name].chunks, *rows.column(name).chunks]
             columns[name] = pa.concat_arrays(both).take(taken)
+    if len(without):
+        rest = pa.array(np.delete(np.arange(stored.num_rows), without))
+        for name in columns.keys() - set(others):
+            columns[name] = columns[name].take(rest)
     return pa.Table.from_arrays(list(columns.values()), schema=stored.schema)
 
 

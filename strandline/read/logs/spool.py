@@ -54,6 +54,10 @@ class SpooledRows:
 
         Cost: memory for these rows, twice. pyarrow's ``take`` would put the pieces together.
         """
+        if len(self.pieces) == 1:
+            taken = take_rows(self.pieces[0], at)
+            self.drop_pages()
+            return taken
         starts = np.cumsum([0, *(piece.num_rows for piece in self.pieces)])[:-1]
         piece_of = np.searchsorted(starts, at, "right") - 1
         order = np.argsort(piece_of, kind="stable")
@@ -66,8 +70,6 @@ class SpooledRows:
         self.drop_pages()
         if not parts:
             return self.schema.empty_table()
-        if len(parts) == 1:
-            return parts[0]
         back = np.empty(len(at), np.int64)
         back[order] = np.arange(len(at))
         return take_rows(pa.concat_tables(parts), back)
