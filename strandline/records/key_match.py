@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,10 @@ _LAYERS: Final = 3
 """Some keys in two hundred are left to Arrow, which takes less than further layers."""
 _FACTOR: Final = 0x9E37_79B1
 _BITS: Final = 32
+_Tags: TypeAlias = npt.NDArray[np.uint16]
 _EMPTY: Final = 0
 _CONTESTED: Final = 1
+_LEAST_TAG: Final = np.uint16(2)
 
 
 def _no_positions() -> Positions:
@@ -79,13 +81,13 @@ class _Layer:
 
     Attributes:
         factor: Mixes hashes, so that each layer takes other bits.
-        tags: The hash of the key in each slot, or one of the two marks; a power of two of them. A
-            key that has a mark as its hash is contested.
-        keys: The position of the key in each slot; -1 if it is empty or contested.
+        tags: A part of the hash of the key in each slot, or one of two marks that no tag has; a
+            power of two of them. They are small, so that more fit into a cache.
+        keys: The position of the key in each slot; any if it is empty or contested.
     """
 
     factor: np.uint32
-    tags: Hashes
+    tags: _Tags
     keys: npt.NDArray[np.int32]
 
     @classmethod
@@ -93,24 +95,20 @@ class _Layer:
         """Return the layer of keys at some positions, and the positions of those contested."""
         size = 1 << max(1, (_SLOTS * len(at) - 1).bit_length())
         factor = np.uint32(pow(_FACTOR, number, 1 << _BITS))
-        made = cls(factor, np.full(size, _EMPTY, np.uint32), np.full(size, -1, np.int32))
-        tags = hashes[at]
-        slots = made.slots(tags)
+        made = cls(factor, np.full(size, _EMPTY, np.uint16), np.full(size, -1, np.int32))
+        slots, tags = made.places(hashes[at])
         made.keys[slots] = at
         made.tags[slots] = tags
-        lost = slots[made.keys[slots] != at]
-        made.tags[lost] = _CONTESTED
-        contested = (made.tags[slots] == _CONTESTED) | (tags == _EMPTY)
-        made.tags[slots[contested]] = _CONTESTED
-        made.keys[slots[contested]] = -1
-        return made, at[contested]
+        made.tags[slots[made.keys[slots] != at]] = _CONTESTED
+        return made, at[made.tags[slots] == _CONTESTED]
 
-    def slots(self, hashes: Hashes) -> Hashes:
-        """Return the slots of hashes."""
-        return (hashes * self.factor) >> np.uint32(_BITS + 1 - len(self.tags).bit_length())
+    def places(self, hashes: Hashes) -> tuple[Hashes, _Tags]:
+        """Return the slots and tags of hashes."""
+        slots = (hashes * self.factor) >> np.uint32(_BITS + 1 - len(self.tags).bit_length())
+        return slots, np.maximum(hashes.astype(np.uint16), _LEAST_TAG)
 
     def find(self, hashes: Hashes, among: Positions | None) -> tuple[KeyMatch, Positions]:
-        """Return the pairs with equal hashes, and the stored rows whose slots are contested.
+        """Return the pairs with equal tags, and the stored rows whose slots are contested.
 
         Args:
             hashes: Those of all stored rows.
@@ -120,15 +118,14 @@ class _Layer:
         for begin in range(0, len(hashes) if among is None else len(among), BLOCK):
             block = slice(begin, begin + BLOCK)
             some = hashes[block] if among is None else hashes[among[block]]
-            slots = self.slots(some)
-            tags = self.tags[slots]
-            found, contested = np.flatnonzero(tags == some), np.flatnonzero(tags == _CONTESTED)
+            slots, tags = self.places(some)
+            held = self.tags[slots]
+            found, contested = np.flatnonzero(held == tags), np.flatnonzero(held == _CONTESTED)
             touched.append(self.keys[slots[found]].astype(np.int64))
             rows.append(found + begin if among is None else among[block][found])
             behind.append(contested + begin if among is None else among[block][contested])
         pairs = KeyMatch(np.concatenate(rows), np.concatenate(touched))
-        # A hash may be a mark itself.
-        return pairs.where(pairs.touched >= 0), np.concatenate(behind)
+        return pairs, np.concatenate(behind)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_many_keys_match_as_in_a_dictionary(form):
 @pytest.mark.parametrize("number", [0, 1, 2, 0x8000_0000, 0xFFFF_FFFF, 0x1234_5678])
 @pytest.mark.parametrize("known", [1, 2, 50])
 def test_keys_with_one_hash_are_told_apart(number, known):
-    """Also if their hash is one by which the table marks slots."""
+    """Also if a part of their hash is one by which the table marks slots."""
     same = keys_with_hash(number, 60)
     others = [str(at) for at in range(1000)]
     newer = [*others[::2], *same[:known]]
