@@ -117,6 +117,27 @@ def test_rows_computed_anew_with_the_same_result_are_committed(spark, tmp_path, 
     assert reader.leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("region", [by_number, anywhere], ids=["the same", "another result"])
+def test_rows_computed_anew_in_tasks_that_have_whole_partitions(spark, tmp_path, region):
+    with client(spark, tmp_path) as c:
+        c.upsert(frame(spark, by_number, "first"))
+    stored = reader.rows(tmp_path)
+    storage = LosingStorage(spark, tmp_path)
+    with client(spark, tmp_path, storage) as c:
+        if region is anywhere:
+            with pytest.raises(RowsChangedError, match="the frame's rows changed during the write"):
+                c.upsert(frame(spark, region, "second"))
+        else:
+            c.upsert(frame(spark, region, "second"))
+    assert storage.lost
+    rows = reader.rows(tmp_path)
+    if region is anywhere:
+        assert rows == stored
+    else:
+        assert [each["name"] for each in rows] == ["second"] * ROWS
+        assert reader.leftovers(tmp_path) == []
+
+
 def test_rows_that_are_not_deterministic_are_fine_if_none_is_lost(spark, tmp_path):
     with client(spark, tmp_path) as c:
         c.upsert(frame(spark, anywhere, "first"))

@@ -24,6 +24,7 @@ from strandline.records.ordering import one_chunk
 from strandline.records.take import compact
 from strandline.write.engine.base import D, Tally
 from strandline.write.engine.local_join import adjacent, left_join
+from strandline.write.engine.packed_rows import PLACES
 from strandline.write.engine.storage_calls import call_numbers, calls_since
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import FileSearch, NumberedFiles
@@ -55,8 +56,8 @@ def colocated(
         least: Number of parts that so many rows are worth.
 
     Returns:
-        Partition path → part, from 0. ``None``: a partition has too many rows, or a partition or
-        several take much longer than a part should.
+        Partition path → part, from 0. ``None``: a partition has too many rows, there are too many
+        partitions, or a partition or several take much longer than a part should.
     """
     if any(count.rows > _MOST_ROWS for count in counts.values()):
         return None
@@ -66,6 +67,9 @@ def colocated(
     paths = sorted(counts)
     weights = [stored[path] + counts[path].rows * _ROW_BYTES for path in paths]
     parts = pack(weights, min(len(paths), max(least, tasks_for(weights, cores))))
+    # On Spark each is a stream of its own in what a task sends to a part.
+    if len(paths) > PLACES * (max(parts, default=0) + 1):
+        return None
     # Otherwise files are searched in a stage of their own, and rows are divided in any way.
     sizes = [file.size for file in files]
     searched = heaviest(sizes, pack(sizes, max(1, tasks_for(sizes, cores))))

@@ -57,6 +57,12 @@ def test_partitions_that_are_too_much_for_a_task_are_divided(rows, files):
     assert parts_of(rows, files, least=2) is None
 
 
+@pytest.mark.parametrize(("paths", "parts"), [(32, {0, 1}), (33, None)])
+def test_a_part_has_few_partitions(paths, parts):
+    found = parts_of(dict.fromkeys(map(str, range(paths)), 100), [], least=2)
+    assert (found and set(found.values())) == parts
+
+
 def test_one_core_has_everything():
     assert set(parts_of({"p": 100, "q": 9}, [("p",)] * 4, cores=1).values()) == {0}
 
