@@ -27,11 +27,15 @@ except ImportError as error:
     ) from error
 
 from strandline.read.scan import Scan
+from strandline.read.scan_plan import bytes_of
 from strandline.table import Table
 from timeline.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
-"""Size of the files that one task reads, as of Spark's ``spark.sql.files.maxPartitionBytes``."""
+"""The most bytes of files that one task reads, unless they are of one slice, as of Spark's
+``spark.sql.files.maxPartitionBytes``."""
+LEAST_BYTES: Final = 4 << 20
+"""So many are worth a task, as of ``spark.sql.files.openCostInBytes``."""
 _ROWS_ALONE: Final = pa.schema([("row", pa.bool_())])
 """What tasks yield of rows without columns, as Spark takes a batch without columns for empty."""
 
@@ -80,7 +84,7 @@ def read(
 
     Errors of reading files are those of ``Scan``; Spark reports them with the task that fails.
     Rows of different tasks have no order. Cost: as of ``Table.scan``; a task reads up to 128 MiB of
-    files, or one file slice.
+    files, or one file slice, and less if there are more cores.
     """
     scan = scan_of(
         Table(base_path, storage_options, service=service, token=token),
@@ -92,7 +96,7 @@ def read(
         until=until,
     )
     schema = spark_schema(scan.schema if scan.schema.names else _ROWS_ALONE)
-    parts = task_slices(scan)
+    parts = task_slices(scan, _cores(session))
     task = _ReadTask(scan.of_slices(()), tuple(parts))
     frame = session.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(task, schema)
     return frame if scan.schema.names else frame.select()
@@ -136,9 +140,28 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def task_slices(scan: Scan) -> list[bytes]:
-    """Return the pickled file slices of each task, so that a task unpickles its own only."""
-    return [pickle.dumps(part.slices) for part in scan.split(TASK_BYTES)]
+def task_slices(scan: Scan, cores: int = 1) -> list[bytes]:
+    """Return the pickled file slices of each task, so that a task unpickles its own only.
+
+    Args:
+        scan: The scan.
+        cores: How many tasks run at the same time.
+    """
+    total = sum(map(bytes_of, scan.slices))
+    parts = scan.split(task_bytes(total, cores))
+    return [pickle.dumps(part.slices) for part in parts]
+
+
+def task_bytes(total: int, cores: int) -> int:
+    """Return the size of a task's files: all cores have a task, if each is worth one.
+
+    Source: Spark's ``FilePartition.maxSplitBytes``.
+
+    Args:
+        total: Bytes of the files of all tasks.
+        cores: How many tasks run at the same time.
+    """
+    return min(TASK_BYTES, max(LEAST_BYTES, -(-total // cores)))
 
 
 def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
@@ -159,6 +182,14 @@ def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
 def task_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns as tasks yield them: with times in the units that Spark takes."""
     return pa.schema([field.with_type(_spark_unit(field.type)) for field in schema])
+
+
+def _cores(session: SparkSession) -> int:
+    """Return how many tasks run at the same time; 1 if the session doesn't tell (Spark Connect)."""
+    try:
+        return max(1, int(session.sparkContext.defaultParallelism))
+    except PySparkException:
+        return 1
 
 
 def _without_columns(count: int) -> pa.RecordBatch:

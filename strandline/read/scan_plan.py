@@ -36,12 +36,18 @@ def parts_of(slices: Sequence[FileSlice], size: int) -> list[list[FileSlice]]:
     parts: list[list[FileSlice]] = []
     taken = 0
     for found in slices:
-        taken += _bytes_of(found)
+        taken += bytes_of(found)
         if not parts or taken > size:
             parts.append([])
-            taken = _bytes_of(found)
+            taken = bytes_of(found)
         parts[-1].append(found)
     return parts
+
+
+def bytes_of(found: FileSlice) -> int:
+    """Return the size of a slice's files in bytes."""
+    base = 0 if found.base_file is None else found.base_file.size
+    return base + sum(log.size for log in found.log_files)
 
 
 def _plan_row(found: FileSlice) -> dict[str, Any]:
@@ -52,11 +58,5 @@ def _plan_row(found: FileSlice) -> dict[str, Any]:
         "base_instant": found.base_instant,
         "base_file": None if base is None else base.path,
         "logs": [log.path for log in reversed(found.log_files)],
-        "bytes": _bytes_of(found),
+        "bytes": bytes_of(found),
     }
-
-
-def _bytes_of(found: FileSlice) -> int:
-    """Return the size of a slice's files."""
-    base = 0 if found.base_file is None else found.base_file.size
-    return base + sum(log.size for log in found.log_files)

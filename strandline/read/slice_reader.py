@@ -89,6 +89,9 @@ def read_slice(
     """
     shown = rules.schema.names if columns is None else list(columns)
     asked = () if row_filter is None else row_filter.columns
+    if not (shown or asked or needs_merge(found)):
+        yield from _uncolumned(storage, found)
+        return
     # Without any column the number of rows would be lost.
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
@@ -102,6 +105,15 @@ def read_slice(
         if row_filter is not None:
             rows = row_filter.keep(rows)
         yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
+
+
+def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
+    """Yield as many rows as the base file's footer says, without columns."""
+    if found.base_file is None:
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        if stored.num_rows:
+            yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
 
 
 def _plain(

@@ -136,6 +136,15 @@ def test_several_tasks_read_the_slices(spark, tmp_path, monkeypatch, read):
     assert sorted(row.id for row in frame.collect()) == regions
 
 
+def test_all_cores_have_a_task_that_is_worth_one():
+    from strandline.spark import LEAST_BYTES, TASK_BYTES, task_bytes
+
+    sizes = [task_bytes(TASK_BYTES, cores) for cores in (1, 2, 3, 1000)]
+    assert sizes == [TASK_BYTES, TASK_BYTES // 2, TASK_BYTES // 3 + 1, LEAST_BYTES]
+    assert task_bytes(10 * TASK_BYTES, 2) == TASK_BYTES
+    assert task_bytes(0, 2) == LEAST_BYTES
+
+
 def test_a_table_without_rows_is_an_empty_frame(spark, read, tmp_path):
     base = written(tmp_path, pa.table({"id": ["a"], "region": ["eu"]}))
     with WriteClient(LocalEngine(), base, OPTIONS) as client:

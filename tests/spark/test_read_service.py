@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import socket
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -103,6 +104,8 @@ def test_bad_addresses_are_refused_by_name(frame_of, tmp_path, options, message)
 
 class Session:
     """Stands for a session of Spark, and keeps the function that tasks run."""
+
+    sparkContext = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
 
     def range(self, *_):
         return self
