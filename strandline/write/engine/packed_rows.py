@@ -45,8 +45,8 @@ _SPLIT_BYTES: Final = 32 << 20
 _BATCH_ROWS: Final = 65_536
 _FEW_ROWS: Final = 4096
 """Rows of a batch below which the columns of each, not their values, take most of the time."""
-# A task has one core: columns are as soon compressed by itself as handed to other threads.
-_WRITTEN: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_WRITTEN: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+# To hand columns to other threads costs as much CPU time as to decompress them.
 _READ: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
