@@ -97,12 +97,19 @@ def test_only_late_files_of_the_archive_are_read_in_version_6():
     assert len(read) == 2
 
 
-def test_digits_that_are_no_time():
+def test_the_first_and_the_last_time_that_there_are():
     table, times = five_commits(6)
     archive(table, times[:1])
-    with pytest.raises(InputError, match=f"since {'0' * 17} is before {times[0]}"):
-        Scan.of_range(table.meta, "0" * 17)
-    assert Scan.of_range(table.meta, "9" * 17).count() == 0
+    with pytest.raises(InputError, match=f"since 00010101000000000 is before {times[0]}"):
+        Scan.of_range(table.meta, "00010101000000000")
+    assert Scan.of_range(table.meta, "99991231235959999").count() == 0
+
+
+@pytest.mark.parametrize("digit", "09")
+def test_digits_that_are_no_time_are_refused(digit):
+    table, _ = five_commits(6)
+    with pytest.raises(InputError, match=f"since is '{digit * 17}', which is no time"):
+        Scan.of_range(table.meta, digit * 17)
 
 
 def other_group(table: LogTable, key: str, begun: Instant | None = None) -> str:
