@@ -28,7 +28,7 @@ from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.read_limits import FileKind
-from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
+from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
 from timeline.table.property_name import SHOWN, TIMELINE_PATH
 from timeline.timeline import Timeline
@@ -82,8 +82,9 @@ class TableMetaClient:
 
         Raises:
             CorruptMetadataError: The timeline has no folder, on a storage that keeps empty ones.
+            TableNotFoundError: The table was deleted while that was looked at.
 
-        Cost: one list call; a stat or two more if it is empty, on such a storage.
+        Cost: one list call; a stat more if it is empty, on such a storage.
         """
         return Timeline.of(self._listed())
 
@@ -124,10 +125,19 @@ class TableMetaClient:
         return self._parsed(entries)
 
     def _check_folder(self) -> None:
-        """Refuse a table without the folder of its timeline, which would look empty."""
+        """Refuse a table without the folder of its timeline, which would look empty.
+
+        The table may be deleted, or another put in its place, between two calls: both look empty
+        here, and whoever asks sees by the properties.
+        """
         # Hudi makes the folder before the properties. A table that was deleted has neither.
         folder = self.layout.folder
-        if self._reading.stat(folder) is None and self._reading.stat(META_FOLDER) is not None:
+        if self._reading.stat(folder) is not None:
+            return
+        before = self._reading.stat(CONFIG_PATH)
+        if before is None or TimelineLayout.of(read_table_config(self._reading)) != self.layout:
+            return
+        if self._reading.stat(folder) is None and self._reading.stat(CONFIG_PATH) == before:
             value = self.config.properties.get(TIMELINE_PATH, "timeline")
             raise CorruptMetadataError(
                 f"table {self.storage.base_path} has no folder {folder:.200} with its timeline,"

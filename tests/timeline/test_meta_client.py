@@ -1,4 +1,7 @@
+import itertools
 import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,8 +27,9 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     WriteStat,
 )
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
+from timeline.storage.read_limits import FileKind
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config
@@ -251,6 +255,58 @@ def test_a_table_without_the_folder_of_its_timeline_is_refused(
     assert not client.active_timeline()
     shutil.rmtree(tmp_path / ".hoodie")
     assert not client.active_timeline()  # the table was deleted
+
+
+class MovedAt(LocalStorage):
+    """A table that is renamed away, or back, before some calls; for one thread."""
+
+    def __init__(self, base: Path, moves: Collection[int]) -> None:
+        super().__init__(str(base))
+        self.state = itertools.count(), moves, base
+
+    def for_cause(self, cause: str) -> "MovedAt":
+        return self
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        self.move()
+        return super().list(path)
+
+    def stat(self, path: str) -> FileInfo | None:
+        self.move()
+        return super().stat(path)
+
+    def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
+        self.move()
+        return super().read(path, kind, size)
+
+    def move(self) -> None:
+        calls, moves, base = self.state
+        if next(calls) in moves:
+            away = base.with_name("away")
+            base.rename(away) if base.exists() else away.rename(base)
+
+
+@pytest.mark.parametrize("moves", [m for n in (1, 2) for m in itertools.combinations(range(6), n)])
+def test_a_table_that_goes_or_comes_while_it_is_read_is_never_called_corrupt(
+    moves: tuple[int, ...], tmp_path: Path
+) -> None:
+    for begins_away in (False, True):
+        base = tmp_path / str(begins_away) / "t"
+        base.mkdir(parents=True)
+        config = TableConfig.create(name="t")
+        write_table_config(LocalStorage(str(base)), config, create=True)
+        if begins_away:
+            base.rename(base.with_name("away"))
+        client = TableMetaClient(MovedAt(base, moves), config)
+        with suppress(TableNotFoundError):
+            assert not client.active_timeline()
+
+
+def test_a_table_of_another_layout_in_its_place_is_never_called_corrupt(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    client = TableMetaClient(storage, TableConfig.create(name="t", version=9))
+    write_table_config(storage, TableConfig.create(name="t", version=6), create=True)
+    assert not client.active_timeline()
 
 
 def test_an_object_store_has_no_folder_without_files() -> None:
