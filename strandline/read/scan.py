@@ -96,10 +96,8 @@ class Scan(Exports):
         threads: int | None = None,
     ) -> Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``, ``Pin.at``."""
-        if limit is not None:
-            limit = checked_limit(limit)
-        if threads is not None:
-            check_threads(threads)
+        limit = checked_limit(limit)
+        check_threads(threads)
         check_read_optimized(read_optimized)
         pin = pinned(meta, as_of, filter, service)
         if read_optimized:
@@ -119,10 +117,8 @@ class Scan(Exports):
         threads: int | None = None,
     ) -> Scan:
         """Return the scan of commits; arguments and errors as in ``Table.incremental``."""
-        if limit is not None:
-            limit = checked_limit(limit)
-        if threads is not None:
-            check_threads(threads)
+        limit = checked_limit(limit)
+        check_threads(threads)
         span = InstantRange.of(since, until, meta.config)
         pin, of_commits = of_one_state(lambda: pin_range(meta, span, filter))
         return cls._of(pin, columns, filter, limit, of_commits, threads)

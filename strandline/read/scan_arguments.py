@@ -17,12 +17,14 @@ from timeline.table.config import TableConfig
 from timeline.table.property_name import POPULATE_META_FIELDS
 
 
-def checked_limit(limit: Any) -> int:
-    """Return a number of rows.
+def checked_limit(limit: Any) -> int | None:
+    """Return a number of rows, or ``None``.
 
     Raises:
         InputError: It is no whole number, or negative.
     """
+    if limit is None:
+        return None
     found = _whole_number(limit)
     if found is None or found < 0:
         raise InputError(f"limit is {limit!r}; allowed: None, or a number of rows from 0 on")
@@ -42,11 +44,13 @@ def checked_size(size: Any) -> int:
 
 
 def check_threads(threads: Any) -> None:
-    """Refuse what is no number of threads.
+    """Refuse what is no number of threads, nor ``None``.
 
     Raises:
         InputError: It is no whole number, or less than 1.
     """
+    if threads is None:
+        return
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise InputError(f"threads is {threads!r}; allowed: None, or a number from 1 on")
 

@@ -36,12 +36,13 @@ def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Tab
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def take_batch(batch: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
+def take_batch(batch: pa.RecordBatch, at: Positions) -> pa.RecordBatch:
     """Return the rows of a batch at some positions, as ``RecordBatch.take`` does.
 
     Columns of text that are the same values in memory are taken once: a record key that is a
     column's value. Text takes most of the time.
     """
+    indices = pa.array(at)
     taken: dict[tuple[object, ...], pa.Array] = {}
     columns = []
     for number, column in enumerate(batch.columns):
@@ -50,7 +51,7 @@ def take_batch(batch: pa.RecordBatch, at: pa.Array) -> pa.RecordBatch:
             buffers = (b.address if b is not None else None for b in column.buffers())
             place = (column.type, column.offset, *buffers)
         if place not in taken:
-            taken[place] = column.take(at)
+            taken[place] = column.take(indices)
         columns.append(taken[place])
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

@@ -13,7 +13,7 @@ from timeline.timeline import Timeline
 
 
 class Archive:
-    """The archived instants of a table as of the first question; used by one thread.
+    """The archived instants of a table as of the first question; used by one thread at a time.
 
     Args:
         meta: The table.

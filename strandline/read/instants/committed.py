@@ -45,7 +45,7 @@ def first_write_time(timeline: Timeline) -> str:
 
 
 class CommittedInstants:
-    """The completed writes as of a timeline, archived ones too; used by one thread.
+    """The completed writes as of a timeline, archived ones too; used by one thread at a time.
 
     A write that is older than all on the timeline counts as completed, as in Hudi. One between them
     that isn't on the timeline was rolled back, or archived while a savepoint kept an older one,
@@ -93,7 +93,7 @@ class ArchivedWrites(Protocol):
 
 
 class NeededBytes:
-    """Tells which bytes of a log file completed instants wrote; used by one thread.
+    """Tells which bytes of a log file completed instants wrote; used by one thread at a time.
 
     Only logs with torn blocks are looked up.
 

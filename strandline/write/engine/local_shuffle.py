@@ -44,7 +44,7 @@ def shuffled(
     assert len(counts) == parts, f"{column} names a part beyond {parts}"
     batches = _batches_with_runs(rows, keys, threads)
     if batches is None:
-        moved = take_rows(rows, sorted_positions(keys).to_numpy().astype(np.int64))
+        moved = take_rows(rows, sorted_positions(keys))
     else:
         moved = _put_together(batches, keys)
     cuts = [0, *np.cumsum(counts).tolist()]
@@ -61,23 +61,26 @@ def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[_Keys, pa.Ta
     keys = rows.select(columns)
     batches = _batches_with_runs(rows, keys)
     if batches is None:
-        order = sorted_positions(keys).to_numpy().astype(np.int64)
-        batches = take_rows(rows, order).to_batches()
+        batches = take_rows(rows, sorted_positions(keys)).to_batches()
     for at, runs in sorted(_runs(batches, columns).items()):
         yield at, pa.Table.from_batches(runs)
 
 
-def sorted_positions(keys: pa.Table | pa.RecordBatch) -> pa.Array:
+def sorted_positions(keys: pa.Table | pa.RecordBatch) -> Positions:
     """Return the positions of rows in the order of their columns, stable.
 
     The last column is sorted by first: each stable sort keeps the order of the one before. Arrow
     sorts by one column of integers in a tenth of the time that it takes for two.
     """
     *others, last = keys.columns
-    order = pc.sort_indices(last)
+    order = _sorted(last)
     for column in reversed(others):
-        positions = order.to_numpy().astype(np.int64)
-        order = order.take(pc.sort_indices(take_column(column, positions)))
+        order = order[_sorted(take_column(column, order))]
+    return order
+
+
+def _sorted(column: pa.ChunkedArray | pa.Array) -> Positions:
+    order: Positions = pc.sort_indices(column).to_numpy().view(np.int64)
     return order
 
 

@@ -157,8 +157,7 @@ class Sorted:
         """Yield the rows."""
         for _, streams in groupby(packed, key=itemgetter(1)):
             rows = from_ipc(stream for _, _, stream in streams)
-            order = sorted_positions(rows.select(self.order)).to_numpy().astype(np.int64)
-            yield from _batches(take_rows(rows, order))
+            yield from _batches(take_rows(rows, sorted_positions(rows.select(self.order))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
+from strandline.write.engine.base import Tally
 from timeline.storage.base import Storage
 
 _CALL: Final = "call"
+
+
+@contextmanager
+def tallied(storage: Storage, tally: Tally, cause: str) -> Iterator[Storage]:
+    """Give a task's storage for a cause; at the end of the block, add its calls to a ``Tally``.
+
+    A block that fails adds none.
+    """
+    before = storage.calls.snapshot()
+    yield storage.for_cause(cause)
+    tally.add(call_numbers(calls_since(storage, before)))
 
 
 def calls_since(

@@ -25,7 +25,7 @@ from strandline.records.take import compact
 from strandline.write.engine.base import D, Tally
 from strandline.write.engine.local_join import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES
-from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.engine.storage_calls import tallied
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import FileSearch, NumberedFiles
 from strandline.write.tasks.columns import FILE, PLACE, PROBLEM, TASK
@@ -154,15 +154,13 @@ class FindTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition after the other, those of several small ones together."""
-        before = self.storage.calls.snapshot()
-        storage = self.storage.for_cause("tag")
-        for some in _gathered(by_partition_path(batches)):
-            placed = pa.concat_tables([each for _, each in some])
-            rows = compact(placed.drop_columns([TASK, PLACE]))
-            found = self._found(storage, some).select([*_KEY, FILE])
-            joined, codes = left_join(rows, found, _KEY)
-            yield from compact(adjacent(joined, codes)[0]).to_batches()
-        self.tally.add(call_numbers(calls_since(self.storage, before)))
+        with tallied(self.storage, self.tally, "tag") as storage:
+            for some in _gathered(by_partition_path(batches)):
+                placed = pa.concat_tables([each for _, each in some])
+                rows = compact(placed.drop_columns([TASK, PLACE]))
+                found = self._found(storage, some).select([*_KEY, FILE])
+                joined, codes = left_join(rows, found, _KEY)
+                yield from compact(adjacent(joined, codes)[0]).to_batches()
 
     def _found(self, storage: Storage, partitions: Sequence[tuple[str, pa.Table]]) -> pa.Table:
         """Return the locations of the keys of some partitions."""

@@ -24,7 +24,7 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt
-from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.engine.storage_calls import tallied
 from strandline.write.index.base import LocationRequest, location_schema, stored_value
 from strandline.write.tasks.columns import FILE, PROBLEM, TASK, fill
 from strandline.write.tasks.placement import pack
@@ -209,19 +209,16 @@ class SearchTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of the search's form."""
-        before = self.storage.calls.snapshot()
         rows = (batch for batch in batches if batch.num_rows)
         first = next(rows, None)
         if first is None:
             return
         # An engine may number the parts of a stage otherwise.
         files = self.files[first.column(TASK)[0].as_py()]
-        storage = self.storage.for_cause("tag")
-        for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
-            if len(keys):
-                yield from self.search.locations(storage, path, keys, files.get(path, ()))
-        calls = calls_since(self.storage, before)
-        self.tally.add(call_numbers(calls))
+        with tallied(self.storage, self.tally, "tag") as storage:
+            for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
+                if len(keys):
+                    yield from self.search.locations(storage, path, keys, files.get(path, ()))
 
 
 def _head(name: str) -> str:

@@ -29,7 +29,7 @@ class PartitionOrderTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         for _, rows in by_partition_path(batches):
-            at = sorted_positions(rows.select(self.order)).to_numpy().astype(np.int64)
+            at = sorted_positions(rows.select(self.order))
             in_order = np.array_equal(at, np.arange(len(at)))
             yield from (rows if in_order else take_rows(rows, at)).to_batches()
 
