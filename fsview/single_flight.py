@@ -131,13 +131,37 @@ class Shared(Generic[T]):
         self._lock = threading.Lock()
         self._flights: dict[Hashable, _Flight[T]] = {}
 
-    def run(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Return what ``work`` for ``key`` returns, run here or by another caller."""
+    def run(
+        self, key: Hashable, work: Callable[[], T], *, stale: tuple[type[Exception], ...] = ()
+    ) -> T:
+        """Return what ``work`` for ``key`` returns, run here or by another caller.
+
+        Args:
+            key: What the work is about.
+            work: The work.
+            stale: Errors of a run that began before this call which may not hold any more: the
+                caller has it done once more.
+        """
+        flight, is_new = self._boarded(key)
+        try:
+            return self._flown(key, flight, work)
+        except stale:
+            if is_new:
+                raise
+        flight, _ = self._boarded(key)
+        return self._flown(key, flight, work)
+
+    def _boarded(self, key: Hashable) -> tuple[_Flight[T], bool]:
+        """Return the run of a key, and whether it is a new one."""
         with self._lock:
             flight = self._flights.get(key)
             # A run may be over before its thread has removed it; its outcome is too old.
-            if flight is None or flight.is_over:
-                flight = self._flights[key] = _Flight()
+            if flight is not None and not flight.is_over:
+                return flight, False
+            flight = self._flights[key] = _Flight()
+            return flight, True
+
+    def _flown(self, key: Hashable, flight: _Flight[T], work: Callable[[], T]) -> T:
         try:
             return flight.run(work)
         finally:

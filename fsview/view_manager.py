@@ -22,7 +22,12 @@ from fsview.single_flight import Shared
 from fsview.store.stores import Stores
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
-from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
+from timeline.errors import (
+    InputError,
+    RootNotAllowedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+)
 from timeline.storage.base import Storage
 from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
@@ -144,19 +149,13 @@ class ViewManager:
             table = self._tables.get(table_id)
         if table is not None:
             return table
-        try:
-            return self._open_shared(table_id)
-        except RootNotAllowedError:
-            if not self.serves(table_id):
-                raise
-        # The opening, maybe another caller's, found the root removed; it was added again since.
-        # Only once: the error may also be about a link within the table.
-        return self._open_shared(table_id)
-
-    def _open_shared(self, table_id: TableId) -> TableView:
-        """Open a table, or wait for the caller that opens it."""
-        # Without ``_lock``: opening reads storage, for which other tables must not wait.
-        return self._opening.run(table_id, lambda: self._opened(table_id))
+        # Without ``_lock``: opening reads storage, for which other tables must not wait. An opening
+        # that began before this call may have found the root, or the table, not there yet.
+        return self._opening.run(
+            table_id,
+            lambda: self._opened(table_id),
+            stale=(RootNotAllowedError, TableNotFoundError),
+        )
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
         """Return the id and the storage of a base path, with a table or not; reads nothing.

@@ -63,6 +63,40 @@ def test_one_key_is_worked_on_once_at_a_time() -> None:
     assert shared.run("p", lambda: 9) == 9
 
 
+def test_who_joined_a_run_with_a_stale_error_has_it_done_once_more() -> None:
+    shared: Shared[int] = Shared()
+    began, may_end = threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    def fails() -> int:
+        runs.append(1)
+        began.set()
+        assert may_end.wait(PATIENCE_S)
+        raise FileNotFoundError("injected")
+
+    def ask(stale: type[Exception]) -> int:
+        return shared.run("p", fails, stale=(stale,))
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, OSError)
+        assert began.wait(PATIENCE_S)
+        joined = pool.submit(ask, OSError)
+        wait_until(lambda: waits_in("run") == 2)
+        may_end.set()
+        assert isinstance(first.exception(PATIENCE_S), FileNotFoundError)
+        assert isinstance(joined.exception(PATIENCE_S), FileNotFoundError)
+        assert len(runs) == 2
+        began.clear()
+        may_end.clear()
+        first = pool.submit(ask, OSError)
+        assert began.wait(PATIENCE_S)
+        joined = pool.submit(ask, ValueError)
+        wait_until(lambda: waits_in("run") == 2)
+        may_end.set()
+        assert isinstance(joined.exception(PATIENCE_S), FileNotFoundError)
+    assert len(runs) == 3
+
+
 def test_each_name_is_loaded_once_for_all_callers() -> None:
     loads, first, second = SharedLoads(), Loading(), Loading()
     second.may_end.release()

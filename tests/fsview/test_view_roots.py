@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +16,15 @@ from fsview.metrics import Metrics
 from fsview.store.base import Store
 from fsview.store.memory import MemoryStore
 from fsview.store.stores import Stores
+from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
+from tests.fsview.shared_work import wait_until, waits_in
 from tests.kit import golden
 from tests.kit.hooked_storage import HookedStorage
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import ALL_KINDS, stores_of
-from timeline.errors import RootNotAllowedError, StrandlineError
+from timeline.errors import RootNotAllowedError, StrandlineError, TableNotFoundError
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 
@@ -106,6 +112,35 @@ def test_a_table_that_is_removed_while_it_is_opened_does_not_stay_open(lake: Pat
     assert views.status() == {}
 
 
+class HeldOpening(Stores):
+    """Holds the first opening until a second caller waits for it; then something changes.
+
+    Args:
+        change: Called then, gives the first opening's store.
+    """
+
+    def __init__(self, change: Callable[[], Store]) -> None:
+        super().__init__()
+        self.change = change
+        self.began = threading.Event()
+        self.opened = 0
+
+    def open(self, table_id: TableId) -> Store:
+        self.opened += 1
+        if self.opened > 1:
+            return super().open(table_id)
+        self.began.set()
+        wait_until(lambda: waits_in("run") == 2)
+        return self.change()
+
+    def ask_twice(self, views: ViewManager, base: str) -> tuple[Future[TableView], TableView]:
+        """Return the outcomes of the opening, and of the caller that waited for it."""
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(views.view, base)
+            assert self.began.wait(PATIENCE_S)
+            return first, pool.submit(views.view, base).result(PATIENCE_S)
+
+
 def test_a_table_whose_root_is_added_again_while_its_opening_fails_is_opened(lake: Path) -> None:
     """A new client's request may join the opening that a request of a closed client began."""
 
@@ -114,19 +149,36 @@ def test_a_table_whose_root_is_added_again_while_its_opening_fails_is_opened(lak
             views.add_root(str(lake))
             super().close()
 
-    class RemovedRoot(Stores):
-        opened = 0
+    def removed() -> Store:
+        views.remove_root(str(lake))
+        return ReturningRoot()
 
-        def open(self, table_id: TableId) -> Store:
-            self.opened += 1
-            if self.opened > 1:
-                return super().open(table_id)
-            views.remove_root(str(lake))
-            return ReturningRoot()
-
-    stores = RemovedRoot()
+    stores = HeldOpening(removed)
     views = ViewManager([str(lake)], stores=stores)
-    table = views.view(f"{lake}/a/t")
+    first, table = stores.ask_twice(views, f"{lake}/a/t")
+    with pytest.raises(RootNotAllowedError):
+        first.result()
+    assert (views.open_tables(), stores.opened) == ((table,), 2)
+
+
+def test_a_table_that_is_there_before_a_request_is_found_by_it(lake: Path) -> None:
+    """It joins the opening of a request that came before the table."""
+    base = lake / "a/t"
+
+    class ReturningTable(MemoryStore):
+        def close(self) -> None:
+            base.with_name("away").rename(base)
+            super().close()
+
+    def away() -> Store:
+        base.rename(base.with_name("away"))
+        return ReturningTable()
+
+    stores = HeldOpening(away)
+    views = ViewManager([str(lake)], stores=stores)
+    first, table = stores.ask_twice(views, str(base))
+    with pytest.raises(TableNotFoundError):
+        first.result()
     assert (views.open_tables(), stores.opened) == ((table,), 2)
 
 

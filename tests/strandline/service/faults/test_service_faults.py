@@ -164,14 +164,19 @@ def test_tables_that_take_turns_at_a_path_are_never_mixed_up(tmp_path: Path) -> 
                     outcome = f"wrong: {answered.body!r}"
                 outcomes[outcome] += 1
 
-    with serving(str(tmp_path)) as server, ThreadPoolExecutor(4) as pool:
+    with (
+        serving(str(tmp_path)) as server,
+        ThreadPoolExecutor(4) as pool,
+        ExitStack() as stack,
+    ):
+        stack.callback(ended.set)
         done = [pool.submit(ask, table) for table in tables * 2]
         with HttpClient(server.port) as client:
             for turn in range(20):
                 (tmp_path / ("one", "two")[turn % 2]).rename(base)
                 params, right = tables[turn % 2]
                 now = client.request("GET", LATEST, params)
-                assert (now.status, files_of(now.body)) == (200, right)
+                assert (now.status, files_of(now.body)) == (200, right), now.body
                 base.rename(tmp_path / ("one", "two")[turn % 2])
                 client.request("GET", LATEST, tables[0][0])
         ended.set()
