@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 try:
+    from pyspark import SparkFiles
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,6 +29,7 @@ except ImportError as error:
 
 from strandline.read.scan import Scan
 from strandline.read.scan_plan import bytes_of
+from strandline.reused_process import prepare_reuse
 from strandline.table import Table
 from timeline.errors import InputError
 
@@ -165,18 +167,23 @@ def task_bytes(total: int, cores: int) -> int:
 
 
 def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, with times in the units that Spark takes.
+    """Yield the rows of a task, with times in the units that Spark takes; for its Python process.
 
-    Without columns they have one that means nothing.
+    Without columns they have one that means nothing. Afterwards the process is left so that its
+    next task begins without delay.
 
     Args:
         scan: The scan, with or without its slices.
         slices: One of ``task_slices``.
     """
-    read = scan.of_slices(pickle.loads(slices)).to_reader()  # noqa: S301 - pickled by task_slices()
-    schema = task_schema(read.schema)
-    for rows in read:
-        yield rows.cast(schema) if schema.names else _without_columns(rows.num_rows)
+    part = scan.of_slices(pickle.loads(slices))  # noqa: S301 - pickled by task_slices()
+    return prepare_reuse(_spark_rows(part.to_reader()), SparkFiles.getRootDirectory())
+
+
+def _spark_rows(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    schema = task_schema(rows.schema)
+    for batch in rows:
+        yield batch.cast(schema) if schema.names else _without_columns(batch.num_rows)
 
 
 def task_schema(schema: pa.Schema) -> pa.Schema:

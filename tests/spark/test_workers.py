@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pkgutil import get_importer
 from zipimport import zipimporter
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from strandline import LocalEngine, WriteClient
+from strandline.spark import read
 from strandline.write.engine.spark import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -17,6 +21,14 @@ pytestmark = pytest.mark.spark
 SEEN = pa.schema(
     [("process", pa.int64()), ("archives", pa.list_(pa.string())), ("frozen", pa.int64())]
 )
+OPTIONS = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}
+
+
+def archives_then_more(batches):
+    """Yield what ``archives`` does, and then have finders of all archives."""
+    yield from archives(batches)
+    for path in sys.path:
+        get_importer(path)
 
 
 def archives(batches):
@@ -43,3 +55,19 @@ def test_a_process_has_no_finders_of_archives_when_it_is_used_again(spark):
     assert row["process"] in found
     assert row["archives"] == []
     assert row["frozen"] > 0
+
+
+def test_a_process_that_has_read_a_table_has_no_finders_of_archives(spark, tmp_path):
+    with WriteClient(LocalEngine(), tmp_path / "t", OPTIONS) as client:
+        client.insert(pa.table({"id": ["a"]}))
+    frame = read(spark, tmp_path / "t")
+    probe = spark.range(0, 1, 1, 1).mapInArrow(archives_then_more, from_arrow_schema(SEEN))
+    had_archives = set()
+    for _ in range(100):
+        (row,) = probe.collect()
+        if row.process in had_archives and not row.archives:
+            break
+        had_archives.add(row.process)
+        assert frame.count()
+    assert row.process in had_archives
+    assert not row.archives

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from strandline.reused_process import prepare_reuse
 from strandline.write.engine.base import Task
 from strandline.write.engine.empty_lists import with_offsets
 from strandline.write.engine.lanes import lanes
@@ -33,7 +34,6 @@ from strandline.write.engine.packed_rows import (
     Whole,
     run_tasks,
 )
-from strandline.write.engine.reused_process import prepare_reuse
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _BATCH_ROWS: Final = "spark.sql.inMemoryColumnarStorage.batchSize"

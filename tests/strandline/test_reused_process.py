@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from strandline.write.engine.reused_process import forget_finders, freeze_modules, prepare_reuse
+from strandline.reused_process import forget_finders, freeze_modules, prepare_reuse
 
 
 @pytest.fixture
