@@ -67,6 +67,7 @@ def measured(spark: SparkSession) -> Iterator[Measured]:
         yield found
     finally:
         found.driver_s = time.process_time() - started
+        context.setLocalProperty("spark.jobGroup.id", None)
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = {stage for job in jobs if job for stage in job.stageIds}

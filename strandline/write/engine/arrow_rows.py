@@ -32,6 +32,22 @@ def has_arrow_stream(data: object) -> bool:
     return hasattr(data, "__arrow_c_stream__")
 
 
+def other_rows_hint(data: object, of_dicts: str) -> str:
+    """Return how to get rows with a stream from an object without one.
+
+    Args:
+        data: The object.
+        of_dicts: The hint for dicts, and for what isn't known.
+    """
+    for method in ("collect", "to_table"):
+        # A lazy frame of Polars', a dataset or scanner of pyarrow's.
+        if type_name(data).startswith(("polars.", "pyarrow.")) and hasattr(data, method):
+            return f"pass what its {method}() returns"
+    if hasattr(data, "sparkSession"):
+        return "make the client with the SparkSession in place of the engine"
+    return of_dicts
+
+
 def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
     """Return the rows of an object with ``__arrow_c_stream__``; a reader is read to its end.
 

@@ -17,6 +17,7 @@ from strandline.records.take import bounded_chunks
 from strandline.write.engine.arrow_rows import (
     ALLOWED,
     has_arrow_stream,
+    other_rows_hint,
     read_arrow_stream,
     type_name,
 )
@@ -97,7 +98,7 @@ class LocalEngine(EngineContext[LocalRows]):
         if not has_arrow_stream(data):
             raise InputError(
                 f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
-                hint="pyarrow.Table.from_pylist(rows) takes dicts",
+                hint=other_rows_hint(data, "pyarrow.Table.from_pylist(rows) takes dicts"),
             )
         # A task casts a batch to types that hold no more than 2 GiB.
         table = bounded_chunks(read_arrow_stream(data))

@@ -28,6 +28,7 @@ from strandline.settings.host import without_brackets
 from strandline.write.engine.arrow_rows import (
     ALLOWED,
     has_arrow_stream,
+    other_rows_hint,
     read_arrow_stream,
     type_name,
 )
@@ -100,7 +101,7 @@ class SparkEngine(EngineContext[SparkRows]):
             raise InputError(
                 f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame, or"
                 f" {ALLOWED}",
-                hint="spark.createDataFrame(rows) makes a frame of dicts",
+                hint=other_rows_hint(data, "spark.createDataFrame(rows) makes a frame of dicts"),
             )
         if data.isStreaming:
             raise InputError(

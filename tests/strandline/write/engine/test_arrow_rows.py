@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
@@ -57,6 +58,29 @@ def test_rows_of_a_library_are_written(kind: str, tmp_path: Path) -> None:
         assert client.upsert(ROWS[kind]()).rows_inserted == 2
     stored = Table(tmp_path / "t").to_arrow(list(DATA)).sort_by("id")
     assert stored.to_pydict() == DATA
+
+
+def test_rows_of_duckdb_are_written(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection, WriteClient(LocalEngine(), tmp_path, OPTIONS) as client:
+        connection.register("rows", ARROW)
+        assert client.upsert(connection.sql("select * from rows")).rows_inserted == 2
+    assert Table(tmp_path).to_arrow(list(DATA)).sort_by("id").to_pydict() == DATA
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        (pl.LazyFrame(DATA), r"pass what its collect\(\) returns"),
+        (pyarrow.dataset.dataset(ARROW), r"pass what its to_table\(\) returns"),
+        # As a DataFrame of PySpark 3.5.
+        (type("DataFrame", (), {"sparkSession": None})(), "make the client with the SparkSession"),
+        ([{"id": "a"}], r"pyarrow\.Table\.from_pylist\(rows\) takes dicts"),
+    ],
+)
+def test_what_has_no_stream_is_refused_with_what_has_one(rows: object, hint: str) -> None:
+    with pytest.raises(InputError, match=hint):
+        LocalEngine().adopt(rows)
 
 
 def test_views_inside_columns_become_plain() -> None:
