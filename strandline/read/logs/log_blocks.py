@@ -27,7 +27,6 @@ from timeline.encoding.log_block import (
     DELETE,
     HFILE_DATA,
     INSTANT_TIME,
-    IS_PARTIAL,
     PARQUET_DATA,
     VERSION,
     LogBlock,
@@ -194,7 +193,3 @@ def _check_supported(placed: PlacedBlock) -> None:
     if kind not in _SUPPORTED:
         name = _NAMES.get(kind, f"records of type {kind}")
         raise UnsupportedTableError(f"{placed.place} has {name}; supported: Avro, Parquet, deletes")
-    if placed.block.header.get(IS_PARTIAL, "").lower() == "true":
-        raise UnsupportedTableError(
-            f"{placed.place} has partial updates, which this release can't merge"
-        )

@@ -6,7 +6,7 @@ newest. Heads can be had in parts, so that each key has all its records in one o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.block_rows import data_pieces, ordering_column
+from strandline.read.logs.partial_updates import ColumnClasses, is_partial
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget, drop_pages
 from strandline.records.key.hashes import key_hashes
@@ -84,11 +85,13 @@ class LogRecords:
         heads: Of all of them.
         rows: The rows of those that aren't deletes by key, with the columns of the rules.
         budget: What may be in memory.
+        classes: Which columns they have; ``None``: no block has partial updates.
     """
 
     heads: SpooledRows
     rows: SpooledRows
     budget: LogBudget
+    classes: ColumnClasses | None
 
     @classmethod
     def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRecords:
@@ -99,18 +102,26 @@ class LogRecords:
             UnsupportedTableError: A block can't be read by this release.
             StorageError: The records are more than the budget, and can't be written to disk.
         """
-        budget, count = rules.budget, 0
+        budget, count, number = rules.budget, 0, 0
+        first: int | None = None
+        pieces: list[tuple[int, Collection[str]]] = []
         with Spool(rules.heads, budget) as heads, Spool(rules.schema, budget) as rows:
             for placed in blocks:
+                if first is None and is_partial(placed):
+                    first = number
                 for piece in _decoded(placed, rules):
                     heads.add(piece.heads(rules, count))
                     rows.add(piece.rows)
                     count += piece.rows.num_rows
+                    number += len(piece.keys)
+                    pieces.append((number, piece.columns))
                     if heads.nbytes + rows.nbytes > budget.size:
                         heads.spill()
                         rows.spill()
                 drop_pages(placed.block.content)
-            return cls(heads.end(), rows.end(), budget)
+            names = rules.schema.names
+            classes = None if first is None else ColumnClasses.of(names, pieces, first)
+            return cls(heads.end(), rows.end(), budget, classes)
 
     def parts(self) -> Iterator[tuple[Positions, pa.Table]]:
         """Yield heads with their numbers, ascending, so that no key is in two parts.
@@ -148,21 +159,25 @@ class _Piece:
         ordering: The values of each ordering column.
         deletes: Where a record is a delete.
         rows: The rows, with the columns of the rules; none for deletes by key.
+        columns: The names of the columns that they have.
     """
 
     keys: pa.Array | pa.ChunkedArray
     ordering: Sequence[pa.Array | pa.ChunkedArray]
     deletes: pa.Array
     rows: pa.Table
+    columns: Collection[str] = ()
 
     @classmethod
-    def of_rows(cls, rows: pa.Table, rules: LogRules) -> _Piece:
+    def of_rows(cls, rows: pa.Table, rules: LogRules, *, has_all: bool = True) -> _Piece:
         flags = pa.array(delete_flags(rows))
-        rows = conform(rows, rules.schema)
+        columns = frozenset(rows.schema.names)
+        rows = conform(rows, rules.schema) if has_all else _widened(rows, rules)
         keys = rows.column(RECORD_KEY)
         if keys.null_count:
             raise ValueError(f"{keys.null_count} of {len(keys)} records have no key")
-        return cls(keys, [column_of(rows, name) for name in rules.ordering_fields], flags, rows)
+        ordering = [column_of(rows, name) for name in rules.ordering_fields]
+        return cls(keys, ordering, flags, rows, columns)
 
     @classmethod
     def of_deletes(cls, records: Sequence[DeletedRecord], rules: LogRules) -> _Piece:
@@ -196,12 +211,26 @@ def _decoded(placed: PlacedBlock, rules: LogRules) -> Iterator[_Piece]:
                 raise ValueError(f"its schema has no column {RECORD_KEY}")
             if OPERATION in rows.schema.names:
                 break
-            yield _Piece.of_rows(rows, rules)
+            yield _Piece.of_rows(rows, rules, has_all=not is_partial(placed))
         else:
             return
     raise UnsupportedTableError(
         f"{placed.place} has the column {OPERATION}, by which this release can't merge"
     )
+
+
+def _widened(rows: pa.Table, rules: LogRules) -> pa.Table:
+    """Return partial updates with all columns of the rules; those that they lack are null.
+
+    Raises:
+        UnsupportedTableError: They lack an ordering column.
+    """
+    names = rows.schema.names
+    for name in rules.ordering_fields:
+        if not {name, name.split(".")[0]}.intersection(names):
+            raise UnsupportedTableError(f"partial updates without the ordering column {name!r}")
+    fields = (f if f.name in names else f.with_nullable(True) for f in rules.schema)
+    return pa.Table.from_arrays(conform(rows, pa.schema(fields)).columns, schema=rules.schema)
 
 
 @contextmanager

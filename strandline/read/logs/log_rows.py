@@ -13,7 +13,7 @@ Source: Hudi 1.2.0 ``KeyBasedFileGroupRecordBuffer``, ``BufferedRecordMergerFact
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 
 from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.log_records import IS_DELETE, KEY, ROW, LogRecords, LogRules
+from strandline.read.logs.partial_updates import ColumnClasses, PresentColumns, Sources
 from strandline.read.logs.spool import Spool, SpooledRows
+from strandline.read.logs.temp_file import LogBudget
 from strandline.records.key_match import KeyMatch, KeyTable
 from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
 from strandline.records.meta_fields import RECORD_KEY
@@ -62,6 +64,7 @@ class LogRows:
         first: Where the first record of each key is among all records.
         rows: Rows of all records that have one, with the columns of the rules.
         table: A table of the keys; ``None``: they are many, and each piece of them gets its own.
+        present: Which columns the records have; ``None``: all, as no block has partial updates.
     """
 
     keys: SpooledRows
@@ -70,6 +73,7 @@ class LogRows:
     first: Positions
     rows: SpooledRows
     table: KeyTable | None
+    present: PresentColumns | None = None
 
     @classmethod
     def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRows:
@@ -82,21 +86,38 @@ class LogRows:
         """
         budget = rules.budget
         records = LogRecords.of(blocks, rules)
-        schema = _Newest.of(rules.heads.empty_table()).table.schema
-        folded, tables = [], []
+        schema = _Newest.of(rules.heads.empty_table(), np.zeros(0, np.int64)).table.schema
+        folded, tables, sources = [], [], []
         with Spool(schema, budget, budget.size // 4) as spool:
             for numbers, heads in records.parts():
-                part = _Newest.of(heads)
+                part = _Newest.of(heads, numbers, records.classes)
                 spool.add(part.table)
                 if spool.nbytes > budget.size:
                     spool.spill()
                 folded.append((part.row_of, numbers[part.first]))
                 tables = [part.keys] if len(folded) == 1 else []
+                sources.append(part.sources)
             newest = spool.end()
         row_of, first = map(np.concatenate, zip(*folded, strict=True))
         order = newest.select([name for name in newest.schema.names if name != KEY])
         table = tables[0] if tables else None
-        return cls(newest.select([KEY]), order, row_of, first, records.rows, table)
+        found = cls(newest.select([KEY]), order, row_of, first, records.rows, table)
+        if records.classes is None:
+            return found
+        return found._put_together(records.classes, np.concatenate(sources), budget)
+
+    def _put_together(self, classes: ColumnClasses, sources: Sources, budget: LogBudget) -> LogRows:
+        """Return these with a row for each key, made of the columns of several."""
+        has_row = self.row_of >= 0
+        with Spool(self.rows.schema, budget) as spool:
+            for piece in classes.merged_rows(self.rows, sources[has_row]):
+                spool.add(piece)
+                if spool.nbytes > budget.size:
+                    spool.spill()
+            rows = spool.end()
+        row_of = np.where(has_row, np.cumsum(has_row) - 1, -1)
+        present = PresentColumns(classes.names, sources >= 0)
+        return replace(self, rows=rows, row_of=row_of, present=present)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
         """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
@@ -114,8 +135,7 @@ class LogRows:
             rules: As for ``of``.
             shown: The columns to return.
         """
-        deletes = self.row_of < 0
-        only_in_logs = ~deletes
+        only_in_logs = self.row_of >= 0
         # The stored key is equal to the record's.
         newer = self.rows.select([name for name in shown if name != RECORD_KEY])
         for group in groups:
@@ -130,9 +150,7 @@ class LogRows:
                     stored, touched = stored[wins], touched[wins]
                 rows = piece.select(shown)
                 if len(stored):
-                    removed = deletes[touched]
-                    by = newer.take(self.row_of[touched[~removed]])
-                    rows = replace_rows(rows, stored[~removed], by, stored[removed])
+                    rows = self._replaced(rows, stored, touched, newer)
                 yield rows
         new = np.flatnonzero(only_in_logs)
         new = new[np.argsort(self.first[new], kind="stable")]
@@ -141,6 +159,17 @@ class LogRows:
         inserts = self.rows.select(shown)
         for begin in range(0, max(1, len(new)), count):
             yield inserts.take(self.row_of[new[begin : begin + count]])
+
+    def _replaced(
+        self, rows: pa.Table, stored: Positions, touched: Positions, newer: SpooledRows
+    ) -> pa.Table:
+        """Return stored rows with those replaced, or left out, that have lost."""
+        removed = self.row_of[touched] < 0
+        at, gone, kept = stored[~removed], stored[removed], touched[~removed]
+        row_of = self.row_of[kept]
+        if self.present is not None:
+            return self.present.replace(rows, at, newer, row_of, kept, gone)
+        return replace_rows(rows, at, newer.take(row_of), gone)
 
     def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
         """Return the pairs of some stored rows and records."""
@@ -175,23 +204,29 @@ class _Newest:
         row_of: As of ``LogRows``.
         first: The first record of each key.
         keys: The keys again, to look up stored ones.
+        sources: Of their columns; none unless there are partial updates.
     """
 
     table: pa.Table
     row_of: Positions
     first: Positions
     keys: KeyTable
+    sources: Sources
 
     @classmethod
-    def of(cls, heads: pa.Table) -> _Newest:
-        """Fold heads, oldest first."""
+    def of(
+        cls, heads: pa.Table, numbers: Positions, classes: ColumnClasses | None = None
+    ) -> _Newest:
+        """Fold heads, oldest first, which have these numbers among all."""
         is_delete, row = heads.column(IS_DELETE), heads.column(ROW)
         keys = KeyTable.of(heads.column(KEY))
         deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
         ordering = [heads.column(at) for at in range(len((KEY, ROW, IS_DELETE)), heads.num_columns)]
         order = RowOrder.of(ordering, deletes)
         first = np.arange(heads.num_rows)
-        if keys.has_duplicates:  # Otherwise each key has one record: nothing to fold.
+        sources: Sources = np.empty((0, 0), np.int64)
+        # If each key has one record, there is nothing to fold.
+        if keys.has_duplicates or classes is not None:
             encoded = keys.keys.dictionary_encode()
             groups = encoded.indices.to_numpy().astype(np.int64)
             keys = KeyTable.of(encoded.dictionary)
@@ -199,14 +234,17 @@ class _Newest:
             # Of several values for one index numpy keeps the last.
             first[groups[::-1]] = np.arange(heads.num_rows)[::-1]
             order = following_deletes(groups, order, rows < 0)
-            won = winners(groups, order)
+            if classes is None:
+                won = winners(groups, order)
+            else:
+                won, sources = classes.fold(numbers, groups, order, deletes, rows)
             order, deletes, rows = order.take(won), deletes[won], rows[won]
         columns = {
             KEY: keys.keys.cast(heads.schema.field(KEY).type),
             _UNORDERED: pa.array(order.unordered),
             **{str(at): values for at, values in enumerate(order.values)},
         }
-        return cls(pa.table(columns), np.where(deletes, -1, rows), first, keys)
+        return cls(pa.table(columns), np.where(deletes, -1, rows), first, keys, sources)
 
 
 def _any_between(keys: pa.Array, span: tuple[bytes, bytes]) -> bool:

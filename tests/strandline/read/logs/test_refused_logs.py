@@ -30,7 +30,6 @@ REFUSED = [
     (lambda time: log_block(HFILE_DATA, {INSTANT_TIME: time}), "has HFile records"),
     (lambda time: log_block(CHANGE_DATA, {INSTANT_TIME: time}), "has change data"),
     (lambda time: log_block(9, {INSTANT_TIME: time}), "has records of type 9"),
-    (lambda time: avro_block(time, AVRO, [row("a", 1)], _7="true"), "has partial updates"),
     (lambda time: delete_block(time, [("a", None)], version=2), "deletes of version 2"),
     (lambda time: rollback_block(time, "1", "1"), "has the command '1'"),
     (
