@@ -183,7 +183,8 @@ class Table:
 
         Cost: a list for each partition, and for each directory above them.
         """
-        return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices)))
+        zone = self.config.timezone
+        return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
 
     def slices(self, partition: str | None = None) -> pa.Table:
         """Return ``files(partition, all_slices=True)``."""

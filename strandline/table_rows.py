@@ -50,6 +50,7 @@ FILES_SCHEMA: Final = pa.schema(
         ("partition", pa.string()),
         ("file_id", pa.string()),
         ("base_instant", pa.string()),
+        ("base_at", TIME),
         ("path", pa.string()),
         ("size", pa.int64()),
         ("log_paths", pa.list_(pa.string())),
@@ -106,13 +107,14 @@ def history_rows(entries: Iterable[Entry], zone: str) -> pa.Table:
     return pa.Table.from_pylist([_history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
 
 
-def file_rows(slices: Iterable[FileSlice]) -> pa.Table:
-    """Return file slices with the columns of ``FILES_SCHEMA``."""
+def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
+    """Return file slices with the columns of ``FILES_SCHEMA``; ``zone`` as of ``utc_time``."""
     rows = [
         {
             "partition": found.partition,
             "file_id": found.file_id,
             "base_instant": found.base_instant,
+            "base_at": utc_time(found.base_instant, zone),
             "path": found.base_file.path if found.base_file else None,
             "size": found.base_file.size if found.base_file else None,
             "log_paths": [log.path for log in reversed(found.log_files)],

@@ -256,7 +256,8 @@ class Scan(Exports):
         """
         if self._limit is not None:
             raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
-        return dataset_of(self._pin.meta.storage, self.slices, self.schema, self._filter)
+        meta = self._pin.meta
+        return dataset_of(meta.storage, self.slices, self.schema, meta.config, self._filter)
 
     def count(self) -> int:
         """Return the number of rows.

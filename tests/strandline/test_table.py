@@ -81,6 +81,7 @@ def test_files_are_the_newest_slices(name, tmp_path):
     for row in rows:
         assert row["path"] is None or (base / row["path"]).stat().st_size == row["size"]
         assert all((base / path).is_file() for path in row["log_paths"])
+        assert f"{row['base_at']:%Y%m%d%H%M%S%f}"[:17] == row["base_instant"]
     partition = rows[0]["partition"]
     one = Table(base.as_uri()).files(partition).to_pylist()
     assert one == [row for row in rows if row["partition"] == partition]

@@ -188,9 +188,17 @@ def _texts(value: pa.Scalar) -> Iterator[str]:
 
 
 def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return an expression that is true for all rows of a partition."""
+    """Return an expression that is true for all rows of a partition.
+
+    It is a conjunction of comparisons of columns with the values that all rows have in them.
+
+    Args:
+        path: The partition's path under the base path.
+        schema: Columns of the table, of which the expression may be.
+        config: The table's properties.
+    """
     found = pc.scalar(True)
-    if config.populate_meta_fields:
+    if config.populate_meta_fields and PARTITION_PATH in schema.names:
         found = found & (pc.field(PARTITION_PATH) == path)
     fields, segments = config.partition_fields, path.split("/")
     if len(fields) != len(segments):  # a value with slashes

@@ -103,6 +103,45 @@ def test_a_dataset_has_the_rows_of_slices_without_logs(name, tmp_path):
     assert frame.collect().equals(polars.from_arrow(rows.filter(late)))
 
 
+@pytest.mark.parametrize("name", ["cow_basic_v6", "cow_basic_v9", "hive_cow_v9"])
+def test_engines_open_no_files_of_partitions_that_cannot_match(name, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    base = golden.build_final(name, tmp_path)
+    table = Table(base)
+    rows, column = table.to_arrow(), table.config.partition_fields[0]
+    value = rows[column].drop_null()[0].as_py()
+    expected = rows.filter(pc.field(column) == value)
+    (path,) = pc.unique(expected["_hoodie_partition_path"]).to_pylist()
+    for scan in (table.scan(), table.scan(["id", column])):
+        assert scan.to_dataset().to_table() == scan.to_arrow()
+    spoiled = [each for each in base.rglob("*.parquet") if each.parent != base / path]
+    for each in spoiled:
+        each.write_bytes(b"no Parquet")
+    assert spoiled
+    found = table.scan().to_dataset()
+    assert found.to_table(filter=pc.field(column) == value) == expected
+    lazy = polars.scan_pyarrow_dataset(found).filter(polars.col(column) == value)
+    assert lazy.collect().equals(polars.from_arrow(expected))
+    with table.scan(["id", column]).to_duckdb("t", duckdb.connect()) as con:
+        (counted,) = con.execute(f"SELECT count(id) FROM t WHERE {column} = ?", [value]).fetchone()
+    assert counted == expected.num_rows
+    with pytest.raises(pa.ArrowInvalid):
+        found.to_table()
+
+
+@pytest.mark.parametrize("name", ["special_cow_v6", "special_cow_v9", "slash_cow_v9"])
+def test_a_dataset_has_the_stored_values_of_odd_partitions(name, tmp_path):
+    """Also where the path stands for a null, or isn't the value's text."""
+    scan = Table(golden.build_final(name, tmp_path)).scan()
+    rows = scan.to_arrow()
+    found = scan.to_dataset()
+    assert found.to_table() == rows
+    for column in ("p", "_hoodie_partition_path"):
+        for value in {None, *rows[column].to_pylist()}:
+            same = pc.field(column).is_null() if value is None else pc.field(column) == value
+            assert found.to_table(filter=same) == rows.filter(same)
+
+
 def test_a_dataset_reads_columns_that_files_store_with_older_types(tmp_path):
     older = SCHEMA.set(1, pa.field("ts", pa.float32())).remove(2)
     table = LogTable(

@@ -14,6 +14,7 @@ from strandline.records.file.base_file import stored_rows
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
+from timeline.table.config import TableConfig
 
 NAME = "f_0-0-0_20260101000000000.parquet"
 SCHEMA = pa.schema([("_hoodie_record_key", pa.string()), ("n", pa.int64())])
@@ -58,7 +59,8 @@ def test_a_span_of_keys_is_not_taken_from_them(damaged):
 def test_a_dataset_does_not_filter_by_them(damaged, caplog):
     storage, name = damaged
     base = BaseFile("", NAME, storage.stat(NAME).size, 0, "f", "20260101000000000")
-    found = dataset_of(storage, [FileSlice("", "f", base.instant, base)], SCHEMA)
+    config = TableConfig.create(name="t", record_key_fields=("n",), partition_fields=())
+    found = dataset_of(storage, [FileSlice("", "f", base.instant, base)], SCHEMA, config)
     condition = pc.field(name) > pa.scalar("a" if name != "n" else 1)
     with pytest.raises(pa.ArrowInvalid, match=NAME):
         found.to_table(filter=condition)
