@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -35,6 +35,8 @@ from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 
 logger = logging.getLogger(__name__)
+
+_HERE: Final = "./"
 
 
 def dataset_of(
@@ -74,7 +76,9 @@ def dataset_of(
     parquet = ds.ParquetFileFormat()
     known = cache(lambda path: guarantee(path, schema, config))
     fragments = [
-        parquet.make_fragment(base.path, files, known(each.partition), file_size=base.size)
+        parquet.make_fragment(
+            _arrow_path(base.path), files, known(each.partition), file_size=base.size
+        )
         for each in slices
         for base in (each.base_file,)
         if base is not None
@@ -84,6 +88,11 @@ def dataset_of(
         return found
     _refuse_unsound(row_filter, schema)
     return found.filter(row_filter.condition)
+
+
+def _arrow_path(path: str) -> str:
+    """Return a path as pyarrow is given it, which takes a first ``~`` for a home directory."""
+    return _HERE + path if path.startswith("~") else path
 
 
 def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
@@ -117,7 +126,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         try:
-            return self._opened(path)
+            return self._opened(path.removeprefix(_HERE))
         except Exception as exc:  # noqa: BLE001 - Arrow raises another in its place
             logger.warning("a dataset can't read %s: %s", path, exc)
             return pa.BufferReader(b"")
@@ -125,7 +134,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
     open_input_stream = open_input_file
 
     def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
-        return [self._info(path) for path in paths]
+        return [self._info(path.removeprefix(_HERE)) for path in paths]
 
     def _opened(self, path: str) -> pa.NativeFile:
         """Open a base file, with the table's types."""

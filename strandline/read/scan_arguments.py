@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.read.filter.expression_text import expression_text
 from strandline.read.filter.row_filter import RowFilter, unknown_column
 from strandline.records.meta_fields import META_FIELDS
 from timeline.errors import InputError
@@ -91,8 +92,8 @@ def check_stored(row_filter: RowFilter, config: TableConfig) -> None:
     missing = [name for name in row_filter.columns if name in META_FIELDS]
     if missing and not config.populate_meta_fields:
         raise InputError(
-            f"filter {row_filter.condition} is on {missing}, but table {config.name} stores no meta"
-            f" columns ({POPULATE_META_FIELDS}=false)",
+            f"filter {expression_text(row_filter.condition)} is on {missing}, but table"
+            f" {config.name} stores no meta columns ({POPULATE_META_FIELDS}=false)",
             hint=f"its partition columns are {[*config.partition_fields]}",
         )
 

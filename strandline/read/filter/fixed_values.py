@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from strandline.read.filter.expression_text import expression_text
+
 MOST_CANDIDATES: Final = 256
 """The most values that are tried."""
 
@@ -77,7 +79,7 @@ def fixed_values(column: str, condition: pc.Expression, schema: pa.Schema) -> pa
 
 def _candidates(condition: pc.Expression, kind: pa.DataType) -> pa.Array:
     """Return the distinct values of a type that a condition's text may have, in order."""
-    text = str(condition)
+    text = expression_text(condition)
     if pa.types.is_boolean(kind):
         return pa.array([False, True])
     if pa.types.is_string(kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from strandline.read.filter.expression_text import expression_text
 from timeline.errors import InputError
 
 _FORMS: Final = (
     "allowed: an expression such as pyarrow.compute.field('price') > 9, or pyarrow's list of"
     " triples, such as [('price', '>', 9)]"
 )
-_POSITION: Final = re.compile(r"FieldPath\(.*?\)")
-_LITERAL: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_POSITION: Final = "non-name field_refs"
 _UNSUITABLE: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError)
 _UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in")
 
@@ -121,10 +122,9 @@ def _check_values(given: Sequence[Any]) -> None:
 
 def _check(condition: pc.Expression, schema: pa.Schema) -> None:
     # A slice is read without the columns that nobody asked for, so positions would shift.
-    position = _POSITION.search(_LITERAL.sub("", str(condition)))
-    if position is not None:
+    if _has_position(condition):
         raise InputError(
-            f"filter {condition} has a column by its position ({position.group()});"
+            f"filter {expression_text(condition)} has a column by its position, FieldPath(…);"
             " allowed: names, as in pyarrow.compute.field('price')"
         )
     # Some types are compared, and constants cast, only where there is a row.
@@ -136,6 +136,18 @@ def _check(condition: pc.Expression, schema: pa.Schema) -> None:
         if unknown is not None:
             raise unknown_column(unknown.group(1), schema) from exc
         raise _unsuitable(condition, _first_columns(condition, schema), exc) from exc
+
+
+def _has_position(condition: pc.Expression) -> bool:
+    """Return whether a column is given by its position, which Arrow refuses to serialise.
+
+    The text of an expression doesn't tell: quotes in the texts of a list aren't escaped there.
+    """
+    try:
+        pickle.dumps(condition)
+    except pa.ArrowNotImplementedError as exc:
+        return _POSITION in str(exc)
+    return False
 
 
 def _first_columns(condition: pc.Expression, schema: pa.Schema) -> dict[str, pa.DataType]:
@@ -157,7 +169,8 @@ def _unsuitable(
     condition: pc.Expression, columns: Mapping[str, pa.DataType], exc: Exception
 ) -> InputError:
     types = ", ".join(f"{name} is {kind}" for name, kind in columns.items())
-    what = f"filter {condition} doesn't suit the table{f', in which {types}' if types else ''}"
+    where = f", in which {types}" if types else ""
+    what = f"filter {expression_text(condition)} doesn't suit the table{where}"
     first_line = str(exc).partition("\n")[0]
     return InputError(f"{what}: {first_line}")
 

@@ -136,7 +136,7 @@ def test_the_columns_of_a_filter():
         ([("ts", "=", 2**70)], "filter is .*; allowed"),
         (pc.scalar("x").cast("int64") == pc.field("ts"), "in which ts is int64: .*'x'"),
         (pc.field("ts"), "must evaluate to bool"),
-        (pc.field(1) == 1, r"by its position \(FieldPath\(1\)\)"),
+        (pc.field(1) == 1, r"\(FieldPath\(1\) == 1\) has a column by its position"),
     ],
 )
 def test_filters_that_are_refused(given_filter, message):
@@ -195,8 +195,29 @@ def test_meta_columns_that_a_table_does_not_store(name, tmp_path):
 
 
 def test_text_that_looks_like_a_position_is_text():
-    condition = pc.field("id") == 'a "FieldPath(1)'
+    for condition in (
+        pc.field("id") == 'a "FieldPath(1)',
+        pc.field("id").isin(['a"', "FieldPath(1)"]),
+    ):
+        assert RowFilter.of(condition, SCHEMA).columns == ("id",)
+
+
+def test_a_position_beside_text_with_a_quote_is_refused():
+    with pytest.raises(InputError, match="by its position"):
+        RowFilter.of(pc.field("id").isin(['"']) & (pc.field(1) == 1), SCHEMA)
+
+
+@pytest.mark.parametrize("letter", ["é", "€", "🙂"])
+@pytest.mark.parametrize("before", ["", "a", "aa", "aaa"])
+def test_long_texts_in_a_list_may_have_any_characters(letter, before):
+    """pyarrow's text of such an expression ends within a character."""
+    value = before + letter * 100
+    condition = pc.field("id").isin([value, "b"])
     assert RowFilter.of(condition, SCHEMA).columns == ("id",)
+    rows = pa.table({"id": [value, "a", "b"]})
+    assert RowFilter.of(condition, rows.schema).keep(rows)["id"].to_pylist() == [value, "b"]
+    with pytest.raises(InputError, match=r"is_in\(ts[\s\S]*ts is int64"):
+        RowFilter.of(pc.field("ts").isin([value]), SCHEMA)
 
 
 def groups(rows: pa.Table, condition: pc.Expression, columns: pa.Schema) -> list[int]:
