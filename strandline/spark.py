@@ -27,6 +27,7 @@ except ImportError as error:
         f"{__name__} needs PySpark 3.5 or later: pip install 'strandline[spark]' ({error})"
     ) from error
 
+from fsview.model.file_group import FileSlice
 from strandline.read.scan import Scan
 from strandline.read.scan_plan import bytes_of
 from strandline.reused_process import prepare_reuse
@@ -36,8 +37,10 @@ from timeline.errors import InputError
 TASK_BYTES: Final = 128 << 20
 """The most bytes of files that one task reads, unless they are of one slice, as of Spark's
 ``spark.sql.files.maxPartitionBytes``."""
-LEAST_BYTES: Final = 4 << 20
-"""So many are worth a task, as of ``spark.sql.files.openCostInBytes``."""
+WORTH_BYTES: Final = 16 << 20
+"""So many bytes to be read are worth a task more, whose Python process takes time to begin."""
+OPEN_BYTES: Final = 512 << 10
+"""Opening a file takes as long as reading so many, as of ``spark.sql.files.openCostInBytes``."""
 _ROWS_ALONE: Final = pa.schema([("row", pa.bool_())])
 """What tasks yield of rows without columns, as Spark takes a batch without columns for empty."""
 
@@ -149,21 +152,36 @@ def task_slices(scan: Scan, cores: int = 1) -> list[bytes]:
         scan: The scan.
         cores: How many tasks run at the same time.
     """
-    total = sum(map(bytes_of, scan.slices))
-    parts = scan.split(task_bytes(total, cores))
+    sizes = [bytes_of(found) for found in scan.slices]
+    read = sum(read_bytes(found, scan.column_share) for found in scan.slices)
+    parts = scan.split(task_bytes(sum(sizes), read, cores))
     return [pickle.dumps(part.slices) for part in parts]
 
 
-def task_bytes(total: int, cores: int) -> int:
-    """Return the size of a task's files: all cores have a task, if each is worth one.
+def read_bytes(found: FileSlice, column_share: float) -> int:
+    """Return how many bytes reading a slice is worth: some columns of its base file, whole logs.
 
-    Source: Spark's ``FilePartition.maxSplitBytes``.
+    Args:
+        found: The slice.
+        column_share: Which part of the columns is read; 1 for all.
+    """
+    base = 0 if found.base_file is None else found.base_file.size
+    files = len(found.log_files) + (found.base_file is not None)
+    return int(base * column_share) + bytes_of(found) - base + files * OPEN_BYTES
+
+
+def task_bytes(total: int, read: int, cores: int) -> int:
+    """Return the size of a task's files: as many cores have a task as are worth one.
+
+    Source: Spark's ``FilePartition.maxSplitBytes``, which counts whole files.
 
     Args:
         total: Bytes of the files of all tasks.
+        read: The ``read_bytes`` of all tasks.
         cores: How many tasks run at the same time.
     """
-    return min(TASK_BYTES, max(LEAST_BYTES, -(-total // cores)))
+    tasks = max(1, min(cores, read // WORTH_BYTES))
+    return max(1, min(TASK_BYTES, -(-total // tasks)))
 
 
 def task_rows(scan: Scan, slices: bytes) -> Iterator[pa.RecordBatch]:

@@ -178,6 +178,12 @@ class Scan(Exports):
         """The file slices that are read, in order."""
         return self._pin.slices
 
+    @property
+    def column_share(self) -> float:
+        """How many of the table's columns are read, the filter's too: from 0 to 1 for all."""
+        read = {*self._columns, *(() if self._filter is None else self._filter.columns)}
+        return len(read) / max(1, len(self._pin.schema.names))
+
     def plan(self) -> pa.Table:
         """Return the file slices that are read, with the columns of ``scan_plan.PLAN_SCHEMA``.
 

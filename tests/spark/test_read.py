@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline import LocalEngine, Table, WriteClient
 from tests.kit import golden
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
@@ -137,12 +138,25 @@ def test_several_tasks_read_the_slices(spark, tmp_path, monkeypatch, read):
 
 
 def test_all_cores_have_a_task_that_is_worth_one():
-    from strandline.spark import LEAST_BYTES, TASK_BYTES, task_bytes
+    from strandline.spark import TASK_BYTES, WORTH_BYTES, task_bytes
 
-    sizes = [task_bytes(TASK_BYTES, cores) for cores in (1, 2, 3, 1000)]
-    assert sizes == [TASK_BYTES, TASK_BYTES // 2, TASK_BYTES // 3 + 1, LEAST_BYTES]
-    assert task_bytes(10 * TASK_BYTES, 2) == TASK_BYTES
-    assert task_bytes(0, 2) == LEAST_BYTES
+    all_read = [task_bytes(TASK_BYTES, TASK_BYTES, cores) for cores in (1, 2, 3, 1000)]
+    worth = TASK_BYTES // WORTH_BYTES
+    assert all_read == [TASK_BYTES, TASK_BYTES // 2, TASK_BYTES // 3 + 1, TASK_BYTES // worth]
+    some_read = [task_bytes(TASK_BYTES, n * WORTH_BYTES, 1000) for n in (0, 1, 2, 3)]
+    assert some_read == [TASK_BYTES, TASK_BYTES, TASK_BYTES // 2, TASK_BYTES // 3 + 1]
+    assert task_bytes(10 * TASK_BYTES, 0, 2) == TASK_BYTES
+    assert task_bytes(0, 0, 2) == 1
+
+
+def test_what_a_slice_takes_to_be_read():
+    from strandline.spark import OPEN_BYTES, read_bytes
+
+    base = BaseFile("p", "f_1-0-1_1.parquet", 1000, 0, "f", "1")
+    log = LogFile("p", ".f_1.log.1_1-0-1", 50, 0, "f", "1", 1, "1-0-1")
+    assert read_bytes(FileSlice("p", "f", "1", base), 0.25) == OPEN_BYTES + 250
+    assert read_bytes(FileSlice("p", "f", "1", base, (log, log)), 0) == 3 * OPEN_BYTES + 100
+    assert read_bytes(FileSlice("p", "f", "1", None, (log,)), 0.25) == OPEN_BYTES + 50
 
 
 def test_a_table_without_rows_is_an_empty_frame(spark, read, tmp_path):

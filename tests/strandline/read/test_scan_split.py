@@ -28,6 +28,18 @@ def test_a_scan_for_each_slice_reads_its_rows(name, tmp_path):
     assert pa.concat_tables(sent(part).to_arrow() for part in parts) == scan.to_arrow()
 
 
+def test_the_share_of_columns_counts_those_of_the_filter_once(tmp_path):
+    table = Table(golden.build_final("cow_basic_v9", tmp_path))
+    names = table.schema().names
+    share = 1 / len(names)
+    assert table.scan().column_share == 1
+    assert table.scan([]).column_share == 0
+    assert table.scan(names[:1]).column_share == pytest.approx(share)
+    for asked, filtered in ((names[:1], names[1]), ([], names[0]), (names[:2], names[0])):
+        found = table.scan(asked, pc.field(filtered).is_valid()).column_share
+        assert found == pytest.approx(share * len({*asked, filtered}))
+
+
 def test_parts_are_filled_up_to_their_size(tmp_path):
     scan = Table(golden.build_final("mor_basic_v9", tmp_path)).scan()
     sizes = scan.plan()["bytes"].to_pylist()
