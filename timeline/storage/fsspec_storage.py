@@ -28,6 +28,7 @@ from timeline.storage.conditional_file import ConditionalFile, open_conditional_
 from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
 from timeline.storage.new_file import NewFile, NewS3File
 from timeline.storage.protocol import protocols
+from timeline.storage.read_file import ReadFile
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
@@ -196,14 +197,14 @@ class FsspecStorage(Storage):
             return pa.BufferReader(tail)
         return pa.PythonFile(TailedFile(self._opened(full), tail), mode="r")
 
-    def _opened(self, full: str) -> Any:
+    def _opened(self, full: str) -> ReadFile:
         try:
-            return self._fs.open(full, "rb")
+            return ReadFile(self._fs.open(full, "rb"), full)
         except FileNotFoundError:
             # A cached listing doesn't have a file that another process has made since. Without it
             # each file would cost a request more.
             self._fs.invalidate_cache(full.rpartition("/")[0])
-            return self._fs.open(full, "rb")
+            return ReadFile(self._fs.open(full, "rb"), full)
 
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""

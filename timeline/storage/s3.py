@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from timeline.storage.base import FileInfo
+from timeline.storage.read_file import ReadFile
 
 KEYS_A_REQUEST: Final = 1000
 """Most keys that a page of a listing or a ``DeleteObjects`` request has."""
@@ -106,10 +107,10 @@ class KeptTails:
 class TailedFile(io.RawIOBase):
     """A file of fsspec whose last bytes are in memory already; for ``pyarrow.PythonFile``."""
 
-    def __init__(self, file: Any, tail: bytes) -> None:
+    def __init__(self, file: ReadFile, tail: bytes) -> None:
         self._file = file
         self._tail = tail
-        self._size: int = file.size
+        self._size = file.size
         self._at = 0
 
     def readable(self) -> bool:
@@ -138,7 +139,7 @@ class TailedFile(io.RawIOBase):
         if start >= tail_start:
             return self._tail[start - tail_start : max(end - tail_start, 0)]
         self._file.seek(start)
-        head: bytes = self._file.read(min(end, tail_start) - start)
+        head = self._file.read(min(end, tail_start) - start)
         return head + self._tail[: max(end - tail_start, 0)]
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -20,7 +21,7 @@ from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from strandline.records.schema.columns import conform
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, TableError
-from timeline.storage.base import Storage
+from timeline.storage.base import Storage, mapped_errors
 
 EXTENSION: Final = ".parquet"
 MIN_KEY: Final = "hoodie_min_record_key"
@@ -315,11 +316,20 @@ def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
 
 @contextmanager
 def read_errors(place: str) -> Iterator[None]:
-    """Turn errors of a base file that is no readable Parquet into ``TableError``."""
+    """Turn errors of a base file that is no readable Parquet into ``TableError``.
+
+    Those of the file system, which have a number, are as of ``Storage.read``.
+    """
     try:
         yield
+    except OSError as exc:
+        # What a damaged footer makes pyarrow ask for may be invalid.
+        if exc.errno not in (None, errno.EINVAL):
+            with mapped_errors(place):
+                raise
+        raise TableError(f"{place} can't be read: {exc}") from exc
     # A damaged footer may have unknown types, and names that aren't UTF-8.
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+    except (pa.ArrowException, UnicodeDecodeError) as exc:
         raise TableError(f"{place} can't be read: {exc}") from exc
 
 

@@ -171,6 +171,28 @@ def test_any_part_of_a_large_file_is_read(storage):
         assert file.read() == data
 
 
+@pytest.mark.s3
+def test_a_large_file_that_is_deleted_while_it_is_read(storage):
+    stream(storage, "large", bytes(2 * TAIL_BYTES))
+    with storage.open_input("large") as file:
+        storage.delete("large")
+        with pytest.raises(PathNotFoundError, match=r"no file .*/large"):
+            file.read(1)
+        file.seek(TAIL_BYTES)
+        assert file.read(1) == b"\0"
+
+
+def test_a_store_that_fails_while_a_large_file_is_read(s3):
+    storage = s3.single_try()
+    stream(storage, "large", bytes(2 * TAIL_BYTES))
+    with storage.open_input("large") as file:
+        s3.requests.begin({1: RequestEffect.ERROR_BEFORE})
+        with pytest.raises(StorageUnavailableError, match="large: injected"):
+            file.read(1)
+        file.seek(0)
+        assert len(file.read()) == 2 * TAIL_BYTES
+
+
 @pytest.mark.parametrize("size", [1, 60_000_000], ids=["one part", "two parts"])
 def test_a_stream_that_was_sent_twice_is_no_other_writers(storage, s3, size):
     """The client repeats the last request, whose answer was lost, and is refused."""
