@@ -62,8 +62,8 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice: those of its base file in its order, then those only in logs.
 
-    Rows of a slice with logs are merged before they are filtered; without logs, row groups are
-    skipped in which the footer's statistics allow no row.
+    Rows of a slice with logs are merged before they are filtered. Row groups are skipped in which
+    the footer's statistics allow no row, with logs only those that no record of the logs may touch.
 
     Args:
         storage: The table's storage.
@@ -96,7 +96,7 @@ def read_slice(
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
     tables = (
-        _merged(storage, found, schema, rules.of_logs(names), logs)
+        _merged(storage, found, schema, rules.of_logs(names), logs, row_filter)
         if needs_merge(found)
         else _plain(storage, found, schema, row_filter)
     )
@@ -123,32 +123,52 @@ def _plain(
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
-        groups = None
-        if row_filter is not None:
-            asked = pa.schema([schema.field(name) for name in row_filter.columns])
-            groups = stored.groups_that_may_match(row_filter.condition, asked)
+        groups = None if row_filter is None else _wanted(stored, schema, row_filter)
         yield from stored.conformed(schema, groups)
 
 
+def _wanted(stored: StoredRows, schema: pa.Schema, row_filter: RowFilter) -> Sequence[int]:
+    """Return the row groups that may have rows for which a filter is true."""
+    asked = pa.schema([schema.field(name) for name in row_filter.columns])
+    return stored.groups_that_may_match(row_filter.condition, asked)
+
+
 def _merged(
-    storage: Storage, found: FileSlice, schema: pa.Schema, rules: LogRules, logs: LogReader
+    storage: Storage,
+    found: FileSlice,
+    schema: pa.Schema,
+    rules: LogRules,
+    logs: LogReader,
+    row_filter: RowFilter | None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a slice with logs."""
+    """Yield the rows of a slice with logs, but not all of those that the filter drops."""
     newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
     if found.base_file is None:
         yield from newest.merge((), rules, schema.names)
         return
     with stored_rows(storage, found.base_file.path) as stored:
-        groups = (_group(stored, at, newest, schema, rules) for at in range(stored.num_groups))
+        numbers: Sequence[int] = range(stored.num_groups)
+        wanted = numbers if row_filter is None else _wanted(stored, schema, row_filter)
+        groups = (_group(stored, at, newest, schema, rules, at in wanted) for at in numbers)
         yield from newest.merge(groups, rules, schema.names)
 
 
 def _group(
-    stored: StoredRows, number: int, newest: LogRows, schema: pa.Schema, rules: LogRules
+    stored: StoredRows,
+    number: int,
+    newest: LogRows,
+    schema: pa.Schema,
+    rules: LogRules,
+    is_wanted: bool,
 ) -> StoredGroup:
-    """Return a row group, with its keys only if one of them may be in the logs."""
+    """Return a row group, with its keys only if one of them may be in the logs.
+
+    One that isn't wanted as it is stored is read only if it may be touched.
+    """
     span = stored.key_span(number)
     touched = span is None or newest.any_between(span)
     keys = stored.keys([number]) if touched else pa.chunked_array([], pa.string())
+    if not (touched or is_wanted):
+        return StoredGroup(keys, ())
     shown = rules.schema if touched else schema
     return StoredGroup(keys, stored.conformed(shown, [number]))

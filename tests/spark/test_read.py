@@ -91,7 +91,7 @@ def test_a_time_of_day_is_sparks_where_it_has_one(spark):
     from strandline.spark import spark_schema, task_schema
 
     given = pa.table({"at": pa.array([dt.time(1, 2, 3, 456_789)], pa.time64("us"))})
-    if int(version("pyspark").partition(".")[0]) < 4:
+    if tuple(map(int, version("pyspark").split(".")[:2])) < (4, 1):
         with pytest.raises(InputError, match="column 'at' is time64"):
             spark_schema(given.schema)
         return

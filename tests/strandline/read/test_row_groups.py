@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strandline.read.scan import Scan
 from strandline.records.file.base_file import stored_rows
 from strandline.records.meta_fields import RECORD_KEY, with_meta_fields
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, read, row, values
@@ -54,6 +56,23 @@ def test_keys_are_only_read_where_one_may_be_in_the_logs(key, is_read):
     else:
         found, _ = read(table.storage, columns=["v"])
         assert sorted(found["v"].to_pylist()) == ["base"] * (4 - (key == "a")) + ["new"]
+
+
+@pytest.mark.parametrize("key", ["c", "d", "e"])
+def test_row_groups_that_cannot_match_are_skipped_unless_they_may_be_touched(key):
+    table, path = grouped(["a", "b", "c", "d"], 2)
+    table.rows_log(row(key, 2, "new"))
+    new = Scan.of(table.meta, columns=["id", "v"], filter=pc.field("v") == "new")
+    assert new.to_arrow().to_pylist() == [{"id": key, "v": "new"}]  # no stored row has it
+    spoil_keys(table, path, 1)
+    other = Scan.of(table.meta, columns=["_hoodie_record_key"], filter=pc.field("id") == "b")
+    if key == "e":
+        assert other.to_arrow()[RECORD_KEY].to_pylist() == ["b"]
+        with pytest.raises(TableError, match="can't be read"):
+            Scan.of(table.meta).to_arrow()
+    else:
+        with pytest.raises(TableError, match="can't be read"):
+            other.to_arrow()
 
 
 def test_without_statistics_all_keys_are_read():
