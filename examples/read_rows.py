@@ -1,7 +1,7 @@
 """Query a Hudi table in Polars and DuckDB: its newest rows, and those of an earlier commit.
 
 Run it with ``python examples/read_rows.py BASE_PATH``, on the table of ``without_spark.py``; it
-needs ``pip install polars duckdb``.
+needs ``pip install pandas polars duckdb``.
 """
 
 import sys
@@ -16,6 +16,7 @@ COLUMNS = ["symbol", "cents", "at"]
 
 def main(base_path: str) -> None:
     table = Table(base_path)
+    print(table.history().select(["requested_at", "operation", "rows_updated"]).to_pandas())
     # The filter is pyarrow's: files and row groups that can't match aren't read.
     nasdaq = table.scan(COLUMNS, filter=pc.field("market") == "xnas")
     print(nasdaq.to_polars().sort("symbol"))
@@ -27,7 +28,7 @@ def main(base_path: str) -> None:
         con.sql("select market, count(*) as symbols, max(cents) as most from prices group by all")
     )
 
-    # table.history() has all instants; files of those before this one may have been cleaned.
+    # Files of instants before this one may have been cleaned.
     first = table.earliest_instant()
     print(f"as of {first}: {table.scan(as_of=first).count()} rows, now {table.scan().count()}")
 

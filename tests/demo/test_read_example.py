@@ -11,6 +11,7 @@ def test_rows_in_polars_and_duckdb(tmp_path: Path) -> None:
     run_example("without_spark", tmp_path)
     printed = run_example("read_rows", tmp_path)
     newest, _, grouped = printed.partition("symbols")
+    assert "UPSERT" in newest
     assert "xnas:AAPL" in newest
     assert "xetr" not in newest
     assert "xetr" in grouped

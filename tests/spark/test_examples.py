@@ -41,7 +41,9 @@ def test_the_batch_job(tmp_path: Path) -> None:
     assert "0 look-ups had to list storage" in printed
     states = Table(tmp_path / "orders").to_arrow(["state"])["state"].to_pylist()
     assert (states.count("open"), states.count("paid")) == (19_000, 2_000)
-    days = [line.split() for line in on_spark("read_on_spark", tmp_path).splitlines()]
+    *lines, earlier = on_spark("read_on_spark", tmp_path).splitlines()
+    assert earlier.endswith(": 20000 orders")
+    days = [line.split() for line in lines]
     numbers = range(19_000, 21_000)
     for at, (day, cents) in enumerate(days):
         assert day == f"2024-06-{at + 1:02}"
