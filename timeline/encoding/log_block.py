@@ -283,10 +283,16 @@ class _Form:
         return cls(data, begin, end, version, kind, header, content)
 
     def block(self) -> LogBlock:
-        """Return the block; its header's values may be no text, which is a ``ValueError``."""
+        """Return the block.
+
+        Raises:
+            ValueError: A value of its header is no text, or a key is there twice.
+        """
         header = {
             ordinal: self.data[at : at + length].decode() for ordinal, at, length in self.header
         }
+        if len(header) < len(self.header):
+            raise ValueError(f"its header has keys {[key for key, *_ in self.header]}, some twice")
         offset, length = self.content
         content = memoryview(self.data)[offset : offset + length]
         return LogBlock(self.kind, header, content, offset, self.begin, self.version)

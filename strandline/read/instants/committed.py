@@ -79,9 +79,13 @@ class CommittedInstants:
         """
         if time in self._times:
             return True
-        if self.timeline.contains_time(time) or time > self._last:
+        if self.may_complete(time):
             return False
         return time < self._first or time in self._archive.write_times
+
+    def may_complete(self, time: str) -> bool:
+        """Return whether the instant of a time is pending, or later than the timeline."""
+        return self.timeline.contains_time(time) or time > self._last
 
 
 class ArchivedWrites(Protocol):
@@ -95,7 +99,7 @@ class ArchivedWrites(Protocol):
 class NeededBytes:
     """Tells which bytes of a log file completed instants wrote; used by one thread at a time.
 
-    Only logs with torn blocks are looked up.
+    Only logs with torn blocks are looked up, or with blocks that name instants that don't count.
 
     Args:
         meta: The table.
@@ -109,6 +113,11 @@ class NeededBytes:
         self._active = tuple(i for i in timeline if i.is_completed and _writes_logs(i))
         self._ranges: dict[Instant, Ranges] = {}
         self._of_logs: dict[str, Sequence[tuple[int, int]]] = {}
+
+    @property
+    def names_writers(self) -> bool:
+        """Whether a log's name has the time of its one instant, not of its slice's first."""
+        return self._meta.config.layout_version > 1
 
     def within(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
         """Return a range of bytes that a completed instant wrote, if it overlaps with another one.
@@ -136,11 +145,9 @@ class NeededBytes:
 
     def _writers(self, log: LogFile) -> Iterator[Instant]:
         """Yield the completed instants that may have written to a log."""
-        by_completion = self._meta.config.layout_version > 1
         for instant in chain(self._active, self._archived):
-            # From version 8 on a log has the time of its one instant, before of its slice's first.
             if instant.requested_time == log.instant or (
-                not by_completion and instant.requested_time > log.instant
+                not self.names_writers and instant.requested_time > log.instant
             ):
                 yield instant
 

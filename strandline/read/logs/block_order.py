@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from timeline.encoding.log_block import (
     COMMAND,
@@ -84,10 +85,28 @@ def blocks_in_order(
     return tuple(block for time in reversed(order) for block in by_time[time])
 
 
+def uncounted(
+    blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
+) -> tuple[PlacedBlock, ...]:
+    """Return the data and delete blocks that don't count, although no block rolls them back.
+
+    Args:
+        blocks: As for ``blocks_in_order``, which has accepted them.
+        counts: As there.
+    """
+    by_time = _not_rolled_back(blocks)
+    return tuple(chain.from_iterable(by_time[time] for time in by_time if not counts(time)))
+
+
 def _by_time(
     blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
 ) -> dict[str, list[PlacedBlock]]:
     """Return the blocks of each instant that counts, in the order of their first blocks."""
+    # Not before: for what was rolled back the archive may have to be read.
+    return {time: group for time, group in _not_rolled_back(blocks).items() if counts(time)}
+
+
+def _not_rolled_back(blocks: Iterable[PlacedBlock]) -> dict[str, list[PlacedBlock]]:
     by_time: dict[str, list[PlacedBlock]] = {}
     for placed in blocks:
         if placed.block.kind != COMMAND:
@@ -99,5 +118,4 @@ def _by_time(
                 f"{placed.place} has the command {command!r}; allowed: {ROLL_BACK!r} (roll back)"
             )
         by_time.pop(placed.block.header.get(TARGET_INSTANT_TIME, ""), None)
-    # Not before: for what was rolled back the archive may have to be read.
-    return {time: group for time, group in by_time.items() if counts(time)}
+    return by_time

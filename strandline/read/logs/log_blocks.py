@@ -19,7 +19,7 @@ from typing import Final
 
 from fsview.model.file_group import FileSlice, LogFile
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
-from strandline.read.logs.block_order import PlacedBlock, blocks_in_order
+from strandline.read.logs.block_order import PlacedBlock, blocks_in_order, uncounted
 from strandline.read.logs.temp_file import LogBudget, TempFile
 from timeline.encoding.log_block import (
     AVRO_DATA,
@@ -93,7 +93,8 @@ class LogReader:
 
         Raises:
             PathNotFoundError: A log is gone.
-            CorruptMetadataError: A torn block is needed, or a block names no instant.
+            CorruptMetadataError: A torn block is needed, or one that names no instant, or another
+                than the completed one that wrote it.
             UnsupportedTableError: A block that counts is of an unsupported kind.
             StorageError: The logs exceed the budget, and can't be copied to a temporary file.
 
@@ -101,13 +102,17 @@ class LogReader:
         """
         budget = budget or LogBudget()
         found: list[PlacedBlock] = []
+        log_of: dict[str, LogFile] = {}
         left = budget.size
         for log in sorted(filter(has_records, logs), key=lambda log: log.order):
             data = self._data(log, budget, left)
             left -= len(data) if isinstance(data, bytes) else 0
             found += self._whole(log, data)
+            log_of[self._path(log)] = log
         with self._deciding:
             ordered = blocks_in_order(found, self._committed.has)
+            for placed in uncounted(found, self._committed.has):
+                self._refuse_needed(placed, log_of[placed.path])
             self.counts.blocks += len(found)
             self.counts.merged_blocks += len(ordered)
         for placed in ordered:
@@ -116,7 +121,7 @@ class LogReader:
 
     def _data(self, log: LogFile, budget: LogBudget, left: int) -> bytes | mmap:
         """Read a log into memory if it takes no more than is left, else into a mapped file."""
-        path = f"{self._storage.base_path}/{log.path}"
+        path = self._path(log)
         with self._storage.open_input(log.path) as file, mapped_client_errors(path):
             if file.size() <= left:
                 data: bytes = file.read()
@@ -128,15 +133,37 @@ class LogReader:
 
     def _whole(self, log: LogFile, data: bytes | mmap) -> Iterator[PlacedBlock]:
         """Yield the whole blocks of a log."""
-        path = f"{self._storage.base_path}/{log.path}"
+        path = self._path(log)
         if not data:
             self._skip(TornBlock(0, 0, "the file is empty"), log, path, 0)
         for block in scan_blocks(data, lambda _, end: self._is_recorded(log, end)):
             if isinstance(block, TornBlock):
                 self._skip(block, log, path, len(data))
                 continue
-            _check_header(block, path)
+            _check_version(block, path)
+            if not block.header.get(INSTANT_TIME):
+                end = block.offset + len(block.content)
+                self._skip(TornBlock(block.begin, end, "it names no instant"), log, path, len(data))
+                continue
             yield PlacedBlock(block, path)
+
+    def _path(self, log: LogFile) -> str:
+        return f"{self._storage.base_path}/{log.path}"
+
+    def _refuse_needed(self, placed: PlacedBlock, log: LogFile) -> None:
+        """Refuse a block that doesn't count if a completed instant wrote it: its time is wrong."""
+        if self._needed.names_writers:
+            if placed.time == log.instant:
+                return
+        elif self._committed.may_complete(placed.time):
+            return
+        begin = placed.block.begin
+        needed = self._needed.within(log, begin, begin + 1)
+        if needed is not None:
+            raise CorruptMetadataError(
+                f"{placed.place} has the instant {placed.time!r:.100}, which isn't completed; a"
+                f" completed instant wrote bytes {needed[0]} to {needed[1]} of the file"
+            )
 
     def _is_recorded(self, log: LogFile, end: int) -> bool:
         """Return whether a completed instant recorded that it wrote a block with this end."""
@@ -176,15 +203,11 @@ def needs_merge(found: FileSlice) -> bool:
     return any(map(has_records, found.log_files))
 
 
-def _check_header(block: LogBlock, path: str) -> None:
+def _check_version(block: LogBlock, path: str) -> None:
     if block.version != VERSION:
         raise UnsupportedTableError(
             f"{path} has a log block of version {block.version} at offset {block.begin};"
             f" supported: {VERSION}"
-        )
-    if not block.header.get(INSTANT_TIME):
-        raise CorruptMetadataError(
-            f"{path} has a log block without an instant at offset {block.begin}"
         )
 
 

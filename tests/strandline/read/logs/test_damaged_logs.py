@@ -18,7 +18,7 @@ from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
 from tests.kit import golden
 from tests.kit.log_files import delete_block, parquet_block
-from tests.strandline.read.logs.log_table import BASE, based, block_of, read, row
+from tests.strandline.read.logs.log_table import BASE, based, block_of, read, row, values
 from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.meta_client import TableMetaClient
@@ -77,6 +77,8 @@ def test_any_damage(number, changes):
 
 
 NOISE = (b"\x00", b"\x01", b"\x7f", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff")
+VERSION_AND_KIND = 14
+"""Offset in a block."""
 
 
 def damaged(version):
@@ -108,3 +110,52 @@ def test_every_byte_of_a_header_and_of_the_content(version):
         assert path in error
         assert "at offset " in error
     assert refused > 500
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("change", [b"\0", b"\xff", b"0", b"1", b"9", b"x"])
+def test_a_damaged_time_loses_no_rows_of_a_completed_instant(version, change):
+    """In version 6 a later time may be that of a write that began since; its blocks are skipped."""
+    table = based(version)
+    log = table.log(lambda time: block_of(time, row("a", 2, "new")))
+    time = log.instant.requested_time.encode()
+    at, lost = log.data.index(time), 0
+    for place in range(at, at + len(time)):
+        data = log.data[:place] + change + log.data[place + 1 :]
+        later = data[at : at + len(time)] > time
+        table.storage.replace(log.path, data)
+        try:
+            lost += values(table.storage)["a"] == "base" and not (version == 6 and later)
+        except CorruptMetadataError as error:
+            assert log.path in str(error)  # noqa: PT017
+            assert "a completed instant wrote bytes 0 to" in str(error)  # noqa: PT017
+    assert not lost
+
+
+def test_a_header_with_a_key_twice_is_no_header():
+    table = based()
+    log = table.log(lambda time: block_of(time, row("a", 2, "new")))
+    at = log.data.index(b"\0\0\0\2", log.data.index(log.instant.requested_time.encode()))
+    table.storage.replace(log.path, log.data[: at + 3] + b"\0" + log.data[at + 4 :])
+    with pytest.raises(CorruptMetadataError, match=r"its header has keys \[0, 0\], some twice"):
+        read(table.storage)
+
+
+def test_any_damage_of_a_block_that_no_completed_instant_wrote_changes_nothing():
+    """But another version of blocks is refused, as is a command that has lost its header."""
+    table = based(6)
+    table.rows_log(row("c", 2, "first"))
+    before = values(table.storage)
+    log = table.log(lambda time: block_of(time, row("a", 2, "new")), complete=False)
+    time = log.data.index(log.instant.requested_time.encode())
+    header = log.data.index(b'{"type"')
+    for place in (*range(header), *range(len(log.data) - 20, len(log.data))):
+        if time <= place < time + 17:  # another time may be a completed instant's
+            continue
+        for noise in NOISE[:4]:
+            data = log.data[:place] + noise + log.data[place + 1 :]
+            table.storage.replace(log.path, data)
+            try:
+                assert values(table.storage) == before
+            except UnsupportedTableError:
+                assert VERSION_AND_KIND <= place < VERSION_AND_KIND + 8
