@@ -20,7 +20,7 @@ EVERYTHING = {
     *("upsert", "insert", "delete", "delete_partition", "insert_overwrite"),
     *("schedule_compaction", "run_compaction", "schedule_log_compaction", "run_log_compaction"),
     *("schedule_clustering", "run_clustering", "clean", "archive", "rollback"),
-    *("savepoint", "fail_at_commit"),
+    *("savepoint", "restore", "fail_at_commit", "partial_update"),
 }
 """What Hudi must have done on one walk or another."""
 

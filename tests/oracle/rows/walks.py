@@ -24,9 +24,12 @@ class RowsWalk(Walk):
 
     Attributes:
         has_late_rows: Whether a row's time may be before that of one written earlier.
+        has_partial_updates: Whether ``MERGE INTO`` changes some columns alone; the walk then often
+            goes back to savepoints, too.
     """
 
     has_late_rows: bool = True
+    has_partial_updates: bool = False
 
 
 def _walk(name: str, seed: int, version: int, options: dict[str, str], **more: bool) -> RowsWalk:
@@ -41,6 +44,8 @@ WALKS: Final = {
         _walk("version 8, commit time", 28, 8, COMMIT),
         _walk("version 9, event time", 19, 9, EVENT),
         _walk("version 9, commit time", 29, 9, COMMIT),
+        _walk("version 9, partial updates", 40, 9, EVENT, has_partial_updates=True),
+        _walk("version 8, partial updates", 48, 8, COMMIT, has_partial_updates=True),
     ),
     HUDI_0: (
         _walk("0.15.0, event time", 15, 6, OLD_EVENT),
@@ -48,7 +53,7 @@ WALKS: Final = {
         _walk("0.15.0 by default", 25, 6, {}, has_late_rows=False),
     ),
 }
-"""Release → its walks; together they are 200 steps."""
+"""Release → its walks; together they are 250 steps."""
 
 REFUSED: Final = 0.25
 """The share of steps that Hudi may refuse, else a walk goes nowhere."""
