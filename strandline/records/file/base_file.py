@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from strandline.records.file.row_count import check_footer, check_read
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from strandline.records.schema.columns import conform
 from timeline.encoding.column_chunk import check_chunks
@@ -44,7 +45,7 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
         TableError: The file isn't readable Parquet, lacks a requested column, or has one twice.
     """
     with _opened(storage, path) as file:
-        return file.read(columns=_checked(file, columns, path))
+        return _read(file, columns, path)
 
 
 def read_stored_schema(storage: Storage, path: str) -> pa.Schema:
@@ -97,6 +98,7 @@ class StoredRows:
             columns = _checked(self._file, [RECORD_KEY], self._path)
             wanted = range(self.num_groups) if groups is None else groups
             keys = self._file.read_row_groups(wanted, columns).column(RECORD_KEY)
+        check_read(len(keys), self._file.metadata, wanted, self._place)
         _check_keys(keys, self._path)
         self._keys, self._keyed = keys, wanted
         return keys
@@ -184,6 +186,7 @@ class StoredRows:
             first = 0
             # Row group by row group, so that no more than one is buffered.
             for group in wanted:
+                begin = first
                 for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
                     piece = pa.Table.from_batches([batch])
                     if known is not None:
@@ -193,6 +196,8 @@ class StoredRows:
                         _check_keys(batch.column(RECORD_KEY), self._path)
                     first += batch.num_rows
                     yield piece
+                if names:
+                    check_read(first - begin, self._file.metadata, [group], self._place)
 
     def conformed(
         self, schema: pa.Schema, groups: Sequence[int] | None = None
@@ -262,7 +267,7 @@ def read_keys_if(
     with _opened(storage, path) as file:
         if not is_wanted(file.metadata.metadata or {}):
             return None
-        found = file.read(columns=_checked(file, [RECORD_KEY, *columns], path))
+        found = _read(file, [RECORD_KEY, *columns], path)
         _check_keys(found.column(RECORD_KEY), path)
         return found
 
@@ -311,7 +316,16 @@ def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise TableError(f"{place} has duplicate columns {twice}")
+    check_footer(file.metadata, place)
     return file
+
+
+def _read(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> pa.Table:
+    """Read all rows of a file."""
+    found = file.read(columns=_checked(file, columns, path))
+    if found.num_columns:
+        check_read(found.num_rows, file.metadata, range(file.num_row_groups), path)
+    return found
 
 
 @contextmanager
