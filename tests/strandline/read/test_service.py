@@ -46,7 +46,12 @@ def test_answers_are_equal(name, served):
     assert asking.scan().plan().equals(own.scan().plan())
     assert asking.to_arrow().equals(own.to_arrow())
     assert asking.files().equals(own.files())
-    assert asking.files(all_slices=True).equals(own.files(all_slices=True))
+    assert asking.slices().equals(own.slices())
+    assert asking.partitions().equals(own.partitions())
+    assert asking.schema().equals(own.schema())
+    assert asking.history().equals(own.history())
+    assert asking.inspect.log_files().equals(own.inspect.log_files())
+    assert asking.scan(read_optimized=True).plan().equals(own.scan(read_optimized=True).plan())
     paths = own.files()["partition"]
     for condition in (
         pc.field("_hoodie_partition_path") == paths[0],
