@@ -50,6 +50,31 @@ def of_one_state(read: Callable[[], T]) -> T:
     return read()
 
 
+def refuse_undone(pinned: Timeline, listed: Timeline) -> None:
+    """Refuse a timeline of which a write was undone before all files were listed.
+
+    A rollback first takes back the write, then deletes its files or commands its blocks to be
+    skipped, partition by partition; so some listings have them and others don't.
+
+    Args:
+        pinned: The timeline, listed before the files.
+        listed: The timeline as listed after them.
+
+    Raises:
+        ViewBehindError: A write is gone, or pending again. One older than all that are left was
+            archived.
+    """
+    writes = listed.write_timeline()
+    first = "" if writes.first is None else writes.first.requested_time
+    for write in pinned.write_timeline().completed():
+        found = writes.find(write.requested_time, write.action)
+        if (found is None or not found.is_completed) and write.requested_time >= first:
+            raise ViewBehindError(
+                f"{write.action} {write.requested_time} was undone while files were listed",
+                hint="make the scan again",
+            )
+
+
 def missing_file(
     error: PathNotFoundError, meta: TableMetaClient, seen: Timeline, instant: str | None
 ) -> PathNotFoundError:

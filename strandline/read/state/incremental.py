@@ -28,6 +28,7 @@ from fsview.sync.plan_reader import snapshot_of
 from fsview.view_manager import open_view
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archived_writes import MissedWrites
+from strandline.read.state.changed_table import refuse_undone
 from strandline.read.state.instant_range import InstantRange, refuse_archived
 from strandline.read.state.pin import Pin, earliest_time
 from strandline.read.state.slice_source import NEWEST
@@ -166,6 +167,7 @@ def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
             for found in then.latest_merged_file_slices_before_or_on(path, NEWEST)
             if not found.is_empty
         )
+        refuse_undone(timeline, now.table.newest().active)
     # A clean that began meanwhile may have deleted files before they were listed.
     _refuse_cleaned(meta, until)
     return Pin.of_slices(meta, timeline, slices)

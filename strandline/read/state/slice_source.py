@@ -19,6 +19,7 @@ from fsview.model.lookup_query import LookupQuery
 from fsview.view_manager import open_view
 from strandline.read.filter.partition_filter import WantedPartitions
 from strandline.read.instants.archived_writes import MissedWrites, may_lack_writes
+from strandline.read.state.changed_table import refuse_undone
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
@@ -64,11 +65,16 @@ class ListedSlices:
         self._view.close()
 
     def slices(self, wanted: WantedPartitions | None, time: str) -> Iterator[FileSlice]:
-        """See ``SliceSource``; partitions that are left out aren't listed."""
+        """See ``SliceSource``; partitions that are left out aren't listed.
+
+        Raises:
+            ViewBehindError: A write was undone meanwhile.
+        """
         paths = self._paths(wanted)
         view = MissedWrites.of(self._meta, self._view.snapshot, paths).added_to(self._view)
         for path in paths:
             yield from view.file_slices_as_of(path, time)
+        refuse_undone(self.timeline, self._view.table.newest().active)
 
     def _paths(self, wanted: WantedPartitions | None) -> Sequence[str]:
         if wanted is None:
