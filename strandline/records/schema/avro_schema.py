@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -131,7 +132,7 @@ def check_readable(columns: Iterable[pa.Field]) -> None:
 
 def _converted(avro_schema: str, reader: _AvroReader) -> pa.Schema:
     try:
-        return pa.schema(reader.columns(_parsed_record(avro_schema)))
+        return pa.schema(_distinct(reader.columns(_parsed_record(avro_schema))))
     # The reader takes a valid schema for granted, so damage may surface as any of these.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         cause = f"{type(exc).__name__}: {exc}"
@@ -145,6 +146,15 @@ def _parsed_record(avro_schema: str) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("type") != "record":
         raise ValueError("it is not a record")
     return record
+
+
+def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
+    """Return the fields of a record, none of which is there twice, else it is a ``ValueError``."""
+    counts = Counter(field.name for field in fields)
+    if len(counts) < len(fields):
+        twice = sorted(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"a record has fields {twice} twice")
+    return fields
 
 
 def _dump(record: dict[str, Any]) -> str:
@@ -295,7 +305,7 @@ class _AvroReader:
         if isinstance(avro, str):
             return self._reference(avro, column, namespace)
         if isinstance(avro, list):
-            raise self._unsupported(column, f"a union of {json.dumps(avro)}")
+            raise self._unsupported(column, f"a union of {json.dumps(avro):.200}")
         kind = avro["type"]
         if isinstance(kind, dict | list):
             return self.type_of(kind, column, namespace)
@@ -334,7 +344,8 @@ class _AvroReader:
         namespace, full = _names(avro, enclosing)
         self._named[full] = None  # until it is complete, so that a recursive use is refused
         if avro["type"] == "record":
-            kind = pa.struct([self._record_field(f, column, namespace) for f in avro["fields"]])
+            fields = [self._record_field(f, column, namespace) for f in avro["fields"]]
+            kind = pa.struct(_distinct(fields))
         elif avro["type"] == "fixed" and avro.get("logicalType") == "decimal":
             kind = self._decimal(avro, column)
         else:

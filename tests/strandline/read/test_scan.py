@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +17,7 @@ from tests.kit import golden
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import CorruptMetadataError, InputError, PathNotFoundError
 from timeline.storage.local import LocalStorage
+from timeline.table.property_name import CREATE_SCHEMA
 
 TABLES = ["cow_basic_v9", "cow_basic_v6", "mor_basic_v6", "mor_basic_v9", "multi_mor_v6"]
 READ_OPTIMIZED = [
@@ -129,7 +132,7 @@ def test_a_table_without_commits(tmp_path):
 
 
 def test_a_table_that_was_only_created_has_its_columns(tmp_path):
-    created = {"hoodie.table.create.schema": arrow_to_avro(SCHEMA, "t")}
+    created = {CREATE_SCHEMA: arrow_to_avro(SCHEMA, "t")}
     table = LogTable(LocalStorage(str(tmp_path)), schema=None, properties=created)
     scan = Table(tmp_path).scan(["id", "ts"], [("ts", ">", 1)])
     assert scan.to_arrow() == pa.schema([SCHEMA.field("id"), SCHEMA.field("ts")]).empty_table()
@@ -138,10 +141,17 @@ def test_a_table_that_was_only_created_has_its_columns(tmp_path):
     assert Table(tmp_path).scan(["id"]).to_arrow()["id"].to_pylist() == ["a"]
 
 
-def test_a_created_table_with_a_bad_schema(tmp_path):
-    LogTable(LocalStorage(str(tmp_path)), properties={"hoodie.table.create.schema": "[]"})
-    with pytest.raises(CorruptMetadataError, match=r"bad hoodie\.table\.create\.schema: "):
-        Table(tmp_path).scan()
+FIELD = {"name": "y", "type": "int"}
+TWICE = [{"name": "x", "type": {"type": "record", "name": "n", "fields": 2 * [FIELD]}}, FIELD]
+
+
+@pytest.mark.parametrize("fields", [None, [FIELD, FIELD], TWICE])
+def test_a_created_table_with_a_bad_schema(fields, tmp_path):
+    bad = json.dumps({"type": "record", "name": "r", "fields": fields} if fields else [])
+    LogTable(LocalStorage(str(tmp_path)), schema=None, properties={CREATE_SCHEMA: bad})
+    for read in (Table(tmp_path).scan, Table(tmp_path).schema):
+        with pytest.raises(CorruptMetadataError, match=r"bad hoodie\.table\.create\.schema: "):
+            read()
 
 
 def test_a_file_that_is_gone_is_explained(local, tmp_path):

@@ -31,6 +31,7 @@ DAMAGED = [
     '{"type":"record","name":"r","fields":[{"name":1,"type":"int"}]}',
     '{"type":"record","name":"r","fields":[{"name":"x"}]}',
     '{"type":"record","name":"r","fields":[{"name":"x","type":null}]}',
+    '{"type":"record","name":"r","fields":[{"name":"x","type":"int"},{"name":"x","type":"int"}]}',
     '{"type":"record","name":"r","fields":[{"name":"x","type":{"type":"fixed","name":"f",'
     '"size":9,"logicalType":"decimal","precision":"9"}}]}',
 ]
