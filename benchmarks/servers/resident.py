@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fsview.store.base import StoredChunk
+from fsview.store.base import Blob, StoredChunk
 from fsview.store.budget import Budget
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.malloc_trim import share_heap
@@ -50,7 +50,7 @@ def main() -> None:
     chunks: list[StoredChunk] = []
     held = 0
     while held < TIMES * limit:
-        added = store.commit([choice.randbytes(_size(choice)) for _ in range(BLOBS_A_COMMIT)])
+        added = store.commit(_blobs(choice))
         held += sum(chunk.size for chunk in added)
         chunks += added
     counted, resident = [budget.used], [_resident_bytes() - before]
@@ -66,13 +66,17 @@ def _load(
 ) -> None:
     """Replace the blobs of some commits, and read as many in between."""
     for _ in range(commits):
-        new = store.commit([choice.randbytes(_size(choice)) for _ in range(BLOBS_A_COMMIT)])
+        new = store.commit(_blobs(choice))
         if not chunks:
             chunks += new
         for chunk in new:
             chunks[choice.randrange(len(chunks))] = chunk
             hot = choice.random() < 0.5
             chunks[choice.randrange(len(chunks) // 10 + 1 if hot else len(chunks))].read()
+
+
+def _blobs(choice: random.Random) -> list[Blob]:
+    return [Blob(choice.randbytes(_size(choice)), "") for _ in range(BLOBS_A_COMMIT)]
 
 
 def _size(choice: random.Random) -> int:

@@ -23,7 +23,7 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
-from fsview.store.base import Handle, Store, StoredChunk
+from fsview.store.base import Blob, Handle, Store, StoredChunk
 from timeline.errors import StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 
@@ -60,9 +60,9 @@ class TableRecord:
         Raises:
             StoreError: Nothing was moved.
         """
-        chunks = _new_chunks((version,))
+        chunks, blobs = _new_chunks((version,))
         if chunks:
-            _move(chunks, self.store.commit(list(map(Chunk.read, chunks))))
+            _move(chunks, self.store.commit(blobs))
 
     def save(
         self,
@@ -89,7 +89,7 @@ class TableRecord:
         if not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
-        chunks = _new_chunks((*held.values(), *also))
+        chunks, blobs = _new_chunks((*held.values(), *also))
         maps = maps_of(snapshot, self.outdated)
 
         # Made within the commit, as rows name the handles of the blobs that it adds.
@@ -106,7 +106,7 @@ class TableRecord:
 
         if chunks or self.store.lasts:
             # Blobs and rows in one commit: a crash leaves the record from before or after it.
-            _move(chunks, self.store.commit(list(map(Chunk.read, chunks)), rows))
+            _move(chunks, self.store.commit(blobs, rows))
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
@@ -167,9 +167,12 @@ class TableRecord:
             raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc}") from exc
 
 
-def _new_chunks(versions: Iterable[PartitionVersion]) -> list[Chunk]:
-    found = {id(c): c for v in versions for c in v.parts if c.handle is None}
-    return list(found.values())
+def _new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list[Blob]]:
+    """Return the chunks that aren't in the store yet, and the blob of each."""
+    # Versions that share a chunk are of one partition.
+    new = {id(c): (c, v.partition) for v in versions for c in v.parts if c.handle is None}
+    blobs = [Blob(chunk.read(), PARTITION + partition) for chunk, partition in new.values()]
+    return [chunk for chunk, _ in new.values()], blobs
 
 
 def _move(chunks: list[Chunk], stored: Sequence[StoredChunk]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NewType
 
 Handle = NewType("Handle", int)
@@ -19,6 +20,20 @@ Rows = Mapping[str, bytes | None]
 """Name → content; ``None`` deletes the row."""
 MakeRows = Callable[[Sequence[Handle]], Rows]
 """Makes the changed rows of a commit from the handles of its new blobs, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes to be kept.
+
+    Attributes:
+        content: The bytes.
+        near: Name of the row that will name the blob, or would if it were recorded. A store may
+            keep what belongs to one row together.
+    """
+
+    content: bytes
+    near: str
 
 
 class StoredChunk:
@@ -88,7 +103,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
         """Add blobs and change rows, all or nothing; free the forgotten blobs.
 
         Args:

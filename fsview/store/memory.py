@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar
 
-from fsview.store.base import Handle, MakeRows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
 from timeline.errors import StoreError
 
@@ -47,19 +47,20 @@ class MemoryStore(Store):
             raise StoreError(f"the store in memory has no blob {handle}")
         return blob
 
-    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``; never calls ``rows``."""
         with self._lock:
             self._drain()
             if self._closed:
                 raise StoreError("the store in memory is closed")
             handles = [Handle(next(self._handles)) for _ in blobs]
-            self._blobs.update(zip(handles, blobs, strict=True))
-            self._grow(blobs, 1)
+            contents = [blob.content for blob in blobs]
+            self._blobs.update(zip(handles, contents, strict=True))
+            self._grow(contents, 1)
         # Outside the lock, as an account's ``evict`` may take it.
         if self._budget is not None:
             self._budget.make_room()
-        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+        return list(map(self.chunk, handles, map(len, contents)))
 
     def collect(self) -> None:
         """See ``Store``."""

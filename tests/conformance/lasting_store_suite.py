@@ -11,6 +11,7 @@ import pytest
 from fsview.store.base import Handle, Rows, Store
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
 
@@ -23,7 +24,7 @@ class LastingStoreSuite(StoreSuite):
     def test_rows_and_blobs_are_there_again(self, open_store: OpenStore, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store")
         blobs = [content(n, n * 700) for n in range(20)]
-        chunks = store.commit(blobs, lambda _: {"a": b"1", "b": b""})
+        chunks = store.commit(blobs_of(blobs), lambda _: {"a": b"1", "b": b""})
         handles = [chunk.handle for chunk in chunks]
         store.close()
         again = open_store(tmp_path / "store")
@@ -47,7 +48,7 @@ class LastingStoreSuite(StoreSuite):
     @pytest.mark.parametrize("name", ["", "a/b=c", "größe", "x\0y", "\U0010ffff", "n" * 3000])
     def test_names_are_any_text(self, open_store: OpenStore, tmp_path: Path, name: str) -> None:
         store = open_store(tmp_path / "store")
-        chunks = store.commit([b"blob"], lambda _: {name: b"x", name + "2": b"y"})
+        chunks = store.commit(blobs_of([b"blob"]), lambda _: {name: b"x", name + "2": b"y"})
         store.close()
         again = open_store(tmp_path / "store")
         assert again.rows() == {name: b"x", name + "2": b"y"}
@@ -67,7 +68,7 @@ class LastingStoreSuite(StoreSuite):
         self, open_store: OpenStore, tmp_path: Path
     ) -> None:
         store = open_store(tmp_path / "store")
-        (kept,) = store.commit([b"kept"], lambda _: {"row": b"1"})
+        (kept,) = store.commit(blobs_of([b"kept"]), lambda _: {"row": b"1"})
         given: list[Handle] = []
 
         def rows(handles: Sequence[Handle]) -> Rows:
@@ -75,7 +76,7 @@ class LastingStoreSuite(StoreSuite):
             raise KeyError("rows")
 
         with pytest.raises(KeyError, match="rows"):
-            store.commit([b"new"], rows)
+            store.commit(blobs_of([b"new"]), rows)
         assert store.rows() == {"row": b"1"}
         assert store.status()["blobs"] == 1
         with pytest.raises(StoreError):
@@ -90,10 +91,12 @@ class LastingStoreSuite(StoreSuite):
 
     def test_sweep_takes_what_no_row_names(self, open_store: OpenStore, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store")
-        handles = [chunk.handle for chunk in store.commit([b"named", b"orphan", b"orphan 2"])]
+        handles = [
+            chunk.handle for chunk in store.commit(blobs_of([b"named", b"orphan", b"orphan 2"]))
+        ]
         store.close()
         again = open_store(tmp_path / "store")
-        (new,) = again.commit([b"new"])
+        (new,) = again.commit(blobs_of([b"new"]))
         named = again.chunk(handles[0], 5)
         again.sweep({handles[0]})
         assert named.read() == b"named"
@@ -105,7 +108,7 @@ class LastingStoreSuite(StoreSuite):
 
     def test_clear_takes_the_rows_for_good(self, open_store: OpenStore, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store")
-        (chunk,) = store.commit([b"blob"], lambda _: {"a": b"1", "b": b"2"})
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"1", "b": b"2"})
         store.clear()
         assert store.rows() == {}
         assert chunk.read() == b"blob"
@@ -130,7 +133,7 @@ class LastingStoreSuite(StoreSuite):
         reader.start()
         for n in range(200):
             value = b"%d" % n
-            store.commit([value], lambda _, value=value: {"a": value, "b": value})
+            store.commit(blobs_of([value]), lambda _, value=value: {"a": value, "b": value})
         done.set()
         reader.join()
         assert torn == []
@@ -138,7 +141,7 @@ class LastingStoreSuite(StoreSuite):
     def test_rows_of_all_threads_are_kept(self, store: Store) -> None:
         def commit(writer: int) -> None:
             for n in range(30):
-                store.commit([b"blob"], lambda _, n=n: {f"row {writer}": b"%d" % n})
+                store.commit(blobs_of([b"blob"]), lambda _, n=n: {f"row {writer}": b"%d" % n})
 
         threads = [threading.Thread(target=commit, args=(n,)) for n in range(4)]
         for thread in threads:

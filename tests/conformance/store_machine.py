@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
 OpenStore = Callable[[Path], Store]
@@ -64,7 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(new=st.lists(blobs, max_size=6), changed=changes)
     def commit(self, new: list[bytes], changed: dict[str, bytes | None]) -> None:
-        self.keep(self.store.commit(new, lambda _: changed), new)
+        self.keep(self.store.commit(blobs_of(new), lambda _: changed), new)
         if self.store.lasts:
             for name, value in changed.items():
                 self.rows.pop(name, None)
@@ -80,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         if self.store.lasts:
             with pytest.raises(KeyError):
-                self.store.commit(new, rows)
+                self.store.commit(blobs_of(new), rows)
 
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 99))
@@ -120,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
         for handle in map(Handle, map(int, told)):
             chunk = self.store.chunk(handle, told[str(handle)])
             self.live[handle] = (chunk, contents.pop(handle))
-        self.keep(self.store.commit([early]), [early])
+        self.keep(self.store.commit(blobs_of([early])), [early])
         self.forgotten = []
         if sweeps:
             self.store.sweep(set(keep))

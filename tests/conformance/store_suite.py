@@ -17,6 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
 from tests.conformance.store_machine import OpenStore, StoreMachine, content
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
 
@@ -34,13 +35,13 @@ class StoreSuite:
 
     def test_committed_blobs_read_back_in_order(self, store: Store) -> None:
         blobs = [content(n, size) for n, size in enumerate((1, 0, 7, 8192, 100_000, 3_000_000))]
-        chunks = store.commit(blobs)
+        chunks = store.commit(blobs_of(blobs))
         assert [chunk.read() for chunk in chunks] == blobs
         assert [store.get(chunk.handle) for chunk in chunks] == blobs
         assert [chunk.size for chunk in chunks] == [len(blob) for blob in blobs]
 
     def test_equal_blobs_are_blobs_of_their_own(self, store: Store) -> None:
-        first, second = store.commit([b"same", b"same"])
+        first, second = store.commit(blobs_of([b"same", b"same"]))
         assert first.handle != second.handle
         del first
         store.collect()
@@ -54,7 +55,7 @@ class StoreSuite:
             store.get(Handle(123456))
 
     def test_forgotten_chunk_is_gone_after_collect(self, store: Store) -> None:
-        kept, forgotten = store.commit([b"kept", b"forgotten"])
+        kept, forgotten = store.commit(blobs_of([b"kept", b"forgotten"]))
         handle = forgotten.handle
         del forgotten
         store.collect()
@@ -63,18 +64,18 @@ class StoreSuite:
         assert kept.read() == b"kept"
 
     def test_forgotten_chunk_is_gone_after_the_next_commit(self, store: Store) -> None:
-        (chunk,) = store.commit([b"forgotten"])
+        (chunk,) = store.commit(blobs_of([b"forgotten"]))
         handle = chunk.handle
         del chunk
-        kept = store.commit([b"kept"])
+        kept = store.commit(blobs_of([b"kept"]))
         with pytest.raises(StoreError, match=str(handle)):
             store.get(handle)
         assert [chunk.read() for chunk in kept] == [b"kept"]
 
     def test_space_of_the_forgotten_is_given_back(self, store: Store) -> None:
-        held = store.commit([content(0, 9000)])
+        held = store.commit(blobs_of([content(0, 9000)]))
         for n in range(300):
-            held = store.commit([content(n, 9000), content(-n, 100)])
+            held = store.commit(blobs_of([content(n, 9000), content(-n, 100)]))
         assert store.status()["blobs"] <= 4
         del held
         store.collect()
@@ -84,7 +85,7 @@ class StoreSuite:
 
     def test_status_counts_and_is_fit_for_json(self, store: Store) -> None:
         sizes = (10, 20_000, 0)
-        chunks = store.commit([content(n, size) for n, size in enumerate(sizes)])
+        chunks = store.commit(blobs_of([content(n, size) for n, size in enumerate(sizes)]))
         status = json.loads(json.dumps(store.status()))
         assert status["kind"] == store.kind
         assert status["blobs"] == len(chunks)
@@ -94,20 +95,20 @@ class StoreSuite:
             assert status["bytes"] == sum(sizes)
 
     def test_close_twice(self, store: Store) -> None:
-        (chunk,) = store.commit([b"blob"])
+        (chunk,) = store.commit(blobs_of([b"blob"]))
         store.close()
         store.close()
         with pytest.raises(StoreError):
             chunk.read()
         with pytest.raises(StoreError):
-            store.commit([b"late"])
+            store.commit(blobs_of([b"late"]))
         del chunk
         store.collect()
 
     def test_stores_are_apart(self, open_store: OpenStore, tmp_path: Path) -> None:
         first, second = open_store(tmp_path / "first"), open_store(tmp_path / "second")
-        (one,) = first.commit([b"one"], lambda _: {"row": b"1"})
-        (two,) = second.commit([b"two"], lambda _: {"row": b"2"})
+        (one,) = first.commit(blobs_of([b"one"]), lambda _: {"row": b"1"})
+        (two,) = second.commit(blobs_of([b"two"]), lambda _: {"row": b"2"})
         first.close()
         assert two.read() == b"two"
         assert second.rows() == ({"row": b"2"} if second.lasts else {})
@@ -116,7 +117,7 @@ class StoreSuite:
         second.close()
 
     def test_chunks_are_read_while_others_commit(self, store: Store) -> None:
-        kept = store.commit([content(n, 500 * n) for n in range(40)])
+        kept = store.commit(blobs_of([content(n, 500 * n) for n in range(40)]))
         failed: list[BaseException] = []
         done = threading.Event()
 
@@ -132,7 +133,9 @@ class StoreSuite:
         def commit(seed: int) -> None:
             try:
                 for n in range(60):
-                    chunks = store.commit([content(seed + n, 3000), content(seed - n, 30)])
+                    chunks = store.commit(
+                        blobs_of([content(seed + n, 3000), content(seed - n, 30)])
+                    )
                     assert chunks[0].read() == content(seed + n, 3000)
                     del chunks
                     store.collect()
@@ -153,7 +156,7 @@ class StoreSuite:
         assert store.status()["blobs"] == len(kept)
 
     def test_a_close_under_readers_is_an_error_of_the_store(self, store: Store) -> None:
-        chunks = store.commit([content(n, 9000) for n in range(20)])
+        chunks = store.commit(blobs_of([content(n, 9000) for n in range(20)]))
         failed: list[str] = []
         started = threading.Barrier(4)
 
@@ -186,7 +189,7 @@ class StoreSuite:
         def commit(seed: int) -> None:
             start.wait()
             for n in range(30):
-                kept.extend(store.commit([content(seed * 100 + n, 50)]))
+                kept.extend(store.commit(blobs_of([content(seed * 100 + n, 50)])))
 
         threads = [threading.Thread(target=commit, args=(n,)) for n in range(4)]
         for thread in threads:
@@ -205,7 +208,7 @@ class StoreSuite:
             asked.append(handles)
             return {"row": b"x"}
 
-        chunks = store.commit([b"1", b"2"], rows)
+        chunks = store.commit(blobs_of([b"1", b"2"]), rows)
         if store.lasts:
             assert [list(handles) for handles in asked] == [[chunk.handle for chunk in chunks]]
         else:
@@ -213,7 +216,7 @@ class StoreSuite:
         assert store.rows() == ({"row": b"x"} if store.lasts else {})
 
     def test_clear_and_sweep_leave_what_this_process_holds(self, store: Store) -> None:
-        (chunk,) = store.commit([b"blob"], lambda _: {"row": b"x"})
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"row": b"x"})
         store.clear()
         store.sweep([])
         assert store.rows() == {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from fsview.metrics import Metrics
+from fsview.store.base import Blob
 from fsview.store.stores import KINDS, StoreOptions, Stores
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.storage.base import Storage
@@ -13,6 +15,11 @@ ALL_KINDS = tuple(KINDS)
 OTHER_KINDS = tuple(kind for kind in KINDS if kind != "memory")
 LITTLE = 16 << 10
 """A budget that makes nearly everything spill."""
+
+
+def blobs_of(contents: Iterable[bytes], near: str = "") -> list[Blob]:
+    """Return blobs with these contents that belong to one row."""
+    return [Blob(content, near) for content in contents]
 
 
 def stores_of(kind: str, directory: Path) -> Stores:

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from fsview.store.base import Handle, MakeRows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.rocksdb.database import RocksDatabase
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.error import RocksError
@@ -197,7 +197,7 @@ class RocksStore(Store):
             raise StoreError(f"the store {self._place.path} has no blob {handle}")
         return blob
 
-    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``."""
         database = self._open_one()
         with self._lock:
@@ -205,13 +205,13 @@ class RocksStore(Store):
             self._next += len(blobs)  # even if this fails: a handle is never used again
             changes: list[tuple[bytes, bytes | None]] = []
             for handle, blob in zip(handles, blobs, strict=True):
-                changes.append((blob_key(handle), blob))
+                changes.append((blob_key(handle), blob.content))
                 changes.append((handle_key(handle), b""))
             if rows is not None:
                 # May raise: nothing has been written yet, so the store is as it was.
                 changes += [(row_key(name), row) for name, row in rows(handles).items()]
             self._write(database, changes, added=len(blobs))
-        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+        return [self.chunk(h, len(blob.content)) for h, blob in zip(handles, blobs, strict=True)]
 
     def collect(self) -> None:
         """See ``Store``."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from fsview.store.base import Handle, MakeRows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.residency import NUMBER_BITS
 
@@ -41,10 +41,11 @@ class SpillableStore(Store):
             return area.fetch(self._number, handle)
         return blob
 
-    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``; never calls ``rows``."""
-        handles = self._area.add(self._number, blobs)
-        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+        contents = [blob.content for blob in blobs]
+        handles = self._area.add(self._number, contents)
+        return list(map(self.chunk, handles, map(len, contents)))
 
     def collect(self) -> None:
         """See ``Store``."""

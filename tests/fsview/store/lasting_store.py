@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, Rows, Store, StoredChunk
 from timeline.errors import StoreError
 
 
@@ -15,12 +15,14 @@ class Kept:
     """What outlives a store.
 
     Attributes:
+        near: The row that each blob was committed near, those of former blobs included.
         fail: Called with a method's name before it does anything, and with ``after commit``; what
             it raises the store raises.
     """
 
     blobs: dict[Handle, bytes] = field(default_factory=dict)
     rows: dict[str, bytes] = field(default_factory=dict)
+    near: dict[Handle, str] = field(default_factory=dict)
     next_handle: int = 1
     fail: Callable[[str], None] = lambda name: None
 
@@ -47,7 +49,7 @@ class LastingStore(Store):
 
     def commit(
         self,
-        blobs: Sequence[bytes],
+        blobs: Sequence[Blob],
         rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
     ) -> list[StoredChunk]:
         kept = self.kept
@@ -55,7 +57,9 @@ class LastingStore(Store):
         handles = [Handle(kept.next_handle + n) for n in range(len(blobs))]
         kept.next_handle += len(blobs)
         changed = rows(handles)
-        kept.blobs.update(zip(handles, blobs, strict=True))
+        contents = [blob.content for blob in blobs]
+        kept.blobs.update(zip(handles, contents, strict=True))
+        kept.near.update(zip(handles, (blob.near for blob in blobs), strict=True))
         for name, row in changed.items():
             if row is None:
                 kept.rows.pop(name, None)
@@ -63,7 +67,7 @@ class LastingStore(Store):
                 kept.rows[name] = row
         self.collect()
         kept.fail("after commit")
-        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+        return list(map(self.chunk, handles, map(len, contents)))
 
     def collect(self) -> None:
         while self.forgotten:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fsview.store.base import Handle, Rows, StoredChunk
 from fsview.store.rocksdb.store import RocksStore, RocksStores
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
@@ -82,7 +83,7 @@ class Numbered:
             told = json.dumps(names).encode()
             return {NAMES: told} | {f"row {n}": b"%d" % number for n in range(ROWS)}
 
-        chunks = self.store.commit(blobs, rows)
+        chunks = self.store.commit(blobs_of(blobs), rows)
         # Older snapshots hold what they had for a while; a crash leaves it behind.
         self.older = [*self.older[-self.kept_older :], [*self.chunks.values()]]
         self.chunks |= {str(slot): chunk for slot, chunk in zip(slots, chunks, strict=True)}

@@ -6,6 +6,7 @@ from fsview.store.budget import Budget
 from fsview.store.memory import BLOB_OVERHEAD_BYTES, MemoryStore
 from tests.conformance.store_machine import OpenStore
 from tests.conformance.store_suite import StoreSuite
+from tests.kit.stores import blobs_of
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ class TestMemoryStore(StoreSuite):
 def test_account_follows_what_is_held() -> None:
     records = Budget(1 << 20).account("records")
     store = MemoryStore(records)
-    chunks = store.commit([b"12345", b""])
+    chunks = store.commit(blobs_of([b"12345", b""]))
     assert records.used == 5 + 2 * BLOB_OVERHEAD_BYTES
     chunks.pop(0)
     store.collect()
@@ -35,5 +36,5 @@ def test_account_follows_what_is_held() -> None:
 def test_the_very_bytes_are_kept() -> None:
     blob = b"x" * 100
     store = MemoryStore()
-    (chunk,) = store.commit([blob])
+    (chunk,) = store.commit(blobs_of([blob]))
     assert chunk.read() is blob

@@ -17,6 +17,7 @@ from fsview.store.rocksdb.store_directory import KEPT_ASIDE
 from tests.fsview.store.rocks import place, set_aside, start
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
 from tests.kit.patience import PATIENCE_S
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
@@ -183,7 +184,7 @@ def test_damaged_anywhere(
 
 def test_damaged_blob(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_at(tmp_path)
-    chunks = store.commit([random.Random(n).randbytes(5000) for n in range(200)])
+    chunks = store.commit(blobs_of([random.Random(n).randbytes(5000) for n in range(200)]))
     blobs = [chunk.read() for chunk in chunks]
     blob, handle, whole = blobs[100], chunks[100].handle, chunks[7].handle
     store.close()

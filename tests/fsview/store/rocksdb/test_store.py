@@ -10,6 +10,7 @@ from fsview.store.base import Handle, Rows
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.store_machine import OpenStore
+from tests.kit.stores import blobs_of
 from timeline.storage.table_id import TableId
 
 CACHE_BYTES = 4 << 20
@@ -35,7 +36,9 @@ class TestRocksStore(LastingStoreSuite):
 def test_memory_is_shared_and_bounded(tmp_path: Path) -> None:
     stores = RocksStores(tmp_path, CACHE_BYTES)
     opened = [stores.open(TableId.of(f"/warehouse/{n}")) for n in range(20)]
-    kept = [store.commit([random.randbytes(8000) for _ in range(100)]) for store in opened]
+    kept = [
+        store.commit(blobs_of([random.randbytes(8000) for _ in range(100)])) for store in opened
+    ]
     for chunks in kept:  # 16 MB, none of them enough for RocksDB itself to write it to files
         assert {len(chunk.read()) for chunk in chunks} == {8000}
     for n in range(5000):  # which takes its time
@@ -67,20 +70,20 @@ def test_failed_commit_uses_no_handle_again(tmp_path: Path) -> None:
         raise KeyError("rows")
 
     with pytest.raises(KeyError):
-        store.commit([b"1", b"2"], rows)
-    (chunk,) = store.commit([b"3"])
+        store.commit(blobs_of([b"1", b"2"]), rows)
+    (chunk,) = store.commit(blobs_of([b"3"]))
     assert chunk.handle not in given
     store.close()
 
 
 def test_blobs_are_counted_across_processes(tmp_path: Path) -> None:
     store = open_at(tmp_path)
-    chunks = store.commit([b"blob"] * 10)
+    chunks = store.commit(blobs_of([b"blob"] * 10))
     named = chunks[0].handle
     store.close()
     store = open_at(tmp_path)
     assert store.status()["blobs"] == 10
-    own = store.commit([b"own"])
+    own = store.commit(blobs_of([b"own"]))
     store.sweep([named])
     assert store.status()["blobs"] == 2
     assert own[0].read() == b"own"
@@ -91,12 +94,12 @@ def test_blobs_are_counted_across_processes(tmp_path: Path) -> None:
 def test_files_stay_bounded(tmp_path: Path) -> None:
     store = open_at(tmp_path)
     order = random.Random(1)
-    chunks = store.commit([order.randbytes(4096) for _ in range(500)])
+    chunks = store.commit(blobs_of([order.randbytes(4096) for _ in range(500)]))
     live = 500 * 4096
     sizes = []
     for _ in range(8000):
         slots = order.sample(range(500), 10)
-        new = store.commit([order.randbytes(4096) for _ in slots])
+        new = store.commit(blobs_of([order.randbytes(4096) for _ in slots]))
         for slot, chunk in zip(slots, new, strict=True):
             chunks[slot] = chunk
         sizes.append(store.status()["bytes"])

@@ -9,6 +9,7 @@ from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import content
 from tests.fsview.store.blob_file import FaultyFile
+from tests.kit.stores import blobs_of
 
 SIZE = 1000
 COST = BLOB_OVERHEAD_BYTES + resident_cost(SIZE)
@@ -26,7 +27,7 @@ class Spilling:
         self.store = SpillableStore(self.area)
 
     def commit(self, first: int, count: int, size: int = SIZE) -> list[StoredChunk]:
-        return self.store.commit([content(n, size) for n in range(first, first + count)])
+        return self.store.commit(blobs_of([content(n, size) for n in range(first, first + count)]))
 
 
 def spilling(resident: int, among: int) -> Spilling:

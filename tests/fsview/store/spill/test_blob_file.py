@@ -107,6 +107,7 @@ def test_a_file_that_may_grow_no_more() -> None:
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
         from fsview.store.spill.store import SpillableStore
+        from tests.kit.stores import blobs_of
         from timeline.errors import StoreFullError
 
         most = 100_000
@@ -122,7 +123,7 @@ def test_a_file_that_may_grow_no_more() -> None:
 
         try:
             while True:
-                chunks += store.commit([bytes([len(chunks)]) * 7000])
+                chunks += store.commit(blobs_of([bytes([len(chunks)]) * 7000]))
         except StoreFullError as exc:
             print(len(chunks), exc)
         assert right() and right()
@@ -130,7 +131,7 @@ def test_a_file_that_may_grow_no_more() -> None:
         assert area.status()["file_bytes"] <= most
         resource.setrlimit(resource.RLIMIT_FSIZE, (10 * most, hard))
         while len(chunks) < 60:
-            chunks += store.commit([bytes([len(chunks)]) * 7000])
+            chunks += store.commit(blobs_of([bytes([len(chunks)]) * 7000]))
         assert right()
         assert area.status()["failure"] is None
         """
@@ -149,17 +150,19 @@ def test_a_fork_can_do_nothing_and_does_no_harm() -> None:
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
         from fsview.store.spill.store import SpillableStore
+        from tests.kit.stores import blobs_of
         from timeline.errors import StoreError
 
         budget = Budget(20_000)
         records = budget.account("records")
         area = SpillArea(None, records, budget)
         store = SpillableStore(area)
-        chunks = [store.commit([bytes([n]) * 3000])[0] for n in range(30)]
+        chunks = [store.commit(blobs_of([bytes([n]) * 3000]))[0] for n in range(30)]
         child = os.fork()
         if not child:
             for refused in (
-                chunks[0].read, chunks[-1].read, lambda: store.commit([b"x"]), store.status
+                chunks[0].read, chunks[-1].read, store.status,
+                lambda: store.commit(blobs_of([b"x"])),
             ):
                 try:
                     refused()
@@ -176,7 +179,7 @@ def test_a_fork_can_do_nothing_and_does_no_harm() -> None:
             raise SystemExit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert [chunk.read() for chunk in chunks] == [bytes([n]) * 3000 for n in range(30)]
-        assert store.commit([b"more"])[0].read() == b"more"
+        assert store.commit(blobs_of([b"more"]))[0].read() == b"more"
         print("unharmed")
         """
     )

@@ -16,6 +16,7 @@ from fsview.store.spill.residency import resident_cost
 from tests.conformance.store_machine import content
 from tests.fsview.store.spill.spilling import COST, SIZE, Spilling, spilling
 from tests.kit.patience import PATIENCE_S
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
 T = TypeVar("T")
@@ -151,7 +152,9 @@ def test_budget_is_kept_under_load_of_ten_times_as_much() -> None:
         order, total = random.Random(seed), 0
         for n in range(100):
             numbers = [seed * 10_000 + n * 10 + k for k in range(order.randrange(1, 12))]
-            new = made.store.commit([content(number, 4000 + number % 500) for number in numbers])
+            new = made.store.commit(
+                blobs_of([content(number, 4000 + number % 500) for number in numbers])
+            )
             total += sum(chunk.size for chunk in new)
             shared[seed].extend(zip(numbers, new, strict=True))
             for _ in range(20):

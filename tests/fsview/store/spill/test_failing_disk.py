@@ -16,6 +16,7 @@ from fsview.store.spill.free_space import UNIT_BYTES
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from tests.conformance.store_machine import StoreMachine, blobs, content
 from tests.fsview.store.spill.spilling import SIZE, Spilling, spilling
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError, StoreFullError
 
 
@@ -180,7 +181,7 @@ class SpillMachine(StoreMachine):
     @rule(new=st.lists(blobs, max_size=6))
     def commit(self, new: list[bytes]) -> None:
         try:
-            chunks = self.store.commit(new)
+            chunks = self.store.commit(blobs_of(new))
         except StoreFullError:
             assert self.made.file.write_error is not None
         else:

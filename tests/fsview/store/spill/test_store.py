@@ -16,6 +16,7 @@ from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
 from tests.fsview.store.spill.spilling import COST, SIZE, spilling
+from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
 
@@ -141,7 +142,7 @@ def test_tables_share_the_budget_and_leave_alone() -> None:
     made = spilling(resident=10, among=40)
     other = SpillableStore(made.area)
     mine = made.commit(0, 20)
-    theirs = other.commit([content(n, SIZE) for n in range(100, 120)])
+    theirs = other.commit(blobs_of([content(n, SIZE) for n in range(100, 120)]))
     with pytest.raises(StoreError, match=str(mine[0].handle)):
         other.get(mine[0].handle)
     with pytest.raises(StoreError, match=str(theirs[-1].handle)):
