@@ -49,7 +49,6 @@ def test_the_job_without_spark(tmp_path: Path) -> None:
 
 @pytest.mark.property
 def test_queries_of_the_table_of_the_job_without_spark(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb")
     run_example("without_spark", tmp_path)
     printed = run_example("read_rows", tmp_path)
     polars, duckdb = printed.split("market", 1)

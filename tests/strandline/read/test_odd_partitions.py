@@ -45,8 +45,10 @@ def test_every_engine_has_every_row(table):
         assert lazy.filter(pl.col("p") == value).collect().height == 1
 
 
+@pytest.mark.property
 def test_duckdb_has_every_row(table):
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     with duckdb.connect() as connection:
         found = table.scan(["p"]).to_duckdb("t", connection)
         for value in ODD:

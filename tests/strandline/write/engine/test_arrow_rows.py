@@ -60,8 +60,10 @@ def test_rows_of_a_library_are_written(kind: str, tmp_path: Path) -> None:
     assert stored.to_pydict() == DATA
 
 
+@pytest.mark.property
 def test_rows_of_duckdb_are_written(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
+    import duckdb
+
     with duckdb.connect() as connection, WriteClient(LocalEngine(), tmp_path, OPTIONS) as client:
         connection.register("rows", ARROW)
         assert client.upsert(connection.sql("select * from rows")).rows_inserted == 2
