@@ -24,6 +24,9 @@
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
     │   └─ StoreLockedError                 another process has it open
+    ├─ FleetError                           what the servers of a fleet share
+    │   ├─ StateConflictError               a key isn't at the expected version
+    │   └─ StateUnavailableError            the store can't be reached
     ├─ ViewError
     │   ├─ ViewBehindError                  the caller's timeline can't be answered
     │   └─ RootNotAllowedError              the base path is outside the service's roots
@@ -224,6 +227,28 @@ class StoreLockedError(StoreError):
 
     code = "store_locked"
     status = 503
+
+
+class FleetError(StrandlineError):
+    """What the servers of a fleet share can't be read or written."""
+
+    code = "fleet"
+
+
+class StateConflictError(FleetError):
+    """A key of the state store isn't at the expected version; nothing was changed."""
+
+    code = "state_conflict"
+    status = 409
+    retryable = True
+
+
+class StateUnavailableError(FleetError):
+    """The state store can't be reached; a write may or may not have been carried out."""
+
+    code = "state_unavailable"
+    status = 503
+    retryable = True
 
 
 class ViewError(StrandlineError):

@@ -1,0 +1,106 @@
+"""Checks of what a state store is given; the same for all stores."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from strandline.fleet.state.base import (
+    ABSENT,
+    MAX_KEY_LENGTH,
+    MAX_TTL_S,
+    MAX_VALUE_BYTES,
+    MIN_TTL_S,
+    Delete,
+    Op,
+    Put,
+)
+from timeline.errors import InputError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_key(key: str) -> str:
+    """Return a key that is allowed.
+
+    Raises:
+        InputError: It isn't 1 to 200 characters: names of letters, digits, ``.``, ``_`` and ``-``,
+            joined by ``/``, none of them ``.`` or ``..``.
+    """
+    if not _is_key(key):
+        raise InputError(
+            f"{_short(key)} is no key of a state store; allowed: names of letters, digits,"
+            f" '.', '_' and '-', joined by '/', at most {MAX_KEY_LENGTH} characters,"
+            " no name '.' or '..'"
+        )
+    return key
+
+
+def _is_key(key: object) -> bool:
+    if not isinstance(key, str) or len(key) > MAX_KEY_LENGTH:
+        return False
+    return all(_NAME.fullmatch(name) and name not in (".", "..") for name in key.split("/"))
+
+
+def check_prefix(prefix: str) -> str:
+    """Return a prefix that is allowed: a key, or ``""``; else raise ``InputError``."""
+    return prefix if prefix == "" else check_key(prefix)
+
+
+def check_value(key: str, value: bytes) -> bytes:
+    """Return a value that is allowed, at most ``MAX_VALUE_BYTES``; else raise ``InputError``."""
+    if type(value) is not bytes:
+        raise InputError(f"the value of {key!r} is of {type(value).__name__}; allowed: bytes")
+    if len(value) > MAX_VALUE_BYTES:
+        raise InputError(
+            f"the value of {key!r} has {len(value)} bytes; allowed: at most {MAX_VALUE_BYTES}"
+        )
+    return value
+
+
+def check_ttl(ttl_s: float) -> float:
+    """Return a time to live that is allowed, in seconds; else raise ``InputError``."""
+    if not _is_number(ttl_s, float) or not MIN_TTL_S <= ttl_s <= MAX_TTL_S:
+        raise InputError(
+            f"a lease's time to live is {_short(ttl_s)} seconds; allowed:"
+            f" {MIN_TTL_S:g} to {MAX_TTL_S:g}"
+        )
+    return float(ttl_s)
+
+
+def check_ops(ops: tuple[Op, ...]) -> None:
+    """Check what a write is to do.
+
+    Raises:
+        InputError: There is nothing to do, a key comes twice, or a key, a value, a version or all
+            values together aren't allowed.
+    """
+    if not ops:
+        raise InputError("a write has no operation; allowed: at least one")
+    seen: set[str] = set()
+    total = 0
+    for op in ops:
+        least = 1 if isinstance(op, Delete) else ABSENT
+        if check_key(op.key) in seen:
+            raise InputError(f"a write has {op.key!r} twice; allowed: each key once")
+        seen.add(op.key)
+        if not _is_number(op.version, int) or op.version < least:
+            raise InputError(
+                f"the expected version of {op.key!r} is {_short(op.version)};"
+                f" allowed: a whole number, at least {least}"
+            )
+        if isinstance(op, Put):
+            total += len(check_value(op.key, op.value))
+    if total > MAX_VALUE_BYTES:
+        raise InputError(
+            f"the values of a write have {total} bytes in all; allowed: at most {MAX_VALUE_BYTES}"
+        )
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, int | kind) and not isinstance(value, bool)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_KEY_LENGTH else f"{text[:MAX_KEY_LENGTH]}…"

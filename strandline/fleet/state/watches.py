@@ -1,0 +1,132 @@
+"""``Watches``: whom a store's client tells of changes; ``Poller``: finds changes by looking."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from strandline.fleet.state.base import Cancel, is_within
+from timeline.errors import StateUnavailableError
+from timeline.joined_thread import JoinedThread
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Watch:
+    prefix: str
+    call: Callable[[], object]
+
+
+class Watches:
+    """The watches of a client; its lock guards the list, and is never held during a call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: list[_Watch] = []
+
+    def add(self, prefix: str, call: Callable[[], object]) -> Cancel:
+        """Add a watch of a key and those below it; return what ends it."""
+        watch = _Watch(prefix, call)
+        with self._lock:
+            self._watches.append(watch)
+
+        def cancel() -> None:
+            with self._lock:
+                # By identity: two watches may have the same prefix and function.
+                self._watches = [each for each in self._watches if each is not watch]
+
+        return cancel
+
+    def clear(self) -> None:
+        """End all watches."""
+        with self._lock:
+            self._watches = []
+
+    def tell(self, changed: Iterable[str] | None) -> None:
+        """Make the calls of the watches that some keys concern; ``None``: those of all."""
+        keys = None if changed is None else tuple(changed)
+        with self._lock:
+            watches = tuple(self._watches)
+        for watch in watches:
+            if keys is not None and not any(is_within(key, watch.prefix) for key in keys):
+                continue
+            with self._lock:
+                if watch not in self._watches:
+                    continue  # cancelled by a call before it
+            try:
+                watch.call()
+            except Exception:
+                # The other watches, and this one's next change, don't suffer for it.
+                logger.exception("a watch of %r failed", watch.prefix)
+
+
+class Poller:
+    """A thread that compares the versions of all keys with those it saw before.
+
+    Args:
+        look: Returns key → version of what is there; cheap if nothing has changed.
+        watches: Are told of the changes.
+        pause_s: Seconds between looks; ``hurry`` ends a pause.
+        store: Name of the store in log messages.
+
+    Raises:
+        StateUnavailableError: The first look failed; there is no thread.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Mapping[str, int]],
+        watches: Watches,
+        pause_s: float,
+        store: str,
+    ) -> None:
+        self._look = look
+        self._watches = watches
+        self._pause_s = pause_s
+        self._store = store
+        # Before the thread: whatever changes after the constructor has returned is a change.
+        self._seen = look()
+        self._is_away = False
+        self._due = threading.Event()
+        self._is_stopped = False
+        self._thread = JoinedThread(self._run, "strandline-state-watch", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Look now: this client has changed something."""
+        self._due.set()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._is_stopped = True
+        self._due.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait(self._pause_s)
+            # Before looking: what changes during the look is seen by it or by the next one.
+            self._due.clear()
+            if self._is_stopped:
+                return
+            self._compare()
+
+    def _compare(self) -> None:
+        try:
+            found = self._look()
+        except StateUnavailableError as error:
+            if not self._is_away:
+                logger.warning("changes in %s aren't seen meanwhile: %s", self._store, error)
+            self._is_away = True
+            return
+        if self._is_away:
+            logger.info("changes in %s are seen again", self._store)
+            self._is_away = False
+        seen, self._seen = self._seen, found
+        if found != seen:
+            self._watches.tell(
+                key for key in seen.keys() | found.keys() if seen.get(key) != found.get(key)
+            )

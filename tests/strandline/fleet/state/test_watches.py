@@ -1,0 +1,87 @@
+"""Watches whose store goes away, and calls that change the watches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from strandline.fleet.state.watches import Poller, Watches
+from tests.conformance.state_watch_suite import Told
+from tests.kit.patience import PATIENCE_S
+from timeline.errors import StateUnavailableError
+
+
+class Looks:
+    """What a store has at each look; it can be away."""
+
+    def __init__(self) -> None:
+        self.there: Mapping[str, int] = {}
+        self.is_away = False
+        self.looked = threading.Semaphore(0)
+
+    def __call__(self) -> Mapping[str, int]:
+        self.looked.release()
+        if self.is_away:
+            raise StateUnavailableError("no store")
+        return self.there
+
+    def wait(self, looks: int) -> None:
+        """Wait for so many looks from now on to begin."""
+        while self.looked.acquire(blocking=False):
+            pass
+        for _ in range(looks):
+            assert self.looked.acquire(timeout=PATIENCE_S)
+
+
+def test_what_changed_while_the_store_was_away_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    looks, watches, told = Looks(), Watches(), Told()
+    watches.add("a", told)
+    poller = Poller(looks, watches, 0.001, "the test's store")
+    looks.is_away = True
+    looks.wait(3)
+    assert told.calls.empty()
+    looks.there = {"a": 1}
+    looks.is_away = False
+    told.wait()
+    poller.stop()
+    assert caplog.text.count("changes in the test's store aren't seen meanwhile") == 1
+    assert caplog.text.count("changes in the test's store are seen again") == 1
+
+
+def test_a_store_that_is_away_at_first_leaves_no_thread() -> None:
+    looks = Looks()
+    looks.is_away = True
+    before = threading.active_count()
+    with pytest.raises(StateUnavailableError):
+        Poller(looks, Watches(), 0.001, "the test's store")
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (["seats/1"], ["", "seats", "seats/1"]),
+        (["seats"], ["", "seats"]),
+        (["seats/10", "seats0", "seat"], ["", "seats"]),
+        ([], []),
+        (None, ["", "seats", "seats/1"]),
+    ],
+)
+def test_whom_a_change_concerns(changed: list[str] | None, told: list[str]) -> None:
+    watches, calls = Watches(), list[str]()
+    for prefix in ("", "seats", "seats/1"):
+        watches.add(prefix, lambda prefix=prefix: calls.append(prefix))
+    watches.tell(changed)
+    assert calls == told
+
+
+def test_a_watch_that_an_earlier_call_cancels_is_not_told() -> None:
+    watches, calls = Watches(), list[str]()
+    cancels: list[Callable[[], None]] = []
+    watches.add("", lambda: cancels[0]())
+    cancels.append(watches.add("", lambda: calls.append("late")))
+    watches.tell(["a"])
+    assert calls == []
