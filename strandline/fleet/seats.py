@@ -1,0 +1,183 @@
+"""Who has which seat: decisions over immutable values; pure.
+
+Seats outlive servers, so that the death of one moves no table twice:
+
+* a member that lives keeps its seat;
+* the seat of a dead one goes to one of those who held it before, if such a member has none, else
+  to a standby, else to a newcomer;
+* who returns and finds its seat taken is a standby, like those that were started as one;
+* a seat that nobody can take stays on the ring, vacant, and the next of a table's owners serve.
+  After ``SEAT_LASTS_S`` it goes;
+* newcomers for which there is no vacant seat get new ones.
+
+The *leader*, the member that joined first, decides for all. Everyone can tell who leads, and a
+leader that doesn't know yet that it is none fails at the state store.
+
+Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 3.1 (5) and 5.3. There a machine is elected
+in a dead one's place, and who returns works under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from executor_proxy.placement import Seat
+
+SEAT_LASTS_S: Final = 600.0
+"""How long a seat stays without a member: the paper's time until a server counts as dead."""
+MAX_HOLDERS: Final = 16
+"""How many holders a seat remembers; earlier ones are newcomers if they return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A server that lives, as far as the state store knows.
+
+    Attributes:
+        name: Its identity, also after a restart.
+        url: Where clients reach it.
+        is_standby: Whether it was started to wait for a seat, instead of getting a new one.
+        joined: Grows from member to member; another one after a restart.
+    """
+
+    name: str
+    url: str
+    is_standby: bool
+    joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    """A seat and who has it.
+
+    Attributes:
+        number: Its place on the ring, from 0.
+        holders: Names of the members that had it, each once; the last has it, if it lives.
+        url: Address of the last.
+    """
+
+    number: int
+    holders: tuple[str, ...]
+    url: str
+
+    @property
+    def holder(self) -> str:
+        """Name of the member that has it, if it lives."""
+        return self.holders[-1]
+
+    def taken_by(self, member: Member) -> HeldSeat:
+        """Return the seat with another holder, or with the same one after a restart."""
+        before = tuple(name for name in self.holders if name != member.name)
+        holders = (*before, member.name)[-MAX_HOLDERS:]
+        return replace(self, holders=holders, url=member.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All members and seats at one time.
+
+    Attributes:
+        members: Those that live, each name once.
+        seats: All seats, by number, each holder once.
+    """
+
+    members: tuple[Member, ...] = ()
+    seats: tuple[HeldSeat, ...] = ()
+
+    @property
+    def leader(self) -> Member | None:
+        """The member that joined first; ``None`` if there is none."""
+        return min(self.members, key=_age, default=None)
+
+    @property
+    def vacant(self) -> tuple[int, ...]:
+        """Numbers of the seats whose holder doesn't live."""
+        living = {member.name for member in self.members}
+        return tuple(seat.number for seat in self.seats if seat.holder not in living)
+
+    @property
+    def ring(self) -> tuple[Seat, ...]:
+        """The seats for ``executor_proxy.placement.owners``, the vacant ones without address."""
+        vacant = self.vacant
+        return tuple(
+            Seat(seat.number, None if seat.number in vacant else seat.url) for seat in self.seats
+        )
+
+
+def vacant_since(fleet: Fleet, before: Mapping[int, float], now_s: float) -> dict[int, float]:
+    """Return since when the fleet's vacant seats have been seen as vacant.
+
+    Args:
+        fleet: The fleet.
+        before: What was returned last, by the same server: seat number → seconds.
+        now_s: Seconds of a clock that never goes back. A new leader counts from when it sees a
+            seat vacant first: no two servers' clocks are compared.
+    """
+    return {number: before.get(number, now_s) for number in fleet.vacant}
+
+
+def next_seats(fleet: Fleet, since: Mapping[int, float], now_s: float) -> tuple[HeldSeat, ...]:
+    """Return the seats as they should be, by number.
+
+    Args:
+        fleet: The fleet as it is.
+        since: What ``vacant_since`` returned for it.
+        now_s: Seconds of the same clock.
+
+    Returns:
+        ``fleet.seats`` if nothing is to be changed. Applied once more, it changes nothing.
+    """
+    seats = {seat.number: seat for seat in fleet.seats}
+    vacant = [seats[number] for number in fleet.vacant]
+    free = _free(fleet)
+    for seat in tuple(vacant):
+        found = _of_its_holders(seat, free)
+        if found is not None:
+            seats[seat.number] = seat.taken_by(found)
+            vacant.remove(seat)
+            free.remove(found)
+    newcomers = [member for member in free if _is_newcomer(member, fleet.seats)]
+    spares = [member for member in free if member not in newcomers]
+    takers = iter((*spares, *newcomers))
+    for seat in vacant:
+        taker = next(takers, None)
+        if taker is not None:
+            seats[seat.number] = seat.taken_by(taker)
+        elif now_s - since.get(seat.number, now_s) >= SEAT_LASTS_S:
+            del seats[seat.number]
+    for member in takers:
+        if member in newcomers:
+            number = _lowest_free(seats)
+            seats[number] = HeldSeat(number, (member.name,), member.url)
+    return tuple(seats[number] for number in sorted(seats))
+
+
+def _free(fleet: Fleet) -> list[Member]:
+    """Return the members without a seat, the oldest first."""
+    holders = {seat.holder for seat in fleet.seats}
+    return sorted((member for member in fleet.members if member.name not in holders), key=_age)
+
+
+def _of_its_holders(seat: HeldSeat, free: Iterable[Member]) -> Member | None:
+    """Return the free member that had a seat last of all that had it."""
+    had_it = [member for member in free if member.name in seat.holders]
+    return max(had_it, key=lambda member: seat.holders.index(member.name), default=None)
+
+
+def _is_newcomer(member: Member, seats: Iterable[HeldSeat]) -> bool:
+    """Return whether a member is to have a seat of its own: not started as standby, never had one.
+
+    A seat that is gone isn't remembered; who had it is a newcomer again.
+    """
+    return not member.is_standby and not any(member.name in seat.holders for seat in seats)
+
+
+def _lowest_free(numbers: Collection[int]) -> int:
+    # A number that comes again has the points on the ring that it had.
+    return next(number for number in range(len(numbers) + 1) if number not in numbers)
+
+
+def _age(member: Member) -> tuple[int, str]:
+    return member.joined, member.name
