@@ -1,0 +1,174 @@
+"""The records of a fleet in its state store, and their form: small JSON objects.
+
+| key | value |
+| --- | --- |
+| ``epoch`` | ``schema`` of all records; ``epoch``, which grows with every change of the seats |
+| ``members/NAME`` | a lease: ``url``, ``standby``, ``joined`` |
+| ``seats/NUMBER`` | ``holders``, ``url`` |
+
+``joined`` is the version that the lease was made with, and 0 until that is known: such a member
+doesn't count yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from strandline.fleet.seats import Fleet, HeldSeat, Member
+from strandline.fleet.state.base import ABSENT, StateStore, Versioned
+from timeline.errors import ConfigError, FleetError, StateConflictError
+
+SCHEMA: Final = 1
+EPOCH: Final = "epoch"
+MEMBERS: Final = "members"
+SEATS: Final = "seats"
+_READS: Final = 20
+"""How often a fleet is read until its seats don't change meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRead:
+    """A fleet as it was read.
+
+    Attributes:
+        fleet: The fleet; its seats are those of one epoch.
+        epoch: Number of changes of the seats.
+        versions: Key → version of the epoch and of each seat, absent ones left out.
+    """
+
+    fleet: Fleet
+    epoch: int
+    versions: Mapping[str, int]
+
+    def version(self, key: str) -> int:
+        """Return the version at which a key was read."""
+        return self.versions.get(key, ABSENT)
+
+
+def member_name(url: str) -> str:
+    """Return the name of the member at an address; the same after each restart."""
+    return sha256(url.encode()).hexdigest()[:16]
+
+
+def member_key(name: str) -> str:
+    """Return the key of a member."""
+    return f"{MEMBERS}/{name}"
+
+
+def seat_key(number: int) -> str:
+    """Return the key of a seat."""
+    return f"{SEATS}/{number}"
+
+
+def member_bytes(member: Member) -> bytes:
+    """Return the value of a member's key."""
+    return _bytes(
+        {"url": member.url, "standby": member.is_standby, "joined": member.joined},
+    )
+
+
+def seat_bytes(seat: HeldSeat) -> bytes:
+    """Return the value of a seat's key."""
+    return _bytes({"holders": seat.holders, "url": seat.url})
+
+
+def epoch_bytes(epoch: int) -> bytes:
+    """Return the value of ``EPOCH``."""
+    return _bytes({"schema": SCHEMA, "epoch": epoch})
+
+
+def read_fleet(state: StateStore) -> FleetRead:
+    """Read members and seats.
+
+    Raises:
+        ConfigError: The records have another schema.
+        FleetError: A record can't be read; the message names its key.
+        StateConflictError: The seats changed during each of many attempts.
+        StateUnavailableError: The store can't be reached.
+    """
+    for _ in range(_READS):
+        begun = state.get(EPOCH)
+        found = _read(state, begun)
+        # Every change of a seat changes the epoch, so all these seats were there at once.
+        if state.get(EPOCH) == begun:
+            return found
+    raise StateConflictError(f"the fleet's seats changed during each of {_READS} reads")
+
+
+def _read(state: StateStore, epoch: Versioned | None) -> FleetRead:
+    versions = {} if epoch is None else {EPOCH: epoch.version}
+    number = 0 if epoch is None else _epoch_of(epoch.value)
+    seats: list[HeldSeat] = []
+    for name in state.children(SEATS):
+        key = f"{SEATS}/{name}"
+        record = state.get(key)
+        if record is not None:
+            seats.append(_seat_of(key, name, record.value))
+            versions[key] = record.version
+    members = [
+        _member_of(member_key(name), name, record.value)
+        for name in state.children(MEMBERS)
+        if (record := state.get(member_key(name))) is not None
+    ]
+    fleet = Fleet(
+        tuple(member for member in members if member.joined),
+        tuple(sorted(seats, key=lambda seat: seat.number)),
+    )
+    return FleetRead(fleet, number, versions)
+
+
+def _epoch_of(value: bytes) -> int:
+    record = _object(EPOCH, value)
+    schema = record.get("schema")
+    if schema != SCHEMA:
+        raise ConfigError(
+            f"the fleet's records have schema {schema!r}; allowed: {SCHEMA}",
+            hint="another release of Strandline made them; all servers of a fleet need the same",
+        )
+    epoch: int = _field(EPOCH, record, "epoch", int)
+    return epoch
+
+
+def _member_of(key: str, name: str, value: bytes) -> Member:
+    record = _object(key, value)
+    return Member(
+        name,
+        _field(key, record, "url", str),
+        _field(key, record, "standby", bool),
+        _field(key, record, "joined", int),
+    )
+
+
+def _seat_of(key: str, number: str, value: bytes) -> HeldSeat:
+    record = _object(key, value)
+    holders = _field(key, record, "holders", list)
+    if not holders or not all(type(name) is str for name in holders):
+        raise FleetError(f"the record {key!r} has the holders {holders!r}; allowed: names")
+    if not number.isdecimal() or str(int(number)) != number:
+        raise FleetError(f"the record {key!r} is of no seat; allowed: {SEATS}/NUMBER")
+    return HeldSeat(int(number), tuple(holders), _field(key, record, "url", str))
+
+
+def _field(key: str, record: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = record.get(name)
+    if type(value) is not kind:
+        raise FleetError(f"the record {key!r} has the {name} {value!r}; allowed: {kind.__name__}")
+    return value
+
+
+def _object(key: str, value: bytes) -> Mapping[str, Any]:
+    try:
+        record = json.loads(value)
+    except ValueError as error:
+        raise FleetError(f"the record {key!r} is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise FleetError(f"the record {key!r} is {type(record).__name__}; allowed: a JSON object")
+    return record
+
+
+def _bytes(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record).encode()

@@ -1,0 +1,279 @@
+"""Servers of a fleet on one state store: they join, die, are replaced and return."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from strandline.fleet.records import EPOCH, member_key, member_name, read_fleet
+from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Fleet
+from strandline.fleet.state.base import Delete, Lease, Op, Put, StateStore, Versioned
+from strandline.fleet.state.sqlite import SqliteState
+from tests.kit.manual_clock import ManualClock
+from timeline.errors import (
+    ConfigError,
+    FleetError,
+    StateConflictError,
+    StateUnavailableError,
+)
+
+
+class Servers:
+    """The servers of a fleet; each has a client of the store of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock(0)
+        self.path = path
+        self.opened = ExitStack()
+        self.state = self.client()
+
+    def client(self) -> SqliteState:
+        state = SqliteState(self.path, self.clock)
+        self.opened.callback(state.close)
+        return state
+
+    def start(self, name: str, *, is_standby: bool = False) -> Roster:
+        server = Roster(self.client(), f"http://{name}:1", is_standby=is_standby, clock=self.clock)
+        server.join()
+        return server
+
+    def run(self, seconds: int, *servers: Roster) -> None:
+        """Let time pass, in which only these servers aren't silent."""
+        for _ in range(seconds):
+            self.clock.advance(1_000)
+            for server in servers:
+                server.step()
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    running = Servers(tmp_path / "fleet.db")
+    with running.opened:
+        yield running
+
+
+def held(fleet: Fleet) -> dict[int, str]:
+    return {seat.number: seat.url for seat in fleet.seats}
+
+
+def on_ring(fleet: Fleet) -> list[str | None]:
+    return [seat.url for seat in fleet.ring]
+
+
+def test_a_server_alone_leads_and_has_a_seat(servers: Servers) -> None:
+    a = servers.start("a")
+    assert a.seat is None
+    assert held(a.step()) == {0: "http://a:1"}
+    assert a.seat is not None
+    assert a.seat.number == 0
+
+
+def test_the_leader_gives_seats_to_all(servers: Servers) -> None:
+    a, b, s = servers.start("a"), servers.start("b"), servers.start("s", is_standby=True)
+    assert held(b.step()) == {}  # it doesn't lead
+    assert held(a.step()) == {0: "http://a:1", 1: "http://b:1"}
+    assert b.step() == s.step() == a.fleet
+    assert s.seat is None
+
+
+def test_a_standby_takes_a_dead_server_s_seat_and_who_returns_waits(servers: Servers) -> None:
+    a, _, s = servers.start("a"), servers.start("b"), servers.start("s", is_standby=True)
+    servers.run(1, a)
+    servers.run(8, a, s)
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://b:1"}
+    servers.run(3, a, s)
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://s:1"}
+    back = servers.start("b")
+    servers.run(1, a, s, back)
+    assert held(back.fleet) == {0: "http://a:1", 1: "http://s:1"}
+    assert back.seat is None
+    servers.run(11, a, back)  # now s is silent
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://b:1"}
+
+
+def test_without_a_standby_the_seat_stays_vacant_for_600_s(servers: Servers) -> None:
+    a, _ = servers.start("a"), servers.start("b")
+    a.step()
+    servers.run(11, a)
+    assert on_ring(a.fleet) == ["http://a:1", None]
+    servers.run(598, a)
+    assert on_ring(a.fleet) == ["http://a:1", None]
+    servers.run(2, a)
+    assert on_ring(a.fleet) == ["http://a:1"]
+    back = servers.start("b")
+    a.step()
+    assert on_ring(back.step()) == ["http://a:1", "http://b:1"]
+
+
+def test_the_next_oldest_leads_when_the_leader_dies(servers: Servers) -> None:
+    a, b, c = servers.start("a"), servers.start("b"), servers.start("c", is_standby=True)
+    a.step()
+    servers.run(11, b, c)
+    assert held(b.fleet) == {0: "http://c:1", 1: "http://b:1"}
+    assert b.fleet.leader is not None
+    assert b.fleet.leader.url == "http://b:1"
+    # It was only stopped. It learns that it is dead to the others, and joins behind them.
+    assert held(a.step()) == held(b.fleet)
+    assert a.seat is None
+
+
+def test_who_leaves_makes_room_at_once(servers: Servers) -> None:
+    a, b, s = servers.start("a"), servers.start("b"), servers.start("s", is_standby=True)
+    a.step()
+    a.leave()
+    a.leave()
+    b.step()
+    assert held(s.step()) == {0: "http://s:1", 1: "http://b:1"}
+
+
+def test_an_address_that_is_taken_is_refused_until_its_holder_is_dead(servers: Servers) -> None:
+    servers.start("a")
+    with pytest.raises(StateConflictError, match=r"has the address http://a:1 \(if it was killed"):
+        servers.start("a")
+    servers.clock.advance(10_000)
+    assert held(servers.start("a").step()) == {0: "http://a:1"}
+
+
+class Meanwhile(StateStore):
+    """A store in which something happens before the next write, or that is away."""
+
+    def __init__(self, inner: StateStore) -> None:
+        self.inner = inner
+        self.before_write: Callable[[], object] = lambda: None
+        self.is_away = False
+
+    def _reached(self) -> StateStore:
+        if self.is_away:
+            raise StateUnavailableError("no store")
+        return self.inner
+
+    def get(self, key: str) -> Versioned | None:
+        return self._reached().get(key)
+
+    def children(self, key: str) -> tuple[str, ...]:
+        return self._reached().children(key)
+
+    def write(self, *ops: Op) -> int:
+        self.before_write()
+        return self._reached().write(*ops)
+
+    def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
+        return self._reached().hold(key, value, ttl_s)
+
+    def watch(self, prefix: str, call: Callable[[], object]) -> Callable[[], None]:
+        return self._reached().watch(prefix, call)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.fixture
+def hooked(servers: Servers) -> Meanwhile:
+    return Meanwhile(servers.client())
+
+
+def test_a_leader_that_was_stopped_before_it_wrote_changes_nothing(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    a.join()
+
+    def stopped() -> None:
+        servers.clock.advance(10_000)
+        servers.start("b")
+
+    hooked.before_write = stopped
+    assert held(a.step()) == {}
+    assert read_fleet(servers.state).epoch == 0
+
+
+def test_two_leaders_make_one_decision(servers: Servers, hooked: Meanwhile) -> None:
+    """One has read the fleet before the other changes it."""
+    b = Roster(hooked, "http://b:1", clock=servers.clock)
+    b.join()
+    other = servers.start("c")
+
+    def meanwhile() -> None:
+        hooked.before_write = lambda: None
+        found = read_fleet(servers.state)
+        seat = Put("seats/5", json.dumps({"holders": ["x"], "url": "http://x:1"}).encode())
+        epoch = Put(EPOCH, b'{"schema": 1, "epoch": 1}', found.version(EPOCH))
+        servers.state.write(epoch, seat)
+
+    hooked.before_write = meanwhile
+    assert held(b.step()) == {5: "http://x:1"}
+    # A vacant seat is taken before a new one is made.
+    assert held(b.step()) == {0: "http://c:1", 5: "http://b:1"}
+    assert other.step() == b.fleet
+
+
+def test_the_fleet_stays_as_it_was_while_the_store_is_away(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    a.join()
+    before = a.step()
+    hooked.is_away = True
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    assert a.fleet == before
+    hooked.is_away = False
+    servers.clock.advance(60_000)
+    assert held(a.step()) == held(before)
+
+
+def test_every_change_of_the_seats_is_an_epoch(servers: Servers) -> None:
+    a = servers.start("a")
+    for expected in (1, 1):
+        a.step()
+        assert read_fleet(servers.state).epoch == expected
+    servers.start("b")
+    a.step()
+    assert read_fleet(servers.state).epoch == 2
+
+
+def test_a_member_that_is_still_joining_does_not_count(servers: Servers) -> None:
+    a = servers.start("a")
+    half = json.dumps({"url": "http://b:1", "standby": False, "joined": 0}).encode()
+    servers.state.hold(member_key(member_name("http://b:1")), half, 10.0)
+    assert held(a.step()) == {0: "http://a:1"}
+
+
+def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> None:
+    a = servers.start("a")
+    a.step()
+    key = member_key(member_name("http://a:1"))
+    found = servers.state.get(key)
+    assert found is not None
+    servers.state.write(Delete(key, found.version))
+    assert held(a.step()) == {0: "http://a:1"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "said"),
+    [
+        (EPOCH, b'{"schema": 2, "epoch": 1}', ConfigError, "records have schema 2; allowed: 1"),
+        (EPOCH, b"{}", ConfigError, "records have schema None; allowed: 1"),
+        (EPOCH, b'{"schema": 1}', FleetError, "'epoch' has the epoch None; allowed: int"),
+        (EPOCH, b"\xff", FleetError, "'epoch' is no JSON"),
+        ("seats/0", b"[]", FleetError, "'seats/0' is list; allowed: a JSON object"),
+        ("seats/0", b'{"holders": []}', FleetError, r"'seats/0' has the holders \[\]"),
+        ("seats/0", b'{"holders": [1]}', FleetError, r"'seats/0' has the holders \[1\]"),
+        ("seats/0", b'{"holders": ["a"]}', FleetError, "'seats/0' has the url None"),
+        ("seats/07", b'{"holders": ["a"]}', FleetError, "'seats/07' is of no seat"),
+        ("seats/x", b'{"holders": ["a"]}', FleetError, "'seats/x' is of no seat"),
+        ("members/x", b'{"url": "u", "standby": 0}', FleetError, "'members/x' has the standby 0"),
+    ],
+)
+def test_records_of_others_are_refused_by_name(
+    servers: Servers, key: str, value: bytes, kind: type[Exception], said: str
+) -> None:
+    servers.state.write(Put(key, value))
+    with pytest.raises(kind, match=said):
+        servers.start("a")
+    assert member_name("http://a:1") not in servers.state.children("members")
