@@ -23,7 +23,8 @@
     │   └─ LockError                        the table's lock wasn't acquired, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
-    │   └─ StoreLockedError                 another process has it open
+    │   ├─ StoreLockedError                 another process has it open
+    │   └─ StoreBehindError                 another server has changed it since it was read
     ├─ FleetError                           what the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
     │   └─ StateUnavailableError            the store can't be reached
@@ -226,6 +227,13 @@ class StoreLockedError(StoreError):
     """Another running process has the store open."""
 
     code = "store_locked"
+    status = 503
+
+
+class StoreBehindError(StoreError):
+    """Another server has changed the shared store since this one read it."""
+
+    code = "store_behind"
     status = 503
 
 

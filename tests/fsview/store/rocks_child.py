@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fsview.store.base import Handle, Rows, StoredChunk
+from fsview.store.base import Handle, Rows, Store, StoredChunk
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
@@ -41,7 +41,7 @@ def content(slot: int, number: int) -> bytes:
 class Numbered:
     """A store with its newest state."""
 
-    def __init__(self, store: RocksStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.number = 0
         self.names: dict[str, tuple[int, int, int]] = {}

@@ -1,0 +1,215 @@
+"""``Database``: what a shared store asks of an SQL database, and the values they exchange.
+
+The tables, each key before its semicolon::
+
+    head     table_id; base_path, generation, step, stamp, blobs, bytes
+    row      table_id, generation, near; content
+    blob     table_id, handle; generation, near, content
+    journal  table_id, step; stamp, rows, news
+    garbage  table_id, step, handle; generation, near
+
+``table_id`` is a hash of the ``TableId``, so it means the same in every copy of a database. A row's
+name is ``near``, as for the blobs that it names. Rows and blobs are those of the head's generation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from fsview.store.base import Blob, Handle, Rows
+from timeline.storage.table_id import TableId
+
+SCHEMA_VERSION: Final = 1
+"""Of the tables; a database with another one is refused."""
+
+FIRST_GENERATION: Final = 1
+
+NewBlobs = Sequence[tuple[Handle, Blob]]
+
+_HANDLE_BYTES: Final = 16
+_NAME_END: Final = b"\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How far a table's store has come.
+
+    Attributes:
+        step: Number of commits that changed rows.
+        stamp: Random, of the last of them.
+    """
+
+    step: int
+    stamp: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TableHead:
+    """The head of a table with what is counted there.
+
+    Attributes:
+        head: The head.
+        blobs: Number of blobs, garbage included.
+        size_bytes: Their size.
+    """
+
+    head: Head
+    blobs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One step in the journal.
+
+    Attributes:
+        head: The head that it made.
+        rows: Names of the rows that it changed.
+        news: What its server told others.
+    """
+
+    head: Head
+    rows: tuple[str, ...]
+    news: bytes | None
+
+
+class Session(ABC):
+    """One transaction on one table; all methods raise ``StoreError`` if the database fails."""
+
+    @abstractmethod
+    def head(self) -> TableHead | None:
+        """Return the head; ``None`` if the database doesn't have the table."""
+
+    @abstractmethod
+    def rows(self) -> dict[str, bytes]:
+        """Return all rows."""
+
+    @abstractmethod
+    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
+        """Return those of some blobs that exist, and were committed near a row if one is given."""
+
+    @abstractmethod
+    def handles(self) -> list[Handle]:
+        """Return the handles of all blobs, garbage included."""
+
+    @abstractmethod
+    def journal(self, step: int) -> list[Committed]:
+        """Return the journal from a step on, oldest first."""
+
+    # In a transaction that writes.
+
+    @abstractmethod
+    def make_head(self, stamp: bytes) -> TableHead:
+        """Add the table at step 0, which the journal has, too."""
+
+    @abstractmethod
+    def add_blobs(self, blobs: NewBlobs) -> None:
+        """Add blobs, and count them."""
+
+    @abstractmethod
+    def change_rows(self, rows: Rows | None) -> None:
+        """Change rows in the order of their names; ``None``: delete all."""
+
+    @abstractmethod
+    def add_to_journal(self, committed: Committed) -> None:
+        """Append to the journal."""
+
+    @abstractmethod
+    def move_head(self, to: Head) -> None:
+        """Replace step and stamp."""
+
+    @abstractmethod
+    def add_garbage(self, step: int, handles: Collection[Handle]) -> None:
+        """Mark blobs as garbage of a step; what doesn't exist is ignored."""
+
+    @abstractmethod
+    def delete_garbage(self, step: int) -> None:
+        """Delete the blobs that are garbage of a step or an earlier one, and count them."""
+
+    @abstractmethod
+    def trim_journal(self, step: int) -> None:
+        """Delete what the journal has before a step."""
+
+
+class Database(ABC):
+    """An SQL database with the tables of this schema; thread-safe.
+
+    Attributes:
+        name: For messages; without passwords.
+    """
+
+    name: str
+
+    @abstractmethod
+    def reading(self, table_id: TableId) -> AbstractContextManager[Session]:
+        """Open a transaction that sees one state of a table.
+
+        Raises:
+            StoreError: The database can't be read.
+        """
+
+    @abstractmethod
+    def writing(self, table_id: TableId) -> AbstractContextManager[Session]:
+        """Open a transaction that has locked the table's head.
+
+        Its end commits it; an exception takes back all of it.
+
+        Raises:
+            StoreLockedError: Others held the lock for too long.
+            StoreFullError: Its disk is full.
+            StoreError: The database can't be written, or the answer to the commit was lost.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections once they aren't used; a second call does nothing."""
+
+
+# How values are stored.
+
+
+def table_key(table_id: TableId) -> bytes:
+    """Return the ``table_id`` of a table."""
+    return sha256(name_bytes(str(table_id))).digest()[:_HANDLE_BYTES]
+
+
+def handle_bytes(handle: Handle) -> bytes:
+    """Return a handle as stored."""
+    return handle.to_bytes(_HANDLE_BYTES, "big")
+
+
+def handle_of(stored: bytes) -> Handle:
+    """Return the handle of ``handle_bytes``."""
+    return Handle(int.from_bytes(stored, "big"))
+
+
+def name_bytes(name: str) -> bytes:
+    """Return a row's name as stored."""
+    # Names may come from a file system whose names aren't all UTF-8.
+    return name.encode("utf-8", "surrogatepass")
+
+
+def name_of(stored: bytes) -> str:
+    """Return the name of ``name_bytes``."""
+    return stored.decode("utf-8", "surrogatepass")
+
+
+def names_bytes(names: Iterable[str]) -> bytes:
+    """Return names as stored in the journal."""
+    return b"".join(name_bytes(name) + _NAME_END for name in names)  # UTF-8 doesn't have that byte
+
+
+def names_of(stored: bytes) -> tuple[str, ...]:
+    """Return the names of ``names_bytes``."""
+    return tuple(map(name_of, stored.split(_NAME_END)[:-1]))
+
+
+def in_order(rows: Rows) -> list[tuple[bytes, bytes | None]]:
+    """Return rows as stored, by name: all servers lock them in one order."""
+    named: Mapping[bytes, bytes | None] = {name_bytes(name): row for name, row in rows.items()}
+    return sorted(named.items())

@@ -1,0 +1,204 @@
+"""``SqliteSession``: the statements of shared stores in SQLite, and the tables.
+
+``fsview.store.sql.database`` says what the tables hold. Handles and names are BLOBs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from fsview.store.base import Handle, Rows
+from fsview.store.sql.database import (
+    FIRST_GENERATION,
+    SCHEMA_VERSION,
+    Committed,
+    Head,
+    NewBlobs,
+    Session,
+    TableHead,
+    handle_bytes,
+    handle_of,
+    in_order,
+    name_bytes,
+    name_of,
+    names_bytes,
+    names_of,
+    table_key,
+)
+from timeline.storage.table_id import TableId
+
+APPLICATION_ID: Final = 0x5374726C
+"""``Strl``, in the file's header, where ``file`` finds it."""
+
+_AT_ONCE: Final = 500
+"""Handles in one query; SQLite's limit is 999 or more, by its version."""
+
+# Blobs are some kilobytes: without a rowid they would overflow the pages of the key's tree.
+SCHEMA: Final = (
+    """CREATE TABLE head (
+        table_id BLOB PRIMARY KEY, base_path BLOB NOT NULL, generation INTEGER NOT NULL,
+        step INTEGER NOT NULL, stamp BLOB NOT NULL,
+        blobs INTEGER NOT NULL, bytes INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE row (
+        table_id BLOB NOT NULL, generation INTEGER NOT NULL, near BLOB NOT NULL,
+        content BLOB NOT NULL, PRIMARY KEY (table_id, generation, near)
+    )""",
+    """CREATE TABLE blob (
+        table_id BLOB NOT NULL, handle BLOB NOT NULL, generation INTEGER NOT NULL,
+        near BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (table_id, handle)
+    )""",
+    """CREATE TABLE journal (
+        table_id BLOB NOT NULL, step INTEGER NOT NULL, stamp BLOB NOT NULL,
+        rows BLOB NOT NULL, news BLOB, PRIMARY KEY (table_id, step)
+    )""",
+    """CREATE TABLE garbage (
+        table_id BLOB NOT NULL, step INTEGER NOT NULL, handle BLOB NOT NULL,
+        generation INTEGER NOT NULL, near BLOB NOT NULL, PRIMARY KEY (table_id, step, handle)
+    ) WITHOUT ROWID""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class SqliteSession(Session):
+    """See ``Session``; errors are mapped by ``SqliteDatabase``."""
+
+    def __init__(self, connection: sqlite3.Connection, table_id: TableId) -> None:
+        self._connection = connection
+        self._table_id = table_id
+        self._key = table_key(table_id)
+
+    def head(self) -> TableHead | None:
+        """See ``Session``."""
+        sql = "SELECT step, stamp, blobs, bytes FROM head WHERE table_id = ?"
+        found = self._all(sql)
+        return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
+
+    def rows(self) -> dict[str, bytes]:
+        """See ``Session``."""
+        sql = "SELECT near, content FROM row WHERE table_id = ? AND generation = ?"
+        return {name_of(near): content for near, content in self._all(sql, self._generation())}
+
+    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
+        """See ``Session``."""
+        found: dict[Handle, bytes] = {}
+        for part in _parts(handles):
+            marks = ", ".join("?" * len(part))
+            sql = (
+                f"SELECT handle, near, content FROM blob WHERE table_id = ? AND handle IN ({marks})"  # noqa: S608 - only question marks
+            )
+            for handle, its, content in self._all(sql, *map(handle_bytes, part)):
+                if near is None or its == name_bytes(near):
+                    found[handle_of(handle)] = content
+        return found
+
+    def handles(self) -> list[Handle]:
+        """See ``Session``."""
+        sql = "SELECT handle FROM blob WHERE table_id = ?"
+        return [handle_of(handle) for (handle,) in self._all(sql)]
+
+    def journal(self, step: int) -> list[Committed]:
+        """See ``Session``."""
+        sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"
+        found = self._all(f"{sql} ORDER BY step", step)
+        return [Committed(Head(*head), names_of(rows), news) for *head, rows, news in found]
+
+    def make_head(self, stamp: bytes) -> TableHead:
+        """See ``Session``."""
+        base_path = name_bytes(str(self._table_id))
+        row = (base_path, FIRST_GENERATION, 0, stamp, 0, 0)
+        self._run("INSERT INTO head VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        self.add_to_journal(Committed(Head(0, stamp), (), None))
+        return TableHead(Head(0, stamp), 0, 0)
+
+    def add_blobs(self, blobs: NewBlobs) -> None:
+        """See ``Session``."""
+        generation = self._generation()
+        sql = (
+            "INSERT INTO blob (table_id, generation, handle, near, content) VALUES (?, ?, ?, ?, ?)"
+        )
+        self._many(
+            sql,
+            (
+                (self._key, generation, handle_bytes(handle), name_bytes(blob.near), blob.content)
+                for handle, blob in blobs
+            ),
+        )
+        self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
+
+    def change_rows(self, rows: Rows | None) -> None:
+        """See ``Session``."""
+        generation = self._generation()
+        if rows is None:
+            self._run("DELETE FROM row WHERE table_id = ? AND generation = ?", generation)
+            return
+        kept = [
+            (self._key, generation, near, row) for near, row in in_order(rows) if row is not None
+        ]
+        gone = [(self._key, generation, near) for near, row in in_order(rows) if row is None]
+        self._many(
+            "INSERT INTO row (table_id, generation, near, content) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET content = excluded.content",
+            kept,
+        )
+        self._many("DELETE FROM row WHERE table_id = ? AND generation = ? AND near = ?", gone)
+
+    def add_to_journal(self, committed: Committed) -> None:
+        """See ``Session``."""
+        head = committed.head
+        row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
+        self._run("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", *row)
+
+    def move_head(self, to: Head) -> None:
+        """See ``Session``."""
+        self._run("UPDATE head SET step = ?2, stamp = ?3 WHERE table_id = ?1", to.step, to.stamp)
+
+    def add_garbage(self, step: int, handles: Collection[Handle]) -> None:
+        """See ``Session``."""
+        sql = (
+            "INSERT OR IGNORE INTO garbage (table_id, step, handle, generation, near)"
+            " SELECT table_id, ?, handle, generation, near FROM blob"
+            " WHERE table_id = ? AND handle = ?"
+        )
+        self._many(sql, ((step, self._key, handle_bytes(handle)) for handle in handles))
+
+    def delete_garbage(self, step: int) -> None:
+        """See ``Session``."""
+        old = "SELECT handle FROM garbage WHERE table_id = ?1 AND step <= ?2"
+        blobs = f"FROM blob WHERE table_id = ?1 AND handle IN ({old})"
+        count = f"SELECT count(*), coalesce(sum(length(content)), 0) {blobs}"
+        ((number, size),) = self._all(count, step)
+        self._run(f"DELETE {blobs}", step)
+        self._run("DELETE FROM garbage WHERE table_id = ? AND step <= ?", step)
+        self._count(-number, -size)
+
+    def trim_journal(self, step: int) -> None:
+        """See ``Session``."""
+        self._run("DELETE FROM journal WHERE table_id = ? AND step < ?", step)
+
+    def _count(self, blobs: int, size: int) -> None:
+        sql = "UPDATE head SET blobs = blobs + ?2, bytes = bytes + ?3 WHERE table_id = ?1"
+        self._run(sql, blobs, size)
+
+    def _generation(self) -> int:
+        ((generation,),) = self._all("SELECT generation FROM head WHERE table_id = ?")
+        return int(generation)
+
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, (self._key, *values)).fetchall()
+
+    def _run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql, (self._key, *values))
+
+    def _many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
+        self._connection.executemany(sql, rows)
+
+
+def _parts(handles: Sequence[Handle]) -> Iterator[list[Handle]]:
+    left = iter(handles)
+    while part := list(islice(left, _AT_ONCE)):
+        yield part

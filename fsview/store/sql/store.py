@@ -1,0 +1,299 @@
+"""``SharedStore``: a table's blobs and rows in an SQL database that several servers may share.
+
+``fsview.store.sql.database`` has the tables and what a database must do. The *head* of a table
+counts its steps: a step is a commit that changed rows, and bears a random stamp. A server has seen
+one head, and what it commits continues that one, or else is refused with ``StoreBehindError``: so
+rows are always those of one server's whole view. Step and stamp together tell a database that fell
+back and went on from there from the one that was seen.
+
+A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
+from a database that fell back.
+
+A blob that this server has forgotten becomes garbage of the head's step, and is deleted with its
+``kept_steps``-th successor: servers that are behind by fewer can still read it. The journal reaches
+back as far.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from secrets import randbits, token_bytes
+from typing import Any, ClassVar, Final
+
+from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
+from fsview.store.sql.database import Committed, Database, Head, NewBlobs, Session, TableHead
+from timeline.errors import ConfigError, StoreBehindError, StoreError
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+_COUNTER_BITS: Final = 64
+_STAMP_BYTES: Final = 16
+_SWEPT_AT_ONCE: Final = 1000
+
+
+class SharedStore(Store):
+    """See ``Store``; ``Database`` is what kinds of database differ in.
+
+    The lock guards which head was seen. A process forked from the one that opened it can't use it.
+    """
+
+    kind: ClassVar[str] = "SQL"
+    lasts: ClassVar[bool] = True
+
+    def __init__(self, database: Database, table_id: TableId, kept_steps: int = 0) -> None:
+        """Open the store of a table, or a new one.
+
+        Args:
+            database: Where it lies; must be closed after the store.
+            table_id: The table.
+            kept_steps: How many steps back other servers may be and still find all they need; 0
+                if there are no others.
+
+        Raises:
+            ConfigError: ``kept_steps`` is negative.
+            StoreError: The database can't be read or written.
+        """
+        super().__init__()
+        if kept_steps < 0:
+            raise ConfigError(f"a store that keeps {kept_steps} steps: must be at least 0")
+        self._database = database
+        self._table_id = table_id
+        self._kept_steps = kept_steps
+        self._lock = threading.Lock()
+        self._closed = False
+        self._opener = randbits(_COUNTER_BITS)
+        self._counter = count(1)
+        with database.reading(table_id) as session:
+            found = session.head()
+        if found is None:
+            with database.writing(table_id) as session:
+                found = session.head() or session.make_head(token_bytes(_STAMP_BYTES))
+        self._seen = found.head
+
+    def head(self) -> Head:
+        """Return the newest step, of whichever server.
+
+        Raises:
+            StoreError: It can't be read.
+        """
+        with self._reading() as session:
+            return self._head(session).head
+
+    def since(self, seen: Head) -> list[Committed]:
+        """Return the steps after one that was seen, oldest first.
+
+        Raises:
+            StoreBehindError: It was forgotten, or the database doesn't have it: only ``rows`` tells
+                what is recorded.
+            StoreError: The journal can't be read.
+        """
+        with self._reading() as session:
+            steps = session.journal(seen.step)
+        if not steps or steps[0].head != seen:
+            raise StoreBehindError(f"{self}: its journal doesn't have step {seen.step} as it was")
+        return steps[1:]
+
+    def adopt(self, head: Head) -> None:
+        """Have the next commit continue a head: what was committed up to there was adopted."""
+        with self._lock:
+            self._seen = head
+
+    def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
+        """Return blobs that were committed near one row, in order.
+
+        Raises:
+            StoreError: One can't be read, or doesn't exist there.
+        """
+        return self._blobs(handles, near)
+
+    def rows(self) -> Mapping[str, bytes]:
+        """See ``Store``; the next commit continues the head of these rows."""
+        with self._lock:
+            with self._reading() as session:
+                head, rows = self._head(session).head, session.rows()
+            self._seen = head
+        return rows
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        return self._blobs([handle])[0]
+
+    def commit(
+        self, blobs: Sequence[Blob], rows: MakeRows | None = None, news: bytes | None = None
+    ) -> list[StoredChunk]:
+        """See ``Store``; a commit that changes rows is a step.
+
+        Args:
+            blobs: The new blobs.
+            rows: Makes the changed rows.
+            news: What other servers need beside the rows, for the journal. Only with rows.
+
+        Raises:
+            StoreBehindError: Another server committed since; nothing was kept.
+            StoreError: Nothing was kept, or that isn't known: then a next commit with rows is
+                refused with the error above.
+        """
+        self._check_open()
+        with self._lock:
+            handles = [self._new_handle() for _ in blobs]
+            # Before the transaction: it may raise, and others needn't wait for it.
+            changed = {} if rows is None else rows(handles)
+            added = list(zip(handles, blobs, strict=True))
+            if changed:
+                self._step(added, changed, news)
+            else:
+                self._add(added)
+        return [self.chunk(h, len(blob.content)) for h, blob in zip(handles, blobs, strict=True)]
+
+    def collect(self) -> None:
+        """See ``Store``; a server that is behind frees nothing."""
+        if not self.forgotten:
+            return
+        if self._closed:
+            self.forgotten.clear()
+            return
+        try:
+            self.commit([])
+        except StoreError as exc:
+            logger.warning("forgotten blobs can't be deleted: %s", exc)
+
+    def clear(self) -> None:
+        """See ``Store``; this is a step that no server can follow by the journal."""
+        with self._lock:
+            self._step([], None, None)
+
+    def sweep(self, live: Collection[Handle]) -> None:
+        """See ``Store``; nothing is deleted before ``kept_steps`` more steps.
+
+        Raises:
+            StoreBehindError: Another server committed since, so ``live`` may lack handles.
+            StoreError: Some are left.
+        """
+        with self._reading() as session:
+            found = session.handles()
+        live = frozenset(live)
+        orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
+        # In parts, so that commits needn't wait for all.
+        for start in range(0, len(orphans), _SWEPT_AT_ONCE):
+            with self._lock, self._writing() as session:
+                self._check_seen(session)
+                self._discard(session, orphans[start : start + _SWEPT_AT_ONCE])
+        if orphans:
+            logger.info("%d blobs of other processes left %s", len(orphans), self)
+
+    def close(self) -> None:
+        """See ``Store``; the database stays open."""
+        # A commit under way ends first; later calls find the store closed.
+        with self._lock:
+            self._closed = True
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``; without its database, a store has no blobs."""
+        try:
+            with self._reading() as session:
+                head = self._head(session)
+        except StoreError as exc:
+            logger.debug("a store has no figures: %s", exc)
+            head = TableHead(self._seen, 0, 0)
+        figures = {"blobs": head.blobs, "bytes": head.size_bytes, "resident_bytes": 0}
+        return {"kind": self.kind, **figures}
+
+    def __str__(self) -> str:
+        return f"the store of {self._table_id} in {self._database.name}"
+
+    # Transactions; those that write, with the lock held.
+
+    def _step(self, blobs: NewBlobs, rows: Rows | None, news: bytes | None) -> None:
+        """Continue the head that was seen; without ``rows`` by deleting all of them."""
+        to = Head(self._seen.step + 1, token_bytes(_STAMP_BYTES))
+        try:
+            with self._taken() as forgotten, self._writing() as session:
+                self._check_seen(session)
+                session.add_blobs(blobs)
+                session.change_rows(rows)
+                session.add_to_journal(Committed(to, tuple(rows or ()), news))
+                session.move_head(to)
+                self._discard(session, forgotten)
+                # Where all rows are gone, names don't tell what changed.
+                session.trim_journal(to.step if rows is None else to.step - self._kept_steps)
+        except StoreError:
+            # The answer to a commit can get lost: the stamp tells whether it took effect.
+            if not self._is_at(to):
+                raise
+        self._seen = to
+
+    def _add(self, blobs: NewBlobs) -> None:
+        """Add blobs that no row names, which isn't a step."""
+        if not blobs and not self.forgotten:
+            return
+        with self._taken() as forgotten, self._writing() as session:
+            session.add_blobs(blobs)
+            if self._head(session).head == self._seen:
+                self._discard(session, forgotten)
+            else:
+                # What is seen may be so old that newer rows name what was forgotten.
+                self.forgotten.extend(forgotten)
+
+    def _discard(self, session: Session, handles: Collection[Handle]) -> None:
+        """Make blobs garbage of the head's step, and delete what has been that long enough."""
+        step = self._head(session).head.step
+        session.add_garbage(step, handles)
+        session.delete_garbage(step - self._kept_steps)
+
+    def _is_at(self, head: Head) -> bool:
+        try:
+            return self.head() == head
+        except StoreError:
+            return False
+
+    def _check_seen(self, session: Session) -> None:
+        head = self._head(session).head
+        if head != self._seen:
+            raise StoreBehindError(
+                f"{self} is at step {head.step} of another server, not at {self._seen.step} as seen"
+            )
+
+    def _head(self, session: Session) -> TableHead:
+        head = session.head()
+        if head is None:
+            raise StoreBehindError(f"{self} is gone: the database no longer has the table")
+        return head
+
+    def _blobs(self, handles: Sequence[Handle], near: str | None = None) -> list[bytes]:
+        with self._reading() as session:
+            found = session.blobs(handles, near)
+        for handle in handles:
+            if handle not in found:
+                raise StoreError(f"{self} has no blob {handle}")
+        return [found[handle] for handle in handles]
+
+    @contextmanager
+    def _taken(self) -> Iterator[list[Handle]]:
+        """Yield the forgotten handles, which are forgotten still if the body raises."""
+        # Other threads append meanwhile: what they add waits for the next commit.
+        taken = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
+        try:
+            yield taken
+        except BaseException:
+            self.forgotten.extend(taken)
+            raise
+
+    def _new_handle(self) -> Handle:
+        return Handle(self._opener << _COUNTER_BITS | next(self._counter))
+
+    def _reading(self) -> AbstractContextManager[Session]:
+        self._check_open()
+        return self._database.reading(self._table_id)
+
+    def _writing(self) -> AbstractContextManager[Session]:
+        self._check_open()
+        return self._database.writing(self._table_id)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self} is closed")

@@ -1,0 +1,278 @@
+"""Conformance suite of databases for shared stores: define the ``open_database`` fixture.
+
+Two databases opened at one directory are what two servers have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsview.store.base import Handle
+from fsview.store.sql.database import Committed, Database, Head
+from fsview.store.sql.store import SharedStore
+from tests.kit.stores import blobs_of
+from timeline.errors import StoreBehindError, StoreError
+from timeline.storage.table_id import TableId
+
+TABLE = TableId.of("/warehouse/sales/orders")
+OTHER = TableId.of("s3://lake/sales/orders")
+KEPT = 3
+
+OpenDatabase = Callable[[Path], Database]
+
+
+def change(store: SharedStore, **rows: bytes | None) -> None:
+    store.commit([], lambda _: rows)
+
+
+def adopt(store: SharedStore, seen: Head) -> list[Committed]:
+    steps = store.since(seen)
+    if steps:
+        store.adopt(steps[-1].head)
+    return steps
+
+
+class SharedStoreSuite:
+    """What servers that share the store of one table may rely on."""
+
+    @pytest.fixture
+    def pair(self, open_database: OpenDatabase, tmp_path: Path) -> Iterator[list[SharedStore]]:
+        databases = [open_database(tmp_path) for _ in range(2)]
+        yield [SharedStore(database, TABLE, KEPT) for database in databases]
+        for database in databases:
+            database.close()
+
+    def test_a_commit_of_rows_is_a_step(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        start = store.head()
+        assert start == other.head()
+        assert start.step == 0
+        change(store, a=b"1")
+        assert store.head().step == 1
+        (chunk,) = store.commit(blobs_of([b"blob"]))
+        assert store.head().step == 1
+        del chunk
+        store.collect()
+        assert store.head().step == 1
+        change(store, a=b"1")
+        assert store.head().step == 2
+        assert len({start.stamp, *(step.head.stamp for step in other.since(start))}) == 3
+
+    def test_rows_without_a_change_are_no_step(self, pair: list[SharedStore]) -> None:
+        change(pair[0])
+        assert pair[1].head().step == 0
+
+    def test_others_find_what_was_committed(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        start = other.head()
+        names = ["p/größe", "", "p/\udcff", "x\0y", "gone"]
+        chunks = store.commit(
+            blobs_of([b"1", b"2"], "p/größe"), lambda _: dict.fromkeys(names, b"x"), b"news"
+        )
+        store.commit([], lambda _: {"gone": None})
+        first, second = other.since(start)
+        assert (first.rows, first.news) == (tuple(names), b"news")
+        assert (second.rows, second.news) == (("gone",), None)
+        assert second.head == other.head() == store.head()
+        assert other.since(second.head) == []
+        assert other.rows() == dict.fromkeys(names[:-1], b"x")
+        handles = [chunk.handle for chunk in chunks]
+        assert other.get_many("p/größe", handles[::-1]) == [b"2", b"1"]
+        assert other.get(handles[0]) == b"1"
+
+    def test_many_blobs_near_a_row(self, pair: list[SharedStore]) -> None:
+        contents = [b"%d" % n for n in range(2500)]
+        chunks = pair[0].commit(blobs_of(contents, "p/a"))
+        assert pair[1].get_many("p/a", [chunk.handle for chunk in chunks]) == contents
+
+    def test_blobs_are_found_near_their_row_alone(self, pair: list[SharedStore]) -> None:
+        (chunk,) = pair[0].commit(blobs_of([b"blob"], "p/a"))
+        with pytest.raises(StoreError, match=str(chunk.handle)):
+            pair[1].get_many("p/b", [chunk.handle])
+
+    def test_in_turn(self, pair: list[SharedStore]) -> None:
+        seen = [pair[0].head()] * 2
+        for n in range(10):
+            at = n % 2
+            if n:
+                steps = adopt(pair[at], seen[at])
+                assert [step.rows for step in steps][-1] == (f"row {n - 1}",)
+            change(pair[at], **{f"row {n}": b"%d" % n})
+            seen[at] = pair[at].head()
+        assert pair[0].rows() == {f"row {n}": b"%d" % n for n in range(10)}
+
+    def test_who_is_behind_is_refused(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        (kept, forgotten) = other.commit(blobs_of([b"kept", b"forgotten"]), lambda _: {"a": b"0"})
+        store.rows()
+        (theirs,) = store.commit(blobs_of([b"theirs"]), lambda _: {"a": b"1"})
+        head, blobs = store.head(), store.status()["blobs"]
+        handle = forgotten.handle
+        del forgotten
+        with pytest.raises(StoreBehindError, match="sales/orders"):
+            other.commit(blobs_of([b"new"]), lambda _: {"a": b"2", "b": b"2"}, b"news")
+        for refused in (other.clear, lambda: other.sweep([])):
+            with pytest.raises(StoreBehindError):
+                refused()
+        other.collect()
+        assert store.head() == head
+        assert store.rows() == {"a": b"1"}
+        assert store.status()["blobs"] == blobs
+        assert store.get(handle) == b"forgotten"
+        assert other.rows() == {"a": b"1"}  # from now on it isn't behind
+        for n in range(KEPT + 1):
+            change(other, b=b"%d" % n)
+        with pytest.raises(StoreError, match=str(handle)):
+            store.get(handle)
+        assert kept.read() == b"kept"
+        assert theirs.read() == b"theirs"
+
+    def test_blobs_of_no_row_are_kept_by_who_is_behind(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        change(store, a=b"1")
+        (chunk,) = other.commit(blobs_of([b"an old snapshot's"]))
+        assert chunk.read() == b"an old snapshot's"
+        assert store.head().step == 1
+
+    def test_what_is_forgotten_stays_for_a_number_of_steps(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"0"})
+        handle, seen = chunk.handle, store.head()
+        del chunk
+        for n in range(1, KEPT + 1):
+            change(store, a=b"%d" % n)
+            assert len(other.since(seen)) == n
+            assert other.get(handle) == b"blob"
+        change(store, a=b"")
+        with pytest.raises(StoreBehindError, match=f"step {seen.step} "):
+            other.since(seen)
+        with pytest.raises(StoreError, match=str(handle)):
+            other.get(handle)
+        assert other.status()["blobs"] == 0
+        assert other.status()["bytes"] == 0
+
+    def test_both_forget_a_blob(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"0"})
+        other.rows()
+        theirs = other.chunk(chunk.handle, chunk.size)
+        del chunk
+        change(store, a=b"1")
+        other.adopt(store.head())
+        del theirs
+        change(other, a=b"2")
+        store.adopt(other.head())
+        for n in range(KEPT + 1):
+            change(store, a=b"%d" % n)
+        assert store.status()["blobs"] == 0
+        assert store.status()["bytes"] == 0
+
+    def test_heads_of_another_past_are_refused(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        for n in range(2):
+            change(store, a=b"%d" % n)
+        for seen in (Head(1, b"another's stamp."), Head(7, store.head().stamp)):
+            with pytest.raises(StoreBehindError, match=f"step {seen.step} "):
+                other.since(seen)
+            other.adopt(seen)
+            with pytest.raises(StoreBehindError, match=f"not at {seen.step} as seen"):
+                change(other, a=b"")
+        assert store.rows() == {"a": b"1"}
+
+    def test_no_journal_leads_across_a_clear(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        change(store, a=b"1", b=b"2")
+        seen = store.head()
+        store.clear()
+        assert store.head().step == 2
+        with pytest.raises(StoreBehindError):
+            other.since(seen)
+        assert other.rows() == {}
+        assert other.since(other.head()) == []
+        change(other, c=b"3")
+        assert store.rows() == {"c": b"3"}
+
+    def test_sweep_leaves_what_servers_that_are_behind_may_need(
+        self, pair: list[SharedStore]
+    ) -> None:
+        store, other = pair
+        chunks = store.commit(blobs_of([b"named", b"orphan"]), lambda _: {"a": b"0"})
+        named, orphan = (chunk.handle for chunk in chunks)
+        other.rows()
+        other.sweep([named])
+        other.sweep([named])
+        assert store.get(orphan) == b"orphan"
+        for n in range(KEPT):
+            change(other, a=b"%d" % n)
+        assert store.get(named) == b"named"
+        with pytest.raises(StoreError, match=str(orphan)):
+            store.get(orphan)
+        assert store.status()["blobs"] == 1
+
+    def test_tables_of_one_database_are_apart(
+        self, open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        database = open_database(tmp_path)
+        store, other = SharedStore(database, TABLE), SharedStore(database, OTHER)
+        (one,) = store.commit(blobs_of([b"one"]), lambda _: {"a": b"1"})
+        (two,) = other.commit(blobs_of([b"two!"]), lambda _: {"a": b"2", "b": b"2"})
+        change(other, b=None)
+        for its, step, size, row in ((store, 1, 3, b"1"), (other, 2, 4, b"2")):
+            assert its.head().step == step
+            assert its.rows() == {"a": row}
+            assert (its.status()["blobs"], its.status()["bytes"]) == (1, size)
+        other.sweep([])
+        with pytest.raises(StoreError, match=str(two.handle)):
+            store.get(two.handle)
+        other.clear()
+        assert store.rows() == {"a": b"1"}
+        assert one.read() == b"one"
+        database.close()
+        for its in (store, other):
+            with pytest.raises(StoreError, match="closed"):
+                its.rows()
+
+    def test_no_update_is_lost_in_a_race(
+        self, open_database: OpenDatabase, pair: list[SharedStore], tmp_path: Path
+    ) -> None:
+        """Each of four stores counts in one row; who is behind adopts and counts again."""
+        rounds, failed = 25, []
+        database = open_database(tmp_path)
+        shared = [*pair, *(SharedStore(database, TABLE, KEPT) for _ in range(2))]
+        start = threading.Barrier(len(shared))
+
+        def count(store: SharedStore) -> None:
+            start.wait()
+            try:
+                for _ in range(rounds):
+                    while True:
+                        counted = int(store.rows().get("count", b"0"))
+                        new = b"%d" % (counted + 1)
+                        try:
+                            (chunk,) = store.commit(
+                                blobs_of([new], "count"),
+                                lambda handles, new=new: {"count": new, "blob": b"%d" % handles[0]},
+                            )
+                        except StoreBehindError:
+                            continue
+                        assert chunk.read() == new
+                        break
+            except BaseException as exc:
+                failed.append(exc)
+
+        threads = [threading.Thread(target=count, args=(store,)) for store in shared]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        rows = pair[0].rows()
+        total = rounds * len(shared)
+        assert rows["count"] == b"%d" % total
+        assert pair[0].head().step == total
+        assert pair[0].get(Handle(int(rows["blob"]))) == rows["count"]
+        assert pair[0].status()["blobs"] <= len(shared) * (KEPT + 2)

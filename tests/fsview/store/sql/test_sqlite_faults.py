@@ -1,0 +1,182 @@
+"""A shared store in SQLite whose statements fail, one after another."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fsview.store.base import StoredChunk
+from fsview.store.sql.store import SharedStore
+from tests.conformance.shared_store_suite import KEPT, TABLE
+from tests.fsview.store.sql.faulty_sqlite import Faults, State
+from tests.kit.stores import blobs_of
+from timeline.errors import StoreError
+
+ROWS = {"a": b"2", "b": b"2", "gone": None}
+
+
+class Server:
+    """A server's store and the chunks that it holds."""
+
+    def __init__(self, directory: Path, faults: Faults, kept_steps: int = KEPT) -> None:
+        self.database = faults.open(directory)
+        self.store = SharedStore(self.database, TABLE, kept_steps)
+        self.store.rows()
+        self.held: list[StoredChunk] = []
+
+    def step(self) -> None:
+        self.held[:2] = self.store.commit(blobs_of([b"2", b"two"]), lambda _: ROWS, b"news")
+
+    def add(self) -> None:
+        self.held += self.store.commit(blobs_of([b"added"]))
+
+    def forget(self) -> None:
+        self.held.pop()
+        self.store.collect()
+
+    def clear(self) -> None:
+        self.store.clear()
+
+    def sweep(self) -> None:
+        self.store.sweep([])
+
+
+def prepared(directory: Path) -> None:
+    """Make a table with steps, blobs that another process left, and garbage."""
+    server = Server(directory, Faults())
+    for n in range(KEPT + 2):
+        rows = {"a": b"%d" % n, "gone": b"1"}
+        server.held = server.store.commit(blobs_of([b"%d" % n, b"other"]), lambda _, r=rows: r)
+    server.database.close()
+
+
+def prepare(server: Server) -> None:
+    """Have a server hold three blobs, and forget one with its next commit."""
+    server.held = server.store.commit(blobs_of([b"1", b"one", b"forgotten"]))
+    server.held.pop()
+
+
+Operation = Callable[[Server], None]
+OPERATIONS = [Server.step, Server.add, Server.clear, Server.sweep]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation did with a statement that failed.
+
+    Attributes:
+        failed: The statement; ``None`` if the operation has fewer.
+        before, after: The store.
+        error: What was raised.
+    """
+
+    failed: str | None
+    before: State
+    after: State
+    error: StoreError | None
+
+
+@pytest.mark.parametrize("kept_steps", [0, KEPT])
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_failed_statement_leaves_all_or_nothing(
+    tmp_path: Path, operation: Operation, *, is_done: bool, kept_steps: int
+) -> None:
+    """What raises was taken back, unless only the answer to its end got lost; it can be retried.
+
+    A step whose answer got lost is looked for and found.
+    """
+    prepared(tmp_path / "prepared")
+    wanted, tried = run(tmp_path, operation, kept_steps, None, is_done).after, []
+    while True:
+        outcome = run(tmp_path, operation, kept_steps, len(tried), is_done)
+        if outcome.failed is None:
+            break
+        tried.append(outcome.failed)
+        is_lost = is_done and outcome.failed == "COMMIT"
+        if outcome.error is None:
+            assert same(outcome.after, wanted), outcome.failed
+        elif not is_lost:
+            assert same(outcome.after, outcome.before), outcome.failed
+        if is_lost and operation in (Server.step, Server.clear):
+            assert outcome.error is None
+        elif operation is not Server.sweep or tried.count("COMMIT"):  # which reads before
+            assert "disk I/O error" in str(outcome.error)
+            assert str(tmp_path) in str(outcome.error)
+    assert "COMMIT" in tried
+    assert len(tried) >= 6
+
+
+def test_a_failed_statement_of_an_opening_leaves_a_file_that_opens(tmp_path: Path) -> None:
+    for after in (False, True):
+        nth = 0
+        while True:
+            directory = tmp_path / f"{nth} {after}"
+            faults = Faults(nth, after)
+            with suppress(StoreError):
+                faults.open(directory).close()
+            if nth >= len(faults.statements):
+                break
+            state = State.of(directory)
+            assert (state.step, state.rows, state.blobs) == (0, {}, {})
+            nth += 1
+        assert nth > 8
+
+
+def test_forgotten_blobs_that_could_not_be_freed_are_freed_later(tmp_path: Path) -> None:
+    faults = Faults()
+    server = Server(tmp_path, faults, 0)
+    server.add()
+    server.add()
+    statements = len(faults.statements)
+    server.forget()
+    count = len(faults.statements) - statements
+    for nth in range(count):
+        server.add()
+        faults.at = len(faults.statements) + nth
+        server.forget()
+        faults.at = None
+        server.store.collect()
+        assert server.store.status()["blobs"] == len(server.held) == 1
+    server.database.close()
+
+
+def run(
+    tmp_path: Path, operation: Operation, kept_steps: int, nth: int | None, is_done: bool
+) -> Outcome:
+    """Have a statement of an operation fail, and check that the server goes on."""
+    directory, faults = tmp_path / "tried", Faults(is_done=is_done)
+    shutil.copytree(tmp_path / "prepared", directory)
+    server = Server(directory, faults, kept_steps)
+    prepare(server)
+    before, error, start = State.of(directory), None, len(faults.statements)
+    faults.at = None if nth is None else start + nth
+    try:
+        operation(server)
+    except StoreError as exc:
+        error = exc
+    statements, faults.at = faults.statements[start:], None
+    failed = statements[nth] if nth is not None and nth < len(statements) else None
+    after = State.of(directory)
+    server.store.commit([], lambda _: {"on": b"1"})
+    server.step()
+    rows = server.store.rows()
+    assert {name: rows.get(name) for name in (*ROWS, "on")} == {**ROWS, "on": b"1"}
+    assert [chunk.read() for chunk in server.held[:2]] == [b"2", b"two"]
+    server.database.close()
+    shutil.rmtree(directory)
+    return Outcome(failed, before, after, error)
+
+
+def same(one: State, other: State) -> bool:
+    """Whether two states are equal but for handles."""
+
+    def shown(state: State) -> tuple[object, ...]:
+        return state.step, state.rows, sorted(state.blobs.values()), state.counted, state.journal
+
+    return shown(one) == shown(other)

@@ -1,0 +1,100 @@
+"""Processes that share a store in SQLite, that are killed or forked."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fsview.store.sql.sqlite_child import COMMITS, KEPT, database_in, opened, sweep
+from tests.kit.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[4]
+
+
+def start(step: str, directory: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.fsview.store.sql.sqlite_child", step, str(directory)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said_by(child: subprocess.Popen[str]) -> list[int]:
+    assert child.stdout is not None
+    assert child.stdin is not None
+    said = [int(word) for word in child.stdout.read().split()]
+    child.stdout.close()
+    child.stdin.close()
+    child.wait(timeout=PATIENCE_S)
+    return said
+
+
+@pytest.mark.property
+def test_processes_race(tmp_path: Path) -> None:
+    """The file is made in a race, too; each number is committed once, and blobs read back."""
+    children = [start("race", tmp_path) for _ in range(3)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    numbers = [said_by(child) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    total = len(children) * COMMITS
+    assert sorted(n for said in numbers for n in said) == list(range(1, total + 1))
+    assert all(said == sorted(said) for said in numbers)
+    database = database_in(tmp_path)
+    state = opened(database)
+    assert state.number == total
+    assert state.check_blobs() == []
+    sweep(tmp_path)
+    for _ in range(KEPT):
+        state.kept_older = 0
+        state.commit()
+    state.store.collect()
+    assert state.store.status()["blobs"] <= len(state.names) + 3 * (KEPT + 1)
+    database.close()
+
+
+@pytest.mark.property
+def test_processes_are_killed(tmp_path: Path) -> None:
+    """Two work on a table until one is killed; the other goes on, and nothing is torn."""
+    order = random.Random(1)
+    other, number = start("work", tmp_path), 0
+    assert other.stdout is not None
+    for _ in range(15):
+        child = start("work", tmp_path)
+        assert child.stdout is not None
+        for _ in range(1 + order.choice((0, 0, 5, 20))):
+            assert child.stdout.readline()
+        child.kill()
+        said_by(child)
+        assert other.stdout.readline()
+        database = database_in(tmp_path)
+        state = opened(database)
+        assert state.number > number
+        number = state.number
+        database.close()
+    other.kill()
+    last = said_by(other)[-1]
+    database = database_in(tmp_path)
+    state = opened(database)
+    assert state.number >= last
+    assert state.check_blobs() == []
+    state.commit()
+    assert state.check_blobs() == []
+    database.close()
+
+
+def test_a_fork_can_do_nothing_and_does_no_harm(tmp_path: Path) -> None:
+    child = start("fork", tmp_path)
+    assert said_by(child) == [4]
+    assert child.returncode == 0
