@@ -139,8 +139,8 @@ class StateStore(ABC):
     * versions grow with each write of any client, and never come twice.
 
     All methods raise ``InputError`` for keys, values or times to live that aren't allowed, and
-    ``StateUnavailableError`` if the store can't be reached. Whether a write was carried out is then
-    unknown; it isn't repeated by the store.
+    ``StateUnavailableError`` if the store can't be reached. Whether a write was carried out, or
+    will be, is then unknown: its keys tell, and once they have changed it can't be any more.
     """
 
     @abstractmethod

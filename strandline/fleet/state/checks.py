@@ -27,7 +27,7 @@ def check_key(key: str) -> str:
         InputError: It isn't 1 to 200 characters: names of letters, digits, ``.``, ``_`` and ``-``,
             joined by ``/``, none of them ``.`` or ``..``.
     """
-    if not _is_key(key):
+    if not is_key(key):
         raise InputError(
             f"{_short(key)} is no key of a state store; allowed: names of letters, digits,"
             f" '.', '_' and '-', joined by '/', at most {MAX_KEY_LENGTH} characters,"
@@ -36,7 +36,8 @@ def check_key(key: str) -> str:
     return key
 
 
-def _is_key(key: object) -> bool:
+def is_key(key: object) -> bool:
+    """Return whether a key is allowed."""
     if not isinstance(key, str) or len(key) > MAX_KEY_LENGTH:
         return False
     return all(_NAME.fullmatch(name) and name not in (".", "..") for name in key.split("/"))
@@ -66,6 +67,20 @@ def check_ttl(ttl_s: float) -> float:
             f" {MIN_TTL_S:g} to {MAX_TTL_S:g}"
         )
     return float(ttl_s)
+
+
+def check_session(ttl_s: float, session_s: float) -> None:
+    """Check a lease's time to live where all leases end with a session, else raise ``InputError``.
+
+    Args:
+        ttl_s: The time to live.
+        session_s: After so many silent seconds the session ends.
+    """
+    if check_ttl(ttl_s) < session_s:
+        raise InputError(
+            f"a lease's time to live is {ttl_s} seconds; allowed: at least the session's"
+            f" {session_s:g}"
+        )
 
 
 def check_ops(ops: tuple[Op, ...]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.zookeeper_server import zookeeper_server
 from tests.oracle.hudi import HUDI_0, Hudi
-from tests.oracle.locks.zookeeper import zookeeper_server
 from tests.strandline.write.concurrent.rounds import TIMES, with_lock
 
 ROOT = Path(__file__).parents[3]

@@ -17,9 +17,9 @@ from strandline.commit.lock.zookeeper import ZookeeperAddress, ZookeeperLock, im
 from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import SharedLockSuite
 from tests.kit.manual_clock import ManualClock
+from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.oracle.hudi import Hudi
 from tests.oracle.locks.lock_providers import PACKAGE, hudi_lock
-from tests.oracle.locks.zookeeper import ZookeeperServer, zookeeper_server
 from timeline.clock import Clock
 from timeline.errors import LockError
 from timeline.storage.local import LocalStorage

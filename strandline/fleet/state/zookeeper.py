@@ -1,0 +1,238 @@
+"""``ZookeeperState``: the state store of servers on several machines, in ZooKeeper.
+
+All keys are children of one node, ``/strandline/FLEET``, with ``:`` for the ``/`` of a key:
+``seats/3`` is the node ``seats:3``. A node's data is the value; its version here is ZooKeeper's
+number of the transaction that changed it last (``mzxid``). ``Nodes`` has the transactions.
+
+Reads ask for a ``sync`` first, so they are not of a server that is behind. A lease is an ephemeral
+node. The client's own thread keeps its session, with all its leases, while the process runs. Nodes
+are open to all who reach the servers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from strandline.fleet.state.base import (
+    ABSENT,
+    Cancel,
+    Delete,
+    Lease,
+    Op,
+    Put,
+    StateStore,
+    Versioned,
+    conflict,
+)
+from strandline.fleet.state.checks import (
+    check_key,
+    check_ops,
+    check_prefix,
+    check_session,
+    check_value,
+    is_key,
+)
+from strandline.fleet.state.watches import Poller, Watches
+from strandline.fleet.state.zookeeper_nodes import Nodes, Transaction
+
+SESSION_S: Final = 10.0
+ANSWER_S: Final = 15.0
+_LOOK_S: Final = 5.0
+"""Changes are told by ZooKeeper; after so long a client looks even if it heard of none."""
+
+
+class ZookeeperState(StateStore):
+    """A client with one session; ``_lock`` guards its leases and the start of its watches.
+
+    Args:
+        hosts: ``host:port`` of the servers, separated by commas.
+        fleet: The fleet's name, which is allowed if it is a key.
+        session_s: After so many silent seconds the servers end the session and its leases. They
+            allow 2 to 20 of their ticks, by default 4 to 40 s.
+        answer_s: How long an answer may take.
+
+    Raises:
+        ConfigError: kazoo isn't installed.
+        InputError: The fleet's name isn't allowed.
+        StateUnavailableError: No server can be reached.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        fleet: str,
+        session_s: float = SESSION_S,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._session_s = session_s
+        self._lock = threading.Lock()
+        self._made: set[int] = set()
+        self._watches = Watches()
+        self._poller: Poller | None = None
+        root = f"/strandline/{_node(check_key(fleet))}"
+        self._nodes = Nodes(hosts, root, session_s, answer_s, self._changed)
+
+    def get(self, key: str) -> Versioned | None:
+        """Return a key's value and version; ``None`` if it isn't there."""
+        check_key(key)
+        with self._nodes.mapped():
+            found = self._nodes.find("get", _node(key))
+        return None if found is None else Versioned(bytes(found[0]), int(found[1].mzxid))
+
+    def children(self, key: str) -> tuple[str, ...]:
+        """Return the names that follow a key in longer ones."""
+        start = f"{check_key(key)}/" if check_prefix(key) else ""
+        with self._nodes.mapped():
+            keys = map(_key, self._nodes.find("get_children", "") or ())
+        within = (longer[len(start) :] for longer in keys if longer.startswith(start))
+        return tuple(sorted({longer.partition("/")[0] for longer in within if is_key(longer)}))
+
+    def write(self, *ops: Op) -> int:
+        """Change keys, all or none; return the version that they have now."""
+        check_ops(ops)
+
+        def fill(transaction: Transaction) -> bool:
+            for op in ops:
+                _add(transaction, op)
+            return True
+
+        version = self._nodes.change(fill)
+        assert version is not None
+        return version
+
+    def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
+        """Make a key that ends with this client's session, ``session_s`` after its last sign."""
+        check_value(check_key(key), value)
+        check_session(ttl_s, self._session_s)
+
+        def fill(transaction: Transaction) -> bool:
+            stat = transaction.find(_node(key))
+            if stat is not None:
+                is_left = stat.ephemeralOwner == self._nodes.session
+                if not is_left or stat.czxid in self._made:
+                    raise conflict(key, stat.mzxid, ABSENT)
+                # Made by an earlier call whose answer was lost, so nobody has this lease.
+                transaction.delete(_node(key), stat)
+            transaction.create(_node(key), value, is_lease=True)
+            return True
+
+        # One at a time: a lease that another thread is making isn't left over.
+        with self._lock:
+            version = self._nodes.change(fill)
+            assert version is not None
+            self._made.add(version)
+        return ZookeeperLease(self, key, version)
+
+    def watch(self, prefix: str, call: Callable[[], object]) -> Cancel:
+        """Have a function called after each change of a key or of one below it."""
+        check_prefix(prefix)
+        with self._lock:
+            self._nodes.check_open()
+            if self._poller is None:
+                self._poller = Poller(self._look, self._watches, _LOOK_S, self._nodes.place)
+            return self._watches.add(prefix, call)
+
+    def close(self) -> None:
+        """End the watches and the session, which releases its leases; may be repeated."""
+        with self._lock:
+            poller, self._poller = self._poller, None
+        self._watches.clear()
+        if poller is not None:
+            poller.stop()
+        self._nodes.close()
+
+    def renew(self, lease: ZookeeperLease, value: bytes | None) -> int | None:
+        """Return a lease's version, with another value if one is given; ``None``: it is lost."""
+        if value is not None:
+            check_value(lease.key, value)
+        if self._nodes.is_closed:
+            return None
+        if value is None:
+            with self._nodes.mapped():
+                stat = self._nodes.find("exists", _node(lease.key))
+            is_held = stat is not None and stat.czxid == lease.made
+            return lease.version if is_held else None
+
+        def fill(transaction: Transaction) -> bool:
+            stat = transaction.find(_node(lease.key))
+            is_held = stat is not None and stat.czxid == lease.made
+            if is_held:
+                transaction.set(_node(lease.key), value, stat)
+            return is_held
+
+        return self._nodes.change(fill)
+
+    def release(self, lease: ZookeeperLease) -> None:
+        """Delete a lease if it is still held."""
+
+        def fill(transaction: Transaction) -> bool:
+            stat = transaction.find(_node(lease.key))
+            is_held = stat is not None and stat.czxid == lease.made
+            if is_held:
+                transaction.delete(_node(lease.key), stat)
+            return is_held
+
+        if not self._nodes.is_closed:
+            self._nodes.change(fill)
+
+    def _look(self) -> Mapping[str, int]:
+        return {_key(name): number for name, number in self._nodes.numbers(self._tell).items()}
+
+    def _tell(self, _: object) -> None:
+        self._changed()
+
+    def _changed(self) -> None:
+        poller = self._poller
+        if poller is not None:
+            poller.hurry()
+
+
+class ZookeeperLease(Lease):
+    """An ephemeral node, known by the number of the transaction that made it.
+
+    Attributes:
+        made: The number.
+    """
+
+    def __init__(self, state: ZookeeperState, key: str, version: int) -> None:
+        self._state = state
+        self.key = key
+        self.version = self.made = version
+
+    def renew(self, value: bytes | None = None) -> bool:
+        """Return whether the lease is held; the client's thread keeps it."""
+        version = self._state.renew(self, value)
+        if version is not None:
+            self.version = version
+        return version is not None
+
+    def release(self) -> None:
+        """Delete the key if it is still held; otherwise do nothing."""
+        self._state.release(self)
+
+
+def _add(transaction: Transaction, op: Op) -> None:
+    """Add an operation to a transaction; raise ``StateConflictError`` if it can't be done."""
+    node = _node(op.key)
+    stat = transaction.find(node)
+    found = ABSENT if stat is None else int(stat.mzxid)
+    if found != op.version:
+        raise conflict(op.key, found, op.version)
+    if isinstance(op, Put) and stat is None:
+        transaction.create(node, op.value, is_lease=False)
+    elif isinstance(op, Put):
+        transaction.set(node, op.value, stat)
+    elif isinstance(op, Delete):
+        transaction.delete(node, stat)
+    elif stat is not None:
+        transaction.check(node, stat)
+
+
+def _node(key: str) -> str:
+    return key.replace("/", ":")
+
+
+def _key(node: str) -> str:
+    return node.replace(":", "/")

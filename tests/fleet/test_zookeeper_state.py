@@ -1,0 +1,221 @@
+"""The state store in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from kazoo.client import KazooClient
+
+from strandline.fleet.roster import Roster
+from strandline.fleet.state.base import Put, StateStore, Versioned
+from strandline.fleet.state.zookeeper import ZookeeperState
+from tests.conformance.state_lease_suite import LeaseSuite, holding_process
+from tests.conformance.state_machine import StateMachine
+from tests.conformance.state_suite import StateSuite
+from tests.conformance.state_watch_suite import Told, WatchSuite
+from tests.fleet.jvm import running_jvm
+from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
+from timeline.clock import Clock
+from timeline.errors import InputError, StateConflictError, StateUnavailableError
+
+pytestmark = pytest.mark.fleet
+
+SESSION_S = 2.0
+ANSWER_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+    with running_jvm() as jvm, zookeeper_server(jvm, tmp_path_factory.mktemp("zk")) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Subject:
+    hosts: str
+    fleet: str
+    answer_s: float = ANSWER_S
+
+    def open(self, clock: Clock | None = None) -> ZookeeperState:
+        return ZookeeperState(self.hosts, self.fleet, SESSION_S, self.answer_s)
+
+
+@pytest.fixture
+def subject(server: ZookeeperServer) -> Subject:
+    return Subject(server.hosts, uuid.uuid4().hex)
+
+
+class TestZookeeperState(StateSuite):
+    pass
+
+
+class TestZookeeperLeases(LeaseSuite):
+    pass
+
+
+class TestZookeeperWatches(WatchSuite):
+    pass
+
+
+def test_random_steps_of_two_clients(server: ZookeeperServer) -> None:
+    def machine() -> StateMachine:
+        return StateMachine(Subject(server.hosts, uuid.uuid4().hex).open)
+
+    # A machine opens two sessions, and each of its steps asks for twelve reads.
+    few = settings(max_examples=15, stateful_step_count=25, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=few)
+
+
+def session_of(state: ZookeeperState) -> int:
+    with state._nodes.mapped():
+        return state._nodes.session
+
+
+def wait_until_absent(state: StateStore, key: str) -> None:
+    told = Told()
+    cancel = state.watch(key, told)
+    while state.get(key) is not None:
+        told.wait()
+    cancel()
+
+
+def test_leases_end_with_their_session(server: ZookeeperServer, subject: Subject) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        lease = one.hold("members/a", b"1", 10.0)
+        kept = one.write(Put("seats/1", b"a"))
+        before = session_of(one)
+        server.end_session(before)
+        wait_until_absent(two, "members/a")
+        held = two.hold("members/a", b"2", 10.0)
+        wait_until_connected(one, before)
+        assert not lease.renew()
+        assert not lease.renew(b"still me")
+        lease.release()
+        assert one.get("members/a") == Versioned(b"2", held.version)
+        assert one.get("seats/1") == Versioned(b"a", kept)
+
+
+def wait_until_connected(state: ZookeeperState, before: int | None = None) -> None:
+    """Wait until the client has a connection, of another session than one before."""
+    told, client = Told(), state._nodes.client
+    client.add_listener(lambda _: told())
+    while (client.client_id or (before,))[0] == before:
+        told.wait()
+
+
+@pytest.mark.property
+def test_the_lease_of_a_killed_process_ends(subject: Subject) -> None:
+    with holding_process(subject) as process, closing(subject.open()) as state:
+        assert state.children("members") == ("killed",)
+        process.kill()
+        process.join()
+        wait_until_absent(state, "members/killed")
+
+
+def test_a_lease_whose_answer_was_lost_is_held_by_the_next_call(subject: Subject) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        # What is left of such a call: the node, and nobody that knows it.
+        one._nodes.client.create(f"{one._nodes.root}/members:a", b"lost", ephemeral=True)
+        with pytest.raises(StateConflictError):
+            two.hold("members/a", b"2", 10.0)
+        lease = one.hold("members/a", b"1", 10.0)
+        assert two.get("members/a") == Versioned(b"1", lease.version)
+        with pytest.raises(StateConflictError):
+            one.hold("members/a", b"again", 10.0)
+        assert lease.renew()
+
+
+def test_a_server_that_is_away_for_a_while(server: ZookeeperServer, subject: Subject) -> None:
+    with closing(Subject(subject.hosts, subject.fleet, answer_s=1.0).open()) as state:
+        version = state.write(Put("a", b"1"))
+        told = Told()
+        state.watch("a", told)
+        server.stop()
+        try:
+            for use in (
+                lambda: state.get("a"),
+                lambda: state.children(""),
+                lambda: state.write(Put("a", b"2", version)),
+                lambda: state.hold("b", b"", 10.0),
+            ):
+                with pytest.raises(StateUnavailableError, match="ZooKeeper at 127"):
+                    use()
+            with pytest.raises(StateUnavailableError, match="ZooKeeper at 127"):
+                Subject(subject.hosts, subject.fleet, answer_s=0.1).open()
+        finally:
+            server.start()
+        wait_until_connected(state)
+        found = state.get("a")
+        assert found is not None
+        # The write may have been sent when the server was back; then it was carried out once.
+        assert found.value in (b"1", b"2")
+        while not told.calls.empty():
+            told.calls.get()
+        state.write(Put("a", b"3", found.version))
+        told.wait()
+
+
+def test_nodes_of_others_are_no_keys(server: ZookeeperServer, subject: Subject) -> None:
+    with closing(subject.open()) as state:
+        state.write(Put("seats/1", b""))
+        client = KazooClient(server.hosts)
+        client.start()
+        try:
+            for name in ("a b", "..a:", "é", "seats:2"):
+                client.create(f"/strandline/{subject.fleet}/{name}", b"by hand")
+            assert state.children("") == ("seats",)
+            assert state.children("seats") == ("1", "2")
+            client.delete(f"/strandline/{subject.fleet}", recursive=True)
+        finally:
+            client.stop()
+            client.close()
+        with pytest.raises(StateUnavailableError, match="was deleted while it was in use"):
+            state.write(Put("seats/3", b""))
+
+
+def test_fleets_are_apart(server: ZookeeperServer, subject: Subject) -> None:
+    with (
+        closing(subject.open()) as one,
+        closing(Subject(server.hosts, f"{subject.fleet}-b").open()) as other,
+    ):
+        one.write(Put("a", b"1"))
+        assert other.get("a") is None
+        assert other.children("") == ()
+
+
+def test_a_lease_can_not_be_shorter_than_the_session(subject: Subject) -> None:
+    with (
+        closing(subject.open()) as state,
+        pytest.raises(InputError, match=r"is 1\.5 seconds; allowed: at least the session's 2"),
+    ):
+        state.hold("a", b"", 1.5)
+
+
+@pytest.mark.parametrize("fleet", ["", "../etc", "a b"])
+def test_a_fleet_has_a_name(server: ZookeeperServer, fleet: str) -> None:
+    with pytest.raises(InputError, match="is no key of a state store"):
+        Subject(server.hosts, fleet).open()
+
+
+def test_a_fleet_on_zookeeper(server: ZookeeperServer, subject: Subject) -> None:
+    """A standby takes the seat of a server whose session has ended."""
+    states = [subject.open() for _ in range(3)]
+    a, b, s = (
+        Roster(state, f"http://{name}:1", is_standby=name == "s", dead_s=SESSION_S)
+        for state, name in zip(states, "abs", strict=True)
+    )
+    for each in (a, b, s):
+        each.join()
+    assert [seat.url for seat in a.step().seats] == ["http://a:1", "http://b:1"]
+    states[1].close()
+    wait_until_absent(states[0], f"members/{a.fleet.seats[1].holder}")
+    assert [seat.url for seat in a.step().seats] == ["http://a:1", "http://s:1"]
+    assert s.step() == a.fleet
+    for state in states:
+        state.close()
