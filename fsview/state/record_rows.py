@@ -42,6 +42,9 @@ _CLUSTERING: Final = "clustering"
 _REPLACED: Final = "replaced"
 _OUTDATED: Final = "outdated"
 
+_LARGE: Final = 1 << 53
+"""The least handle that is stored as text, in hexadecimal digits."""
+
 
 Unfinished = Mapping[str, Collection[str]]
 """Requested time of an instant in flight → partitions that were listed with files of it."""
@@ -100,8 +103,8 @@ def partition_row(
     if version is None:
         return b"" if is_known else None
 
-    def handle(chunk: Chunk) -> Handle:
-        return new[id(chunk)] if chunk.handle is None else chunk.handle
+    def handle(chunk: Chunk) -> int | str:
+        return _handle_to_json(new[id(chunk)] if chunk.handle is None else chunk.handle)
 
     chunks = [
         (handle(chunk), chunk.size, first_id)
@@ -136,6 +139,11 @@ def map_row(name: str, content: Any) -> bytes:
 def _operation_to_json(operation: CompactionOperation) -> dict[str, Any]:
     # Not ``asdict``, which copies what the fields hold.
     return {field.name: getattr(operation, field.name) for field in fields(operation)}
+
+
+def _handle_to_json(handle: Handle) -> int | str:
+    # Larger numbers aren't exact in all readers of JSON.
+    return handle if handle < _LARGE else f"{handle:x}"
 
 
 def _instant_to_json(instant: Instant) -> tuple[Any, ...]:
@@ -199,7 +207,8 @@ def _files(
     rows: Mapping[str, bytes], chunk_at: Callable[[Handle, int], StoredChunk], *, all_known: bool
 ) -> LoadedFiles:
     def chunks_of(stored: Iterable[Sequence[Any]]) -> tuple[Chunk, ...]:
-        return tuple(Chunk(chunk_at(Handle(handle), size)) for handle, size, *_ in stored)
+        found = ((_handle_of_json(handle), size) for handle, size, *_ in stored)
+        return tuple(Chunk(chunk_at(handle, size)) for handle, size in found)
 
     files, known = LoadedFiles(), set()
     for name, row in rows.items():
@@ -222,6 +231,10 @@ def _files(
 def _operations(stored: list[dict[str, Any]]) -> dict[GroupKey, CompactionOperation]:
     found = (CompactionOperation(**{**o, "delta_files": tuple(o["delta_files"])}) for o in stored)
     return {(operation.partition, operation.file_id): operation for operation in found}
+
+
+def _handle_of_json(stored: int | str) -> Handle:
+    return Handle(int(stored, 16) if isinstance(stored, str) else stored)
 
 
 def _instant_of_json(stored: list[Any]) -> Instant:
