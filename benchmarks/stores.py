@@ -24,6 +24,7 @@ from benchmarks.servers.big_table import FILES_A_COMMIT, BigTable, Shape
 from benchmarks.servers.command import Bench, Part, all_partitions, load_all, opened, run
 from benchmarks.servers.resident import grown
 from benchmarks.servers.server import Server, ServerError, StrandlineServer, target
+from benchmarks.servers.store_commits import commits
 from fsview.store.stores import KINDS
 
 SMALL = (1000, 100, 3)
@@ -300,6 +301,7 @@ PARTS: Mapping[str, Part] = {
     "memory": memory,
     "sync": sync,
     "budget": budget,
+    "commits": commits,
 }
 
 

@@ -33,7 +33,7 @@ def test_followers_see_partitions_without_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.property  # it starts several services
-@pytest.mark.parametrize("part", ["restart", "cold"])
+@pytest.mark.parametrize("part", ["restart", "cold", "commits"])
 def test_a_part_is_measured_without_java(tmp_path: Path, part: str) -> None:
     found = figures_of(tmp_path, part)
     assert found
