@@ -56,9 +56,9 @@ def times_agree(found: pa.Table, columns: dict[str, str], zone: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_instants_are_those_of_the_history(name, tmp_path):
-    table = last(name, tmp_path)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_instants_are_those_of_the_history(scenario, tmp_path):
+    table = last(scenario, tmp_path)
     history = table.history()
     found = table.inspect.instants(archived=True)
     assert found.schema == INSTANTS_SCHEMA
@@ -68,9 +68,9 @@ def test_instants_are_those_of_the_history(name, tmp_path):
     assert times_agree(found, MOVED, table.config.timezone) >= found.num_rows
 
 
-@pytest.mark.parametrize("name", WITH_LOGS)
-def test_log_files_have_their_blocks(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", WITH_LOGS)
+def test_log_files_have_their_blocks(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     found = table.inspect.log_files()
     assert found.schema == LOG_FILES_SCHEMA
     rows = found.to_pylist()
@@ -114,9 +114,9 @@ def test_torn_bytes_end_a_log(tmp_path):
     assert table.inspect.log_files().to_pylist()[0]["blocks"] == []
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_pending_instants_and_markers(name, tmp_path):
-    for table in steps(name, tmp_path):
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pending_instants_and_markers(scenario, tmp_path):
+    for table in steps(scenario, tmp_path):
         pending = table.inspect.pending()
         assert pending.schema == PENDING_SCHEMA
         expected = table.inspect.instants().filter(pc.field("state") != "COMPLETED")
@@ -188,9 +188,9 @@ def test_markers_of_a_write_under_way(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", FINAL)
-def test_schema_properties_partitions_and_slices(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", FINAL)
+def test_schema_properties_partitions_and_slices(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     assert table.schema() == table.scan().schema
     assert table.properties["hoodie.table.name"] == table.config.name
     with pytest.raises(TypeError):

@@ -124,6 +124,7 @@ def test_an_error_comes_after_all_items_before_it():
     assert running() == []
 
 
+@pytest.mark.property
 def test_an_interrupt_at_any_step_leaves_no_thread_behind():
     for at in itertools.count(1):
         found: list[int] = []

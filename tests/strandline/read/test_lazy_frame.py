@@ -238,6 +238,7 @@ def test_what_is_left_to_polars(predicate):
     assert [condition for _, condition, _ in table.asked] == [None]
 
 
+@pytest.mark.property
 def test_deep_predicates_are_left_to_polars_where_they_are_deepest():
     predicate = col.n > 0
     for at in range(500):

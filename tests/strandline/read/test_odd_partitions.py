@@ -18,7 +18,12 @@ HIVE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
 
 
-@pytest.fixture(scope="module", params=[(), (HIVE,), (ENCODED,), (HIVE, ENCODED)])
+LONG = pytest.mark.property
+WAYS = [(), *(pytest.param(way, marks=LONG) for way in ((HIVE,), (ENCODED,), (HIVE, ENCODED)))]
+"""Settings of the writer; the first alone is for every run."""
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def table(request, tmp_path_factory) -> Table:
     """A table with a row in each partition."""
     path = str(tmp_path_factory.mktemp("odd"))
@@ -45,7 +50,7 @@ def test_every_engine_has_every_row(table):
         assert lazy.filter(pl.col("p") == value).collect().height == 1
 
 
-@pytest.mark.property
+@LONG
 def test_duckdb_has_every_row(table):
     import duckdb
 
@@ -55,6 +60,7 @@ def test_duckdb_has_every_row(table):
             assert found.execute("select p from t where p = ?", [value]).fetchall() == [(value,)]
 
 
+@LONG
 def test_filters_and_paths_find_their_partition(table):
     for value in ODD:
         one = [("p", "=", value)]

@@ -53,11 +53,11 @@ def test_every_way_of_reading_gives_the_same_rows(name, tmp_path):
     assert all(batch.num_rows for batch in scan.to_reader())
 
 
-@pytest.mark.parametrize("name", READ_OPTIMIZED)
-def test_read_optimized_gives_the_rows_that_spark_read(name, tmp_path):
-    scan = Table(golden.build_final(name, tmp_path)).scan(read_optimized=True)
-    assert texts(scan.to_arrow().to_pylist()) == texts(golden.truth(name)["read_optimized"])
-    assert scan.count() == golden.truth(name)["read_optimized_count"]
+@pytest.mark.parametrize("scenario", READ_OPTIMIZED)
+def test_read_optimized_gives_the_rows_that_spark_read(scenario, tmp_path):
+    scan = Table(golden.build_final(scenario, tmp_path)).scan(read_optimized=True)
+    assert texts(scan.to_arrow().to_pylist()) == texts(golden.truth(scenario)["read_optimized"])
+    assert scan.count() == golden.truth(scenario)["read_optimized_count"]
     assert not any(scan.plan()["logs"].to_pylist())
 
 

@@ -20,9 +20,9 @@ def sent(scan):
     return pickle.loads(pickle.dumps(scan))
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_a_scan_for_each_slice_reads_its_rows(name, tmp_path):
-    scan = Table(golden.build_final(name, tmp_path)).scan()
+@pytest.mark.parametrize("scenario", TABLES)
+def test_a_scan_for_each_slice_reads_its_rows(scenario, tmp_path):
+    scan = Table(golden.build_final(scenario, tmp_path)).scan()
     parts = scan.split(1)
     assert [part.plan().num_rows for part in parts] == [1] * scan.plan().num_rows
     assert pa.concat_tables(sent(part).to_arrow() for part in parts) == scan.to_arrow()

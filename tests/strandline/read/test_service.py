@@ -38,10 +38,10 @@ def lists(table: Table) -> int:
     return sum(count for (kind, _), count in calls.items() if kind == "list")
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_answers_are_equal(name, served):
+@pytest.mark.parametrize("scenario", TABLES)
+def test_answers_are_equal(scenario, served):
     root, url = served
-    base = golden.build_final(name, root / name)
+    base = golden.build_final(scenario, root / scenario)
     own, asking = Table(base), Table(base, service=url, token=TOKEN)
     assert asking.scan().plan().equals(own.scan().plan())
     assert asking.to_arrow().equals(own.to_arrow())

@@ -17,6 +17,8 @@ from tests.strandline.read.test_ahead import running
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 
+LONG = pytest.mark.property
+
 
 class Gate:
     """A hook at which one call waits until the gate opens; others pass."""
@@ -45,6 +47,7 @@ def calls_of(work: Callable[[FilledStorage], object]) -> int:
     return len(storage.log)
 
 
+@LONG
 @pytest.mark.parametrize("threads", [1, 2])
 def test_other_scans_go_on_while_a_call_hangs(threads: int) -> None:
     rows = scan_of(a_table(), 1).to_arrow()
@@ -85,8 +88,8 @@ def test_a_reader_that_is_dropped_while_a_call_hangs_ends_its_threads() -> None:
     assert running() == []
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("read", [Scan.to_arrow, Scan.count])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=LONG), 2])
+@pytest.mark.parametrize("read", [pytest.param(Scan.to_arrow, marks=LONG), Scan.count])
 def test_each_call_may_fail(read: Callable[[Scan], pa.Table | int], threads: int) -> None:
     """The error names the file, and the same scan reads all the next time."""
     expected, failed = read(scan_of(a_table(), 1)), 0

@@ -14,7 +14,14 @@ from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 
-TABLES = ["mor_basic_v6", "mor_basic_v9", "cow_basic_v9", "savepoint_mor_v6"]
+LONG = pytest.mark.property
+TABLES = [
+    "cow_basic_v9",
+    *(
+        pytest.param(name, marks=LONG)
+        for name in ("mor_basic_v6", "mor_basic_v9", "savepoint_mor_v6")
+    ),
+]
 MANY = 10_000
 WAIT_S = 30
 

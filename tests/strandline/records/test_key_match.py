@@ -35,8 +35,8 @@ def keys_with_hash(number: int, count: int) -> list[str]:
     unshift()
     times_inverse_of(_FACTOR)
     state = state ^ np.uint64(8 * _START % (1 << 64))
-    texts = [word.tobytes() for word in state.astype("<u8")]
-    keys = [text.decode() for text in texts if text.isascii()][:count]
+    is_ascii = (state & np.uint64(0x8080_8080_8080_8080)) == 0
+    keys = [word.tobytes().decode() for word in state[is_ascii][:count].astype("<u8")]
     assert len(keys) == count
     assert set(key_hashes(pa.array(keys)).to_pylist()) == {number}
     return keys

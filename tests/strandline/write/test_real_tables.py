@@ -31,9 +31,9 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_an_upsert_changes_its_rows_and_no_others(name, tmp_path):
-    base = golden.build_final(name, tmp_path)
+@pytest.mark.parametrize("scenario", TABLES)
+def test_an_upsert_changes_its_rows_and_no_others(scenario, tmp_path):
+    base = golden.build_final(scenario, tmp_path)
     before = Table(str(base)).to_arrow()
     chosen = before.slice(0, 3)
     rows = chosen.drop_columns(list(META_FIELDS))

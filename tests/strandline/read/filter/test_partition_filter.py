@@ -39,9 +39,9 @@ def kept(condition: pc.Expression, paths: list[str], table: TableConfig) -> list
     return [path for path in paths if path in found]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_what_paths_say_is_true_of_all_rows(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", TABLES)
+def test_what_paths_say_is_true_of_all_rows(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     rows = table.to_arrow()
     for path in pc.unique(rows["_hoodie_partition_path"]).to_pylist():
         of_path = rows.filter(pc.field("_hoodie_partition_path") == path)

@@ -94,6 +94,7 @@ def damaged(version):
             yield table.storage, log.path
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_every_byte_of_a_header_and_of_the_content(version):
     """Rows that are wrong can't be told; all else is an error that names the log and the offset."""
@@ -141,6 +142,7 @@ def test_a_header_with_a_key_twice_is_no_header():
         read(table.storage)
 
 
+@pytest.mark.property
 def test_any_damage_of_a_block_that_no_completed_instant_wrote_changes_nothing():
     """But another version of blocks is refused, as is a command that has lost its header."""
     table = based(6)

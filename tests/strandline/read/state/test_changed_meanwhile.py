@@ -6,7 +6,7 @@ A scan that is planned and read meanwhile has the rows before, or those after, o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
@@ -30,6 +30,17 @@ CHANGES = {
     "all that is done in two hours": ("archival_cow_v6", 4, 9),
     "a clean by the metadata table": ("mdt_mor_v9", 10, 11),
 }
+SHORT = ("a restore", "all that is done in two hours")
+"""Of few files: changes that `tox -e quick` tries."""
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Return changes, each with its mark."""
+    return [
+        pytest.param(name, marks=() if name in SHORT else pytest.mark.property) for name in names
+    ]
+
+
 UNDER_WAY = [name for name in CHANGES if "rollback" in name or "restore" in name]
 
 
@@ -97,7 +108,7 @@ def check(before: Files, after: Files, read: Callable[..., Any]) -> Counter[str]
 
 
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", marked(CHANGES))
 def test_the_rows_before_or_after_or_an_error(change: str, read: str) -> None:
     scenario, before, after = CHANGES[change]
     found = check(files(scenario, before), files(scenario, after), READS[read])
@@ -106,7 +117,7 @@ def test_the_rows_before_or_after_or_an_error(change: str, read: str) -> None:
 
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("read", ["rows", "as_of", "since", "until"])
-@pytest.mark.parametrize("change", UNDER_WAY)
+@pytest.mark.parametrize("change", marked(UNDER_WAY))
 def test_a_removal_under_way(change: str, read: str, half: int) -> None:
     """Of what it undoes some files are there, which a listing shows beside what is left."""
     scenario, before, after = CHANGES[change]

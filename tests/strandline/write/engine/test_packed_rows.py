@@ -124,6 +124,7 @@ def test_null_keys_have_a_place():
     assert sorted(pa.concat_tables(made)["n"].to_pylist()) == [1, 2, 3]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("pack", [Whole(), ByColumns("part"), ByHash(("key",), 2)], ids=repr)
 def test_streams_of_large_rows_are_short(pack):
     """However many rows a task yields at once."""
