@@ -54,11 +54,15 @@ def test_finders_of_folders_stay(tmp_path):
 
 @pytest.fixture
 def unfrozen():
-    """Freezing is begun and ended by the test."""
+    """Freezing is begun by the test; afterwards all is frozen that was (tests/conftest.py)."""
     freeze_modules.cache_clear()
+    were_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
     yield
     freeze_modules.cache_clear()
     gc.unfreeze()
+    if were_frozen:
+        gc.freeze()
 
 
 @pytest.mark.usefixtures("unfrozen")

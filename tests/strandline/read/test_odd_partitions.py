@@ -50,7 +50,7 @@ def test_every_engine_has_every_row(table):
         assert lazy.filter(pl.col("p") == value).collect().height == 1
 
 
-@LONG
+@pytest.mark.property
 def test_duckdb_has_every_row(table):
     import duckdb
 
@@ -60,7 +60,7 @@ def test_duckdb_has_every_row(table):
             assert found.execute("select p from t where p = ?", [value]).fetchall() == [(value,)]
 
 
-@LONG
+@pytest.mark.property
 def test_filters_and_paths_find_their_partition(table):
     for value in ODD:
         one = [("p", "=", value)]

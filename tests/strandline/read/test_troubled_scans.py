@@ -47,7 +47,7 @@ def calls_of(work: Callable[[FilledStorage], object]) -> int:
     return len(storage.log)
 
 
-@LONG
+@pytest.mark.property
 @pytest.mark.parametrize("threads", [1, 2])
 def test_other_scans_go_on_while_a_call_hangs(threads: int) -> None:
     rows = scan_of(a_table(), 1).to_arrow()

@@ -39,20 +39,22 @@ CORES = {"whole partitions": 1, "keys moved": 3}
 """The partition with two of the three stored files is too much for one of three tasks."""
 # When a delete has been tagged, rows whose key isn't stored don't matter any more.
 TAGGED_DELETES = ("a row less", "no rows", "another stored key", "a row without a key")
+
+
+def marked(*case):
+    """Return a case with its mark: `tox -e quick` tries one in each pass, and each in one pass."""
+    is_short = case[-1] == "a row less" or case[:3] == ("whole partitions", "upsert", 2)
+    return pytest.param(*case, marks=() if is_short else pytest.mark.property)
+
+
 CASES = [
-    (way, operation, changed_in, other)
+    marked(way, operation, changed_in, other)
     for way, passes in PASSES.items()
     for operation, last in passes.items()
     for changed_in in range(2, last + 1)
     for other in (TAGGED_DELETES if (operation, changed_in) == ("delete", last) else OTHER)
     if way == "whole partitions" or operation in MATCHED
 ]
-
-
-def marked(case):
-    """Return a case with its mark: `tox -e quick` tries one in each pass, and each in one pass."""
-    is_short = case[-1] == "a row less" or case[:3] == ("whole partitions", "upsert", 2)
-    return pytest.param(*case, marks=() if is_short else pytest.mark.property)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def base(stored, tmp_path):
     return shutil.copytree(stored, tmp_path / "t")
 
 
-@pytest.mark.parametrize(("way", "operation", "changed_in", "other"), map(marked, CASES))
+@pytest.mark.parametrize(("way", "operation", "changed_in", "other"), CASES)
 def test_other_rows_in_a_later_pass_are_not_committed(base, way, operation, changed_in, other):
     stored = reader.rows(base)
     engine = ForgetfulEngine(CORES[way])
