@@ -179,6 +179,7 @@ class SharedLockSuite(LockSuite, ABC):
         assert [process.exitcode for process in ended] == [0] * CLIENTS
         assert counter.read_text() == str(CLIENTS * ROUNDS)
 
+    @pytest.mark.property
     def test_killed_holder_is_followed_once_its_lock_expired(self, subject: LockSubject) -> None:
         clock = ManualClock(SystemClock().now_ms())
         with contextlib.closing(subject.open(clock)) as provider:

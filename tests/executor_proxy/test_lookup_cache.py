@@ -93,6 +93,7 @@ def memory_of_slices(logs: int, file_id: str) -> tuple[int, int]:
     return used, memory_of(body, found)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("logs", [0, 1, 5, 20])
 @pytest.mark.parametrize("file_id", ["g", "-0d4e7b4e-6b3c-4f6e-9d2e-1f1f1f1f1f1f-0"])
 def test_the_estimate_of_slices_is_about_their_memory(logs, file_id):

@@ -132,10 +132,10 @@ def test_pending_instants_and_markers(scenario, tmp_path):
         assert set(markers["kind"].to_pylist()) <= {"CREATE", "MERGE", "APPEND"}
 
 
-@pytest.mark.parametrize("name", ["replace_cow_v6", "replace_cow_v9", "replace_mor_v9"])
-def test_replaced_groups_are_in_no_slice(name, tmp_path):
+@pytest.mark.parametrize("scenario", ["replace_cow_v6", "replace_cow_v9", "replace_mor_v9"])
+def test_replaced_groups_are_in_no_slice(scenario, tmp_path):
     seen = 0
-    for table in steps(name, tmp_path):
+    for table in steps(scenario, tmp_path):
         found = table.inspect.replaced()
         assert found.schema == REPLACED_SCHEMA
         seen += found.num_rows

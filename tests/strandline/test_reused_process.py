@@ -54,29 +54,25 @@ def test_finders_of_folders_stay(tmp_path):
 
 @pytest.fixture
 def unfrozen():
-    """Freezing is begun by the test; afterwards all is frozen that was (tests/conftest.py)."""
+    """Freezing is begun by the test; yield how many objects are frozen (tests/conftest.py)."""
+    frozen = gc.get_freeze_count()
     freeze_modules.cache_clear()
-    were_frozen = gc.get_freeze_count() > 0
-    gc.unfreeze()
-    yield
+    yield frozen
     freeze_modules.cache_clear()
-    gc.unfreeze()
-    if were_frozen:
-        gc.freeze()
+    if not frozen:
+        gc.unfreeze()
 
 
-@pytest.mark.usefixtures("unfrozen")
-def test_objects_are_frozen_once():
+def test_objects_are_frozen_once(unfrozen):
     freeze_modules()
     before = gc.get_freeze_count()
     later = [[number] for number in range(1000)]
     freeze_modules()
-    assert 0 < gc.get_freeze_count() <= before
+    assert unfrozen < gc.get_freeze_count() <= before
     assert len(later) == 1000
 
 
-@pytest.mark.usefixtures("unfrozen")
-def test_a_process_is_prepared_after_the_last_row_or_an_error(archive, tmp_path):
+def test_a_process_is_prepared_after_the_last_row_or_an_error(archive, tmp_path, unfrozen):
     def rows():
         yield 1
         raise OSError("a fault")
@@ -87,4 +83,4 @@ def test_a_process_is_prepared_after_the_last_row_or_an_error(archive, tmp_path)
     with pytest.raises(OSError, match="a fault"):
         next(made)
     assert finders(archive) == []
-    assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() > unfrozen

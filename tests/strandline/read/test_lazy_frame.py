@@ -19,6 +19,7 @@ from strandline.read.lazy_frame import lazy_frame
 from strandline.read.scan import Scan
 from tests.kit import golden
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.short_runs import quick_runs
 from tests.strandline.read.filter.number_table import NAN, numbers
 from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.storage.local import LocalStorage
@@ -45,7 +46,9 @@ def every_type(base) -> Table:
     return Table(base)
 
 
-@pytest.fixture(scope="module", params=TABLES)
+@pytest.fixture(
+    scope="module", params=quick_runs(["numbers", "every type", "mor_basic_v9"], TABLES)
+)
 def read(request, tmp_path_factory) -> Iterator[tuple[Scan, pl.DataFrame]]:
     """A scan, and its rows."""
     base = tmp_path_factory.mktemp("table")

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
+from tests.kit.short_runs import quick_runs
 
 ODD = (
     *("~", "%", "%41", "a%2Fb", "a=b", "p=x", " lead", "trail ", "'\"\\", "a/b", "..."),
@@ -16,14 +17,10 @@ ODD = (
 )
 HIVE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
+WAYS = [(), (HIVE,), (ENCODED,), (HIVE, ENCODED)]
 
 
-LONG = pytest.mark.property
-WAYS = [(), *(pytest.param(way, marks=LONG) for way in ((HIVE,), (ENCODED,), (HIVE, ENCODED)))]
-"""Settings of the writer; the first alone is for every run."""
-
-
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=quick_runs([()], WAYS))
 def table(request, tmp_path_factory) -> Table:
     """A table with a row in each partition."""
     path = str(tmp_path_factory.mktemp("odd"))

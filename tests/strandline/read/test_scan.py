@@ -68,9 +68,9 @@ def test_read_optimized_leaves_out_slices_of_logs_alone(tmp_path):
     assert Table(tmp_path).scan(read_optimized=True).count() == 0
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_columns_come_in_the_order_in_which_they_are_asked_for(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", TABLES)
+def test_columns_come_in_the_order_in_which_they_are_asked_for(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     asked = ["val", "_hoodie_record_key", "id"]
     assert table.scan(asked).to_arrow() == table.to_arrow().select(asked)
     nothing = table.scan([])
@@ -78,9 +78,9 @@ def test_columns_come_in_the_order_in_which_they_are_asked_for(name, tmp_path):
     assert sum(batch.num_rows for batch in nothing.to_reader()) == table.scan().count()
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_a_limit_gives_the_first_rows(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", TABLES)
+def test_a_limit_gives_the_first_rows(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     rows = table.to_arrow()
     for limit in (0, 1, 5, rows.num_rows, rows.num_rows + 1):
         scan = table.scan(limit=limit)

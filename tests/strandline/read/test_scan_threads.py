@@ -14,9 +14,9 @@ from timeline.errors import InputError, PathNotFoundError
 TABLES = ["multi_mor_v6", "mor_basic_v9", "cow_basic_v9"]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_any_number_of_threads_gives_the_same_rows_in_the_same_order(name, tmp_path):
-    table = Table(golden.build_final(name, tmp_path))
+@pytest.mark.parametrize("scenario", TABLES)
+def test_any_number_of_threads_gives_the_same_rows_in_the_same_order(scenario, tmp_path):
+    table = Table(golden.build_final(scenario, tmp_path))
     one = table.scan(threads=1)
     assert len(one.slices) > 1
     rows = one.to_arrow()

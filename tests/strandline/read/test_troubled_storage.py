@@ -10,18 +10,12 @@ import pytest
 
 from strandline.read.scan import Scan
 from tests.kit import golden
+from tests.kit.short_runs import quick_runs
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 
-LONG = pytest.mark.property
-TABLES = [
-    "cow_basic_v9",
-    *(
-        pytest.param(name, marks=LONG)
-        for name in ("mor_basic_v6", "mor_basic_v9", "savepoint_mor_v6")
-    ),
-]
+TABLES = ["mor_basic_v6", "mor_basic_v9", "cow_basic_v9", "savepoint_mor_v6"]
 MANY = 10_000
 WAIT_S = 30
 
@@ -75,7 +69,7 @@ def rows(path, calls):
     return [scan.to_arrow() for scan in scans] + [scans[0].count()]
 
 
-@pytest.fixture(params=TABLES)
+@pytest.fixture(params=quick_runs(["cow_basic_v9"], TABLES))
 def path(request, tmp_path):
     return golden.build_final(request.param, tmp_path)
 
@@ -95,6 +89,7 @@ def test_any_call_may_fail(path):
     assert threading.active_count() <= threads
 
 
+@pytest.mark.property
 def test_any_call_may_hang_for_a_while(path):
     """Nobody else waits, and the rows are the same once it goes on."""
     calls = Calls()

@@ -19,6 +19,7 @@ from tests.kit import golden, reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import LaterClock
+from tests.kit.short_runs import quick_runs
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import IllegalTransitionError, UnsupportedTableError, WriteConflictError
@@ -95,7 +96,7 @@ INDEXES = {
 
 
 @pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", quick_runs([9], [6, 9]))
 def test_rows_of_replaced_keys_are_in_new_groups_with_every_index(
     index: str, version: int, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.avro_container import container, engine, read_plainly, record_schema
+from tests.kit.short_runs import quick_runs
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro
 from timeline.encoding import avro_projection as _avro_sparse
@@ -128,7 +129,10 @@ def test_names_are_resolved_in_their_namespaces(schema: dict) -> None:
     assert avro.read_container(container(schema, data), wanted=wanted) == record
 
 
-@pytest.mark.parametrize("kind", ["int", "long", "boolean", "string", "bytes"])
+ONE_BYTE = ["int", "long", "boolean", "string", "bytes"]
+
+
+@pytest.mark.parametrize("kind", quick_runs(["bytes"], ONE_BYTE))
 def test_large_arrays_of_one_byte_items(kind: str) -> None:
     items = {"boolean": [True], "string": [""], "bytes": [b""]}.get(kind, [7]) * 600_000
     schema = json.dumps(record_schema("T", items={"type": "array", "items": kind}))

@@ -15,6 +15,7 @@ from strandline.read.filter.partition_filter import fixed_partitions, leading_di
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.scan import Scan
 from tests.kit import golden
+from tests.kit.short_runs import quick_runs
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
@@ -126,7 +127,7 @@ def test_paths_that_a_filter_leaves_open():
     assert fixed(PATH == ".hoodie/metadata", config("s")) is None
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "hive and encoded"])
+@pytest.fixture(params=quick_runs([False], [False, True]), ids=["plain", "hive and encoded"])
 def table(request, tmp_path) -> Table:
     options = {
         "hoodie.table.name": "t",

@@ -66,6 +66,7 @@ def test_rows_of_recorded_tables_are_equal(scenario, tmp_path_factory):
     drawn()
 
 
+@pytest.mark.property
 def test_there_are_recorded_tables_with_logs(tmp_path):
     found = [n for n in LOGS if has_logs(golden.build_final(n, tmp_path / n))]
     assert len(found) > 15

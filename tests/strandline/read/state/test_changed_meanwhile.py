@@ -6,7 +6,7 @@ A scan that is planned and read meanwhile has the rows before, or those after, o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from strandline.read.scan import Scan
 from tests.kit.filled_golden import Files, FilledStorage, files, midway
+from tests.kit.short_runs import quick_runs
 from timeline.errors import PathNotFoundError, StrandlineError
 from timeline.meta_client import TableMetaClient
 
@@ -30,17 +31,6 @@ CHANGES = {
     "all that is done in two hours": ("archival_cow_v6", 4, 9),
     "a clean by the metadata table": ("mdt_mor_v9", 10, 11),
 }
-SHORT = ("a restore", "all that is done in two hours")
-"""Of few files: changes that `tox -e quick` tries."""
-
-
-def marked(names: Iterable[str]) -> list[Any]:
-    """Return changes, each with its mark."""
-    return [
-        pytest.param(name, marks=() if name in SHORT else pytest.mark.property) for name in names
-    ]
-
-
 UNDER_WAY = [name for name in CHANGES if "rollback" in name or "restore" in name]
 
 
@@ -108,7 +98,7 @@ def check(before: Files, after: Files, read: Callable[..., Any]) -> Counter[str]
 
 
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("change", marked(CHANGES))
+@pytest.mark.parametrize("change", quick_runs(["a restore"], CHANGES))
 def test_the_rows_before_or_after_or_an_error(change: str, read: str) -> None:
     scenario, before, after = CHANGES[change]
     found = check(files(scenario, before), files(scenario, after), READS[read])
@@ -117,7 +107,7 @@ def test_the_rows_before_or_after_or_an_error(change: str, read: str) -> None:
 
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("read", ["rows", "as_of", "since", "until"])
-@pytest.mark.parametrize("change", marked(UNDER_WAY))
+@pytest.mark.parametrize("change", quick_runs(["a restore"], UNDER_WAY))
 def test_a_removal_under_way(change: str, read: str, half: int) -> None:
     """Of what it undoes some files are there, which a listing shows beside what is left."""
     scenario, before, after = CHANGES[change]
@@ -126,6 +116,7 @@ def test_a_removal_under_way(change: str, read: str, half: int) -> None:
     assert found.total() > 4
 
 
+@pytest.mark.property
 def test_every_file_has_rows_of_its_own() -> None:
     """Or a mixture could look like the rows of one step."""
     for scenario, before, after in CHANGES.values():

@@ -81,6 +81,7 @@ def test_rows_without_a_key_column_are_refused_by_file(tmp_path):
             read(LocalStorage(str(tmp_path)))
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("bit", [1, 7])
 def test_a_footer_with_any_bit_changed_is_read_or_refused(tmp_path, bit):
     storage = write(tmp_path, ["a", "b"])

@@ -99,6 +99,8 @@ ENGINES = {
 }
 REPEATED = {"repeated task", "driver, then executors"}
 ERRORS = (StorageUnavailableError, InputError, WriteConflictError, KeyboardInterrupt)
+SHORT = (StorageUnavailableError, KeyboardInterrupt)
+"""One that a task repeats, and one that none does, are for every run."""
 
 
 def expected(engine, error):
@@ -110,7 +112,7 @@ def expected(engine, error):
 @pytest.mark.parametrize(
     ("engine", "error"),
     [
-        (engine, error)
+        pytest.param(engine, error, marks=() if error in SHORT else pytest.mark.property)
         for engine in ENGINES
         for error in ERRORS
         # An interrupt comes to the driver.

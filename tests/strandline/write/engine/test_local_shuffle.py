@@ -10,7 +10,7 @@ import pytest
 
 from strandline.write.engine.local_shuffle import shuffled
 
-ROWS = 6_000
+ROWS = 3_600
 
 
 def table(task, bucket, batch_rows: int = ROWS) -> pa.Table:

@@ -14,6 +14,7 @@ from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit.row_text import rows_as_text
 from tests.kit.schema_cases import FAILS, options, recorded, row_cases, stored_rows, written_rows
+from tests.kit.short_runs import quick_runs
 from tests.strandline.write.refusals import files
 from timeline.errors import InputError
 
@@ -40,7 +41,7 @@ def schema_of(base: Path) -> str:
     return commit.avro_schema
 
 
-@pytest.mark.parametrize("name", ROW_CASES)
+@pytest.mark.parametrize("name", quick_runs([*ROW_CASES][::3], ROW_CASES))
 def test_rows_and_schema_are_those_that_hudi_has(tmp_path, name):
     case, combination = ROW_CASES[name]
     expected = recorded()["rows"][name]

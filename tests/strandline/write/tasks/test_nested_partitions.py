@@ -7,6 +7,7 @@ import pytest
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
+from tests.kit.short_runs import quick_runs
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError
@@ -25,7 +26,10 @@ def test_one_write_with_a_partition_below_another(base, operation, upper):
     refused(base, InputError, match, rows, operation)
 
 
-@pytest.mark.parametrize("operation", ["insert", "upsert", "bulk_insert", "insert_overwrite_table"])
+OPERATIONS = ["insert", "upsert", "bulk_insert", "insert_overwrite_table"]
+
+
+@pytest.mark.parametrize("operation", quick_runs(["upsert"], OPERATIONS))
 @pytest.mark.parametrize(
     ("stored", "new"),
     [("x", "x/y"), ("x", "x/y/z"), ("x/y", "x"), ("x/y/z", "x"), ("x/y/z", "x/y")],
