@@ -48,7 +48,7 @@ def test_a_tree_has_the_descendants_of_its_root_only() -> None:
 BUSY = """
 import sys, time
 block = bytearray(64 << 20)
-while time.process_time() < 0.2:
+while time.process_time() < 0.25:
     pass
 del block
 print("done", flush=True)
@@ -75,7 +75,7 @@ def busy_child() -> Iterator[int]:
 def test_cpu_and_memory_are_those_of_all_descendants() -> None:
     with busy_child() as pid:
         assert len(tree(pid)) == 2
-        assert cpu_seconds(pid) >= 0.2
+        assert cpu_seconds(pid) >= 0.2  # of 0.25 s: the system counts whole ticks
         peak = peak_bytes(pid)
         assert peak >= 64 * MIB
         (largest,) = peaks(pid, "bytearray(64 << 20)\nwhile").values()

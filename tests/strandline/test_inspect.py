@@ -96,6 +96,7 @@ def records_of(block: LogBlock) -> int | None:
     return len(avro_ends(block)) if block.kind == AVRO_DATA else None
 
 
+@pytest.mark.property
 def test_torn_bytes_end_a_log(tmp_path):
     table = Table(golden.build_final("mor_basic_v9", tmp_path))
     whole = table.inspect.log_files().to_pylist()[0]

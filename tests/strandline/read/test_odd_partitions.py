@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from tests.kit.short_runs import quick_runs
 
 ODD = (
     *("~", "%", "%41", "a%2Fb", "a=b", "p=x", " lead", "trail ", "'\"\\", "a/b", "..."),
@@ -17,10 +16,11 @@ ODD = (
 )
 HIVE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
-WAYS = [(), (HIVE,), (ENCODED,), (HIVE, ENCODED)]
+
+pytestmark = pytest.mark.property
 
 
-@pytest.fixture(scope="module", params=quick_runs([()], WAYS))
+@pytest.fixture(scope="module", params=[(), (HIVE,), (ENCODED,), (HIVE, ENCODED)])
 def table(request, tmp_path_factory) -> Table:
     """A table with a row in each partition."""
     path = str(tmp_path_factory.mktemp("odd"))
@@ -47,7 +47,6 @@ def test_every_engine_has_every_row(table):
         assert lazy.filter(pl.col("p") == value).collect().height == 1
 
 
-@pytest.mark.property
 def test_duckdb_has_every_row(table):
     import duckdb
 
@@ -57,7 +56,6 @@ def test_duckdb_has_every_row(table):
             assert found.execute("select p from t where p = ?", [value]).fetchall() == [(value,)]
 
 
-@pytest.mark.property
 def test_filters_and_paths_find_their_partition(table):
     for value in ODD:
         one = [("p", "=", value)]

@@ -15,7 +15,6 @@ from strandline.read.filter.partition_filter import fixed_partitions, leading_di
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.scan import Scan
 from tests.kit import golden
-from tests.kit.short_runs import quick_runs
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
@@ -127,7 +126,7 @@ def test_paths_that_a_filter_leaves_open():
     assert fixed(PATH == ".hoodie/metadata", config("s")) is None
 
 
-@pytest.fixture(params=quick_runs([False], [False, True]), ids=["plain", "hive and encoded"])
+@pytest.fixture(params=[False, True], ids=["plain", "hive and encoded"])
 def table(request, tmp_path) -> Table:
     options = {
         "hoodie.table.name": "t",
@@ -152,6 +151,7 @@ def table(request, tmp_path) -> Table:
     return Table(tmp_path)
 
 
+@pytest.mark.property
 def test_no_row_is_missed(table):
     everything = table.to_arrow()
     found = [everything.filter(condition).num_rows for condition in FILTERS]

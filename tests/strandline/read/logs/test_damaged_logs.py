@@ -18,6 +18,7 @@ from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
 from tests.kit import golden
 from tests.kit.log_files import delete_block, parquet_block
+from tests.kit.short_runs import quick_runs
 from tests.strandline.read.logs.log_table import BASE, based, block_of, read, row, values
 from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -114,7 +115,7 @@ def test_every_byte_of_a_header_and_of_the_content(version):
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-@pytest.mark.parametrize("change", [b"\0", b"\xff", b"0", b"1", b"9", b"x"])
+@pytest.mark.parametrize("change", quick_runs([b"9"], [b"\0", b"\xff", b"0", b"1", b"9", b"x"]))
 def test_a_damaged_time_loses_no_rows_of_a_completed_instant(version, change):
     """In version 6 a later time may be that of a write that began since; its blocks are skipped."""
     table = based(version)

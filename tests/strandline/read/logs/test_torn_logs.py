@@ -52,6 +52,7 @@ def test_a_log_that_is_cut_within_a_block_is_an_error(version):
         assert f"a completed instant wrote bytes 0 to {size} of the file" in str(error.value)
 
 
+@pytest.mark.property
 @VERSIONS
 def test_a_torn_end_that_no_completed_instant_needs_is_skipped(version, caplog):
     """In version 6 a writer that died has appended to the log of a completed instant."""

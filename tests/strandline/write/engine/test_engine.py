@@ -162,6 +162,7 @@ SERVER_ROOMS = ("api", "http", "lookup", "process")
 """Of the service; its room of markers has their names and files, which tasks write, too."""
 
 
+@pytest.mark.property
 def test_executors_load_neither_the_server_nor_the_driver():
     modules = [
         "strandline.write.tasks.key_task",

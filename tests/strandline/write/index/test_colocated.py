@@ -18,6 +18,7 @@ from strandline.write.tasks.partition_order import PartitionOrderTask, by_partit
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import RowCount
 from tests.kit import reader
+from tests.kit.short_runs import quick_runs
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
 from timeline.storage.local import LocalStorage
@@ -116,7 +117,7 @@ def test_the_rows_of_each_partition_are_sorted_whatever_the_batches(rows, size):
     assert [path for path, _ in by_partition_path(iter(given))] == sorted(set(paths))
 
 
-@pytest.mark.parametrize("cores", [1, 2, 5])
+@pytest.mark.parametrize("cores", quick_runs([2], [1, 2, 5]))
 @pytest.mark.parametrize("limit", ["120", None], ids=["groups of two rows", "one group"])
 def test_rows_that_stay_are_updated_inserted_and_deleted(tmp_path, cores, limit):
     """In several groups of each partition, new ones among them."""

@@ -42,8 +42,8 @@ TAGGED_DELETES = ("a row less", "no rows", "another stored key", "a row without 
 
 
 def marked(*case):
-    """Return a case with its mark: `tox -e quick` tries one in each pass, and each in one pass."""
-    is_short = case[-1] == "a row less" or case[:3] == ("whole partitions", "upsert", 2)
+    """Return a case with its mark: `tox -e quick` tries one change in each pass."""
+    is_short = case[-1] == "a row less"
     return pytest.param(*case, marks=() if is_short else pytest.mark.property)
 
 

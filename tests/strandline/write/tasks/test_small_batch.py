@@ -169,6 +169,7 @@ def test_types_survive_the_way_to_the_driver() -> None:
     assert found.to_pylist() == [*batch.to_pylist(), *batch.slice(1).to_pylist()]
 
 
+@pytest.mark.property
 def test_a_batch_beyond_the_limit_is_not_encoded():
     encoder = BatchEncoder(DriverLimits(rows=1000, bytes=MB, rewrite_bytes=MB), 0)
     encoder.add(keyed(1))
