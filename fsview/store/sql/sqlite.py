@@ -7,7 +7,6 @@ a database is refused and left as it is. It must not lie on a network file syste
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, Database, Session
 from fsview.store.sql.sqlite_session import APPLICATION_ID, SCHEMA, SqliteSession
 from timeline.errors import StoreError, StoreFullError, StoreLockedError
@@ -25,16 +25,11 @@ Connect = Callable[..., sqlite3.Connection]
 
 LOCK_TIMEOUT_S: Final = 10.0
 
-_IDLE: Final = 8
-"""Most connections that are kept open without use."""
-
 
 class SqliteDatabase(Database):
     """One file for the stores of many tables; see ``Database``.
 
-    ``_writing`` is held while a thread of this process writes; ``_lock`` guards the idle
-    connections. A connection is used by one thread at a time, and closed after any exception, which
-    takes back what its transaction did.
+    ``_writing`` is held while a thread of this process writes.
     """
 
     def __init__(
@@ -56,14 +51,10 @@ class SqliteDatabase(Database):
             StoreError: It can't be opened, or is something else.
         """
         self.name = str(path)
-        self._path = path
-        self._pid = os.getpid()
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
         self._writing = threading.Lock()
-        self._lock = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._closed = False
+        self._connections = Connections(self.name, self._opened, _abandon)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
@@ -89,42 +80,15 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """See ``Database``."""
-        # A fork has its parent's connections: closing them would release the parent's locks.
-        if os.getpid() != self._pid:
-            return
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._connections.close()
 
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
-        if os.getpid() != self._pid:
-            raise StoreError(f"{self.name} belongs to process {self._pid}, not to its fork")
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.name} is closed")
-            connection = self._idle.pop() if self._idle else None
         try:
-            if connection is None:
-                connection = self._opened()
-            yield connection
-        except BaseException as exc:
-            if connection is not None:
-                _abandon(connection)
-            if isinstance(exc, sqlite3.Error):
-                raise self._failed(exc) from exc
-            raise
-        if not self._is_kept(connection):
-            connection.close()
-
-    def _is_kept(self, connection: sqlite3.Connection) -> bool:
-        with self._lock:
-            kept = not self._closed and len(self._idle) < _IDLE
-            if kept:
-                self._idle.append(connection)
-        return kept
+            with self._connections.lent() as connection:
+                yield connection
+        except sqlite3.Error as exc:
+            raise self._failed(exc) from exc
 
     def _opened(self) -> sqlite3.Connection:
         connection = self._connect(

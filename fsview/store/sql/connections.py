@@ -1,0 +1,85 @@
+"""``Connections``: the open connections of a process to one database."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+from timeline.errors import StoreError
+
+C = TypeVar("C")
+
+_IDLE: Final = 8
+"""Most connections that are kept open without use."""
+
+
+class Connections(Generic[C]):
+    """Connections that are lent to one thread at a time; a fork of the process gets none.
+
+    The lock guards the idle ones.
+    """
+
+    def __init__(self, name: str, make: Callable[[], C], close: Callable[[C], None]) -> None:
+        """Open none.
+
+        Args:
+            name: Name of the database, for messages.
+            make: Opens a connection.
+            close: Closes one, and takes back what its transaction did.
+        """
+        self._name = name
+        self._make = make
+        self._close = close
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[C] = []
+        self._closed = False
+
+    @contextmanager
+    def lent(self) -> Iterator[C]:
+        """Lend a connection, which is closed if the body raises.
+
+        Raises:
+            StoreError: This process may not use them, or not any more.
+        """
+        if os.getpid() != self._pid:
+            raise StoreError(f"{self._name} belongs to process {self._pid}, not to its fork")
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{self._name} is closed")
+            idle = self._idle.pop() if self._idle else None
+        connection = self._make() if idle is None else idle
+        try:
+            yield connection
+        except BaseException:
+            self._close(connection)
+            raise
+        if not self._is_kept(connection):
+            self._close(connection)
+
+    def drop_idle(self) -> None:
+        """Close the connections that aren't lent."""
+        # A fork has its parent's connections: closing them would end the parent's.
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            self._close(connection)
+
+    def close(self) -> None:
+        """Close all connections once they aren't lent; a second call does nothing."""
+        if os.getpid() == self._pid:
+            with self._lock:
+                self._closed = True
+        self.drop_idle()
+
+    def _is_kept(self, connection: C) -> bool:
+        with self._lock:
+            kept = not self._closed and len(self._idle) < _IDLE
+            if kept:
+                self._idle.append(connection)
+        return kept
