@@ -1,0 +1,156 @@
+"""``PostgresDatabase``: shared stores in a database of PostgreSQL, for servers on many machines.
+
+A transaction that writes locks the table's row of ``head``, and gives up after a time. The database
+ends a transaction whose server has stopped in the middle of it, so such a server holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from fsview.store.sql.connections import Connections
+from fsview.store.sql.database import SCHEMA_VERSION, Database, Session
+from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
+from timeline.errors import ConfigError, StoreError, StoreFullError, StoreLockedError
+from timeline.storage.table_id import TableId
+
+LOCK_TIMEOUT_S: Final = 10.0
+IDLE_TIMEOUT_S: Final = 5.0
+"""Longest time that a server may take between two statements of a transaction."""
+
+_CONNECT_TIMEOUT_S: Final = 5
+_KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+
+_MAKING: Final = 0x5374726C
+"""Key of the advisory lock of who makes the tables."""
+
+
+class PostgresDatabase(Database):
+    """One database for the stores of many tables; see ``Database``."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        """Connect, and make the tables if need be.
+
+        Args:
+            url: As for libpq: ``postgresql://user@host,host/database?target_session_attrs=…``.
+            lock_timeout_s: Longest time to wait while others write to the same table.
+            idle_timeout_s: Time after which the database ends a transaction without statements.
+
+        Raises:
+            ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
+            StoreError: The database can't be reached, or has tables of another version.
+        """
+        try:
+            self._driver: Any = import_module("psycopg")
+        except ImportError as exc:
+            raise ConfigError(
+                "a store in PostgreSQL needs psycopg", hint="pip install 'strandline[fleet]'"
+            ) from exc
+        try:
+            parts = self._driver.conninfo.conninfo_to_dict(url)
+        except self._driver.Error as exc:
+            raise ConfigError(f"a store's URL isn't one of PostgreSQL: {_line(exc)}") from exc
+        at = parts.get("host", "localhost")
+        self.name = f"postgresql://{at}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+        settings = {
+            "search_path": NAMESPACE,
+            "lock_timeout": f"{lock_timeout_s * 1e3:.0f}",
+            "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1e3:.0f}",
+        }
+        self._url = url
+        self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._lock_timeout_s = lock_timeout_s
+        self._connections: Connections[Any] = Connections(self.name, self._opened, _close)
+        with self._lent() as connection, connection.cursor() as cursor:
+            self._make(cursor)
+
+    @contextmanager
+    def reading(self, table_id: TableId) -> Iterator[Session]:
+        """See ``Database``."""
+        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield PostgresSession(cursor, table_id)
+            cursor.execute("COMMIT")
+
+    @contextmanager
+    def writing(self, table_id: TableId) -> Iterator[Session]:
+        """See ``Database``."""
+        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+            cursor.execute("BEGIN")
+            session = PostgresSession(cursor, table_id)
+            session.lock()
+            yield session
+            cursor.execute("COMMIT")
+
+    def close(self) -> None:
+        """See ``Database``."""
+        self._connections.close()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Any]:
+        try:
+            with self._connections.lent() as connection:
+                yield connection
+        except self._driver.Error as exc:
+            if isinstance(exc, self._driver.OperationalError):
+                # The server may have been restarted, and then none of them works.
+                self._connections.drop_idle()
+            raise self._failed(exc) from exc
+
+    def _opened(self) -> Any:
+        return self._driver.connect(
+            self._url,
+            autocommit=True,  # transactions begin where the code says so
+            options=self._options,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            application_name="strandline",
+            **_KEEPALIVES,
+        )
+
+    def _make(self, cursor: Any) -> None:
+        """Make the tables, unless there are some; refuse those of another version."""
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+        cursor.execute("SELECT to_regnamespace(%s) IS NULL", (NAMESPACE,))
+        if cursor.fetchone()[0]:
+            for statement in schema():
+                cursor.execute(statement)
+        cursor.execute("SELECT to_regclass('schema_version') IS NULL")
+        if cursor.fetchone()[0]:
+            raise StoreError(f"{self.name}: the schema {NAMESPACE} is another program's")
+        cursor.execute("SELECT version FROM schema_version")
+        versions = [version for (version,) in cursor.fetchall()]
+        if versions != [SCHEMA_VERSION]:
+            found = ", ".join(map(str, versions)) or "none"
+            raise StoreError(
+                f"{self.name} has tables of version {found}, this is for {SCHEMA_VERSION}",
+                hint="servers that share a database must be of one release",
+            )
+        cursor.execute("COMMIT")
+
+    def _failed(self, exc: Any) -> StoreError:
+        errors = self._driver.errors
+        if isinstance(exc, errors.LockNotAvailable):
+            message = f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
+            return StoreLockedError(message)
+        if isinstance(exc, errors.DiskFull):
+            return StoreFullError(f"{self.name}: {_line(exc)}")
+        return StoreError(f"{self.name}: {_line(exc)}")
+
+
+def _close(connection: Any) -> None:
+    connection.close()
+
+
+def _line(exc: Exception) -> str:
+    """Return an error's text in one line."""
+    return " ".join(str(exc).split())

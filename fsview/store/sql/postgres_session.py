@@ -1,0 +1,215 @@
+"""``PostgresSession``: the statements of shared stores in PostgreSQL, and the tables.
+
+``fsview.store.sql.database`` says what the tables hold. Rows and blobs are spread over 16 parts by
+table and row, the rest by table. A blob isn't compressed, as packed rows hardly shrink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from fsview.store.base import Handle, Rows
+from fsview.store.sql.database import (
+    FIRST_GENERATION,
+    SCHEMA_VERSION,
+    Committed,
+    Head,
+    NewBlobs,
+    Session,
+    TableHead,
+    handle_bytes,
+    handle_of,
+    in_order,
+    name_bytes,
+    name_of,
+    names_bytes,
+    names_of,
+    table_key,
+)
+from timeline.storage.table_id import TableId
+
+NAMESPACE: Final = "strandline"
+"""The schema, in PostgreSQL's sense, that has the tables."""
+
+_PARTS: Final = 16
+
+
+def schema() -> Iterator[str]:
+    """Yield the statements that make the tables."""
+    yield f"CREATE SCHEMA {NAMESPACE}"
+    yield """CREATE TABLE head (
+        table_id bytea PRIMARY KEY, base_path bytea NOT NULL, generation integer NOT NULL,
+        step bigint NOT NULL, stamp bytea NOT NULL, blobs bigint NOT NULL, bytes bigint NOT NULL
+    )"""
+    yield """CREATE TABLE row (
+        table_id bytea, generation integer, near bytea, content bytea NOT NULL,
+        PRIMARY KEY (table_id, generation, near)
+    ) PARTITION BY HASH (table_id, near)"""
+    yield """CREATE TABLE blob (
+        table_id bytea, handle bytea, generation integer NOT NULL, near bytea,
+        content bytea NOT NULL, PRIMARY KEY (table_id, handle, near)
+    ) PARTITION BY HASH (table_id, near)"""
+    yield "ALTER TABLE blob ALTER content SET STORAGE EXTERNAL"
+    yield """CREATE TABLE journal (
+        table_id bytea, step bigint, stamp bytea NOT NULL, rows bytea NOT NULL, news bytea,
+        PRIMARY KEY (table_id, step)
+    ) PARTITION BY HASH (table_id)"""
+    yield """CREATE TABLE garbage (
+        table_id bytea, step bigint, handle bytea, generation integer NOT NULL,
+        near bytea NOT NULL, PRIMARY KEY (table_id, step, handle)
+    ) PARTITION BY HASH (table_id)"""
+    for table in ("row", "blob", "journal", "garbage"):
+        for n in range(_PARTS):
+            values = f"FOR VALUES WITH (MODULUS {_PARTS}, REMAINDER {n})"
+            yield f"CREATE TABLE {table}_{n} PARTITION OF {table} {values}"
+    yield f"CREATE TABLE schema_version AS SELECT {SCHEMA_VERSION} AS version"
+
+
+class PostgresSession(Session):
+    """See ``Session``; errors are mapped by ``PostgresDatabase``."""
+
+    def __init__(self, cursor: Any, table_id: TableId) -> None:
+        self._cursor = cursor
+        self._table_id = table_id
+        self._key = table_key(table_id)
+
+    def lock(self) -> None:
+        """Wait until no other transaction writes to the table, and let none begin to."""
+        self._run("SELECT FROM head WHERE table_id = %s FOR NO KEY UPDATE")
+
+    def head(self) -> TableHead | None:
+        """See ``Session``."""
+        found = self._all("SELECT step, stamp, blobs, bytes FROM head WHERE table_id = %s")
+        return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
+
+    def rows(self) -> dict[str, bytes]:
+        """See ``Session``."""
+        sql = "SELECT near, content FROM row WHERE table_id = %s AND generation = %s"
+        return {name_of(near): content for near, content in self._all(sql, self._generation())}
+
+    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
+        """See ``Session``; with ``near``, from one of the 16 parts."""
+        sql = "SELECT handle, content FROM blob WHERE table_id = %s AND handle = ANY(%s)"
+        wanted = list(map(handle_bytes, handles))
+        if near is None:
+            found = self._all(sql, wanted)
+        else:
+            found = self._all(f"{sql} AND near = %s", wanted, name_bytes(near))
+        return {handle_of(handle): content for handle, content in found}
+
+    def handles(self) -> list[Handle]:
+        """See ``Session``."""
+        found = self._all("SELECT handle FROM blob WHERE table_id = %s")
+        return [handle_of(handle) for (handle,) in found]
+
+    def journal(self, step: int) -> list[Committed]:
+        """See ``Session``."""
+        sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"
+        found = self._all(f"{sql} ORDER BY step", step)
+        return [Committed(Head(*head), names_of(rows), news) for *head, rows, news in found]
+
+    def make_head(self, stamp: bytes) -> TableHead:
+        """See ``Session``; if another transaction has made it meanwhile, that is returned."""
+        made = self._all(
+            "INSERT INTO head VALUES (%s, %s, %s, 0, %s, 0, 0)"
+            " ON CONFLICT DO NOTHING RETURNING step",
+            name_bytes(str(self._table_id)),
+            FIRST_GENERATION,
+            stamp,
+        )
+        if made:
+            self.add_to_journal(Committed(Head(0, stamp), (), None))
+        head = self.head()
+        assert head is not None
+        return head
+
+    def add_blobs(self, blobs: NewBlobs) -> None:
+        """See ``Session``."""
+        if not blobs:
+            return
+        generation = self._generation()
+        columns = "table_id, generation, handle, near, content"
+        with self._cursor.copy(f"COPY blob ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(["bytea", "integer", "bytea", "bytea", "bytea"])
+            for handle, blob in blobs:
+                near = name_bytes(blob.near)
+                copy.write_row((self._key, generation, handle_bytes(handle), near, blob.content))
+        self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
+
+    def change_rows(self, rows: Rows | None) -> None:
+        """See ``Session``."""
+        generation = self._generation()
+        if rows is None:
+            self._run("DELETE FROM row WHERE table_id = %s AND generation = %s", generation)
+            return
+        kept = [(near, row) for near, row in in_order(rows) if row is not None]
+        self._run(
+            "INSERT INTO row (table_id, generation, near, content)"
+            " SELECT %s, %s, near, content"
+            " FROM unnest(%s::bytea[], %s::bytea[]) AS new(near, content)"
+            " ON CONFLICT (table_id, generation, near) DO UPDATE SET content = excluded.content",
+            generation,
+            [near for near, _ in kept],
+            [row for _, row in kept],
+        )
+        gone = [near for near, row in in_order(rows) if row is None]
+        sql = "DELETE FROM row WHERE table_id = %s AND generation = %s AND near = ANY(%s)"
+        self._run(sql, generation, gone)
+
+    def add_to_journal(self, committed: Committed) -> None:
+        """See ``Session``."""
+        head = committed.head
+        row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
+        self._run("INSERT INTO journal VALUES (%s, %s, %s, %s, %s)", *row)
+
+    def move_head(self, to: Head) -> None:
+        """See ``Session``."""
+        sql = "UPDATE head SET step = %s, stamp = %s WHERE table_id = %s"
+        self._cursor.execute(sql, (to.step, to.stamp, self._key))
+
+    def add_garbage(self, step: int, handles: Collection[Handle]) -> None:
+        """See ``Session``."""
+        if not handles:
+            return
+        sql = (
+            "INSERT INTO garbage (table_id, step, handle, generation, near)"
+            " SELECT table_id, %s, handle, generation, near FROM blob"
+            " WHERE table_id = %s AND handle = ANY(%s) ON CONFLICT DO NOTHING"
+        )
+        self._cursor.execute(sql, (step, self._key, list(map(handle_bytes, handles))))
+
+    def delete_garbage(self, step: int) -> None:
+        """See ``Session``."""
+        ((number, size),) = self._all(
+            "WITH old AS ("
+            " DELETE FROM garbage WHERE table_id = %s AND step <= %s"
+            " RETURNING table_id, handle, near"
+            "), gone AS ("
+            " DELETE FROM blob USING old WHERE blob.table_id = old.table_id"
+            " AND blob.handle = old.handle AND blob.near = old.near"
+            " RETURNING octet_length(blob.content) AS size"
+            ") SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+            step,
+        )
+        if number:
+            self._count(-number, -size)
+
+    def trim_journal(self, step: int) -> None:
+        """See ``Session``."""
+        self._run("DELETE FROM journal WHERE table_id = %s AND step < %s", step)
+
+    def _count(self, blobs: int, size: int) -> None:
+        sql = "UPDATE head SET blobs = blobs + %s, bytes = bytes + %s WHERE table_id = %s"
+        self._cursor.execute(sql, (blobs, size, self._key))
+
+    def _generation(self) -> int:
+        ((generation,),) = self._all("SELECT generation FROM head WHERE table_id = %s")
+        return int(generation)
+
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._cursor.execute(sql, (self._key, *values)).fetchall()
+        return found
+
+    def _run(self, sql: str, *values: object) -> None:
+        self._cursor.execute(sql, (self._key, *values))

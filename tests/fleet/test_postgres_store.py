@@ -1,0 +1,173 @@
+"""The promises of stores and of shared databases, kept by a server of PostgreSQL."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fsview.store.sql.database import SCHEMA_VERSION
+from fsview.store.sql.postgres import PostgresDatabase
+from fsview.store.sql.store import SharedStore
+from tests.conformance.lasting_store_suite import LastingStoreSuite
+from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite, change
+from tests.conformance.store_machine import OpenStore
+from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.stores import blobs_of
+from timeline.errors import ConfigError, StoreError, StoreLockedError
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+def new_database(server: PostgresServer) -> str:
+    """Return the URL of a new database."""
+    name = f"d{uuid.uuid4().hex}"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return server.url(name)
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return new_database(server)
+
+
+@pytest.fixture
+def open_database(server: PostgresServer) -> Iterator[OpenDatabase]:
+    opened: list[PostgresDatabase] = []
+    urls: dict[Path, str] = {}
+
+    def open_at(directory: Path) -> PostgresDatabase:
+        if directory not in urls:
+            urls[directory] = new_database(server)
+        opened.append(PostgresDatabase(urls[directory]))
+        return opened[-1]
+
+    yield open_at
+    for database in opened:
+        database.close()
+
+
+class TestPostgresStore(LastingStoreSuite):
+    """A store that is the only one on its table."""
+
+    examples = 3
+    steps = 12
+
+    @pytest.fixture
+    def open_store(self, open_database: OpenDatabase) -> OpenStore:
+        return lambda directory: SharedStore(open_database(directory), TABLE)
+
+
+class TestSharedPostgresStore(SharedStoreSuite):
+    """Two servers' stores of one table."""
+
+
+def test_a_head_that_others_keep_locked(url: str) -> None:
+    database = PostgresDatabase(url, lock_timeout_s=0.05)
+    store = SharedStore(database, TABLE)
+    change(store, a=b"1")
+    with psycopg.connect(url) as holder:
+        holder.execute("SELECT FROM strandline.head FOR NO KEY UPDATE")
+        with pytest.raises(StoreLockedError, match=r"127\.0\.0\.1.* locked for 0\.05 s"):
+            change(store, a=b"2")
+        assert store.rows() == {"a": b"1"}
+    change(store, a=b"2")
+    database.close()
+
+
+def test_a_transaction_whose_server_has_stopped_is_ended(url: str) -> None:
+    """The next one waits for that, not for the server; the one that stopped gets an error."""
+    stopped = PostgresDatabase(url, idle_timeout_s=0.05)
+    store = SharedStore(stopped, TABLE)
+    other = PostgresDatabase(url, lock_timeout_s=60.0)
+
+    def stop_in_the_middle() -> None:
+        with stopped.writing(TABLE) as session:
+            session.change_rows({"a": b"never"})
+            change(SharedStore(other, TABLE), a=b"1")
+            session.change_rows({"b": b"never"})
+
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
+        stop_in_the_middle()
+    assert store.rows() == {"a": b"1"}
+    stopped.close()
+    other.close()
+
+
+def test_a_server_that_is_gone_and_comes_back(server: PostgresServer, url: str) -> None:
+    database = PostgresDatabase(url)
+    store = SharedStore(database, TABLE)
+    (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"1"})
+    server.stop()
+    try:
+        for refused in (chunk.read, store.rows, lambda: change(store, a=b"2")):
+            with pytest.raises(StoreError, match=r"postgresql://127\.0\.0\.1"):
+                refused()
+        assert store.status()["blobs"] == 0
+        with pytest.raises(StoreError, match="refused"):
+            PostgresDatabase(url)
+    finally:
+        server.start()
+    change(store, a=b"2")
+    assert chunk.read() == b"blob"
+    database.close()
+
+
+def test_tables_of_another_version(url: str) -> None:
+    PostgresDatabase(url).close()
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE strandline.schema_version SET version = 77")
+    with pytest.raises(StoreError, match=f"tables of version 77, this is for {SCHEMA_VERSION}"):
+        PostgresDatabase(url)
+
+
+def test_a_schema_of_another_program(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE SCHEMA strandline")
+    with pytest.raises(StoreError, match="the schema strandline is another program's"):
+        PostgresDatabase(url)
+
+
+def test_a_url_of_another_kind() -> None:
+    with pytest.raises(ConfigError, match="isn't one of PostgreSQL"):
+        PostgresDatabase("mysql://somewhere")
+
+
+def test_errors_have_no_password(server: PostgresServer) -> None:
+    with pytest.raises(StoreError, match="no_such_database") as refused:
+        PostgresDatabase(f"postgresql://postgres:secret@127.0.0.1:{server.port}/no_such_database")
+    assert "secret" not in str(refused.value)
+
+
+def test_queries_by_row_use_one_part_of_sixteen(url: str) -> None:
+    """As the database plans them for any values, and by an index."""
+    PostgresDatabase(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET search_path = strandline")
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute("SET enable_seqscan = off")
+        connection.execute(
+            "PREPARE of_row(bytea, bytea[], bytea) AS SELECT handle, content FROM blob"
+            " WHERE table_id = $1 AND handle = ANY($2) AND near = $3"
+        )
+        plan = connection.execute(
+            r"EXPLAIN (ANALYZE) EXECUTE of_row('\x01', ARRAY['\x02'::bytea], '\x03')"
+        ).fetchall()
+        text = "\n".join(line for (line,) in plan)
+        storage = connection.execute(
+            "SELECT DISTINCT attstorage FROM pg_attribute JOIN pg_class ON attrelid = oid"
+            " WHERE relname ~ '^blob_[0-9]+$' AND attname = 'content'"
+        ).fetchall()
+    assert "Subplans Removed: 15" in text
+    assert "Index" in text
+    assert storage == [("e",)]
