@@ -225,6 +225,7 @@ class StateSuite(WithState):
         with pytest.raises(InputError, match=said):
             state.write(*ops)
 
+    @pytest.mark.property
     def test_threads_lose_no_change(self, subject: StateSubject, state: StateStore) -> None:
         shared = [state, state, *(subject.open() for _ in range(CLIENTS - 2))]
         threads = [threading.Thread(target=add_ones, args=(client,)) for client in shared]

@@ -158,7 +158,7 @@ def test_the_tables_of_a_dead_seat_are_spread_over_the_others() -> None:
 
 def test_two_that_join_take_the_share_of_two() -> None:
     """Section 7.4 of the paper, figure 11: of n + 2 servers two own 2/(n + 2) of the keys."""
-    tables = tables_named(20_000)
+    tables = tables_named(8_000)
     before, after = seats_of(set(range(10))), seats_of(set(range(12)))
     moved = sum(owners(before, table)[0] != owners(after, table)[0] for table in tables)
     # The standard deviation of the share of two seats of 100 tokens is 0.7 of a tenth of it.

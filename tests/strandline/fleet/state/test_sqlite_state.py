@@ -50,6 +50,7 @@ class TestSqliteWatches(WatchSuite):
     pass
 
 
+@pytest.mark.property
 def test_random_steps_of_two_clients() -> None:
     with TemporaryDirectory() as directory:
         numbers = iter(range(10_000_000))
@@ -85,7 +86,7 @@ def test_a_restart_of_the_machine_ends_all_leases(subject: Subject) -> None:
 def test_leases_that_ended_leave_no_rows(subject: Subject) -> None:
     clock = ManualClock(0)
     with closing(subject.open(clock)) as state:
-        for number in range(50):
+        for number in range(10):
             state.hold(f"members/{number}", b"x", 10.0)
             clock.advance(10_000)
         with closing(sqlite3.connect(subject.path)) as file:
