@@ -12,7 +12,7 @@ from py4j.protocol import Py4JNetworkError
 from strandline.write.engine.lanes import lanes, murmur3
 from strandline.write.engine.packed_rows import as_ipc
 from strandline.write.engine.spark import SparkEngine
-from strandline.write.engine.spark_rows import cache, packed_frame
+from strandline.write.engine.spark_rows import cached
 from tests.conformance.engine_suite import EngineSuite
 
 pytestmark = pytest.mark.spark
@@ -82,13 +82,10 @@ def test_each_stream_is_an_object_of_its_own_in_a_cache(spark, setting):
     name = "spark.sql.inMemoryColumnarStorage.batchSize"
     spark.conf.unset(name) if setting is None else spark.conf.set(name, setting)
     try:
-        packed = packed_frame(SparkEngine(spark).adopt(spark.range(7, numPartitions=1)), _EachRow())
-        cache(packed)
-        try:
+        rows = SparkEngine(spark).adopt(spark.range(7, numPartitions=1))
+        with cached(rows, _EachRow()) as packed:
             plan = packed._jdf.queryExecution().withCachedData()
             assert plan.cacheBuilder().cachedColumnBuffers().count() == 7
-        finally:
-            packed.unpersist()
         assert spark.conf.get(name) == (setting or "10000")
     finally:
         spark.conf.unset(name)

@@ -29,7 +29,7 @@ from strandline.write.engine.base import Count, Task
 from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
 from strandline.write.engine.local_shuffle import sorted_positions, split
 
-Packed = tuple[int, int, bytes]
+Packed = tuple[int, int, pa.Buffer]
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterator[Packed]]
 Unpack = Callable[[Iterator[Packed]], Iterator[pa.RecordBatch]]
 
@@ -190,7 +190,7 @@ class Joined:
     def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
         """Yield the rows, those adjacent that are equal in the columns."""
         for _, of_place in groupby(packed, key=lambda each: each[1] // 2):
-            sides: list[list[bytes]] = [[], []]
+            sides: list[list[pa.Buffer]] = [[], []]
             for _, place, stream in of_place:
                 sides[place % 2].append(stream)
             if not sides[1]:
@@ -227,7 +227,7 @@ def run_tasks(tasks: Sequence[Task], batches: Iterator[pa.RecordBatch]) -> Itera
     return batches
 
 
-def as_ipc(rows: pa.Table) -> bytes:
+def as_ipc(rows: pa.Table) -> pa.Buffer:
     """Return rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     batches = max((column.num_chunks for column in rows.columns), default=0)
@@ -235,15 +235,15 @@ def as_ipc(rows: pa.Table) -> bytes:
         rows = compact(rows)
     with pa.ipc.new_stream(sink, rows.schema, options=_WRITTEN) as writer:
         writer.write_table(rows, max_chunksize=_BATCH_ROWS)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
-def from_ipc(streams: Iterable[bytes]) -> pa.Table:
+def from_ipc(streams: Iterable[pa.Buffer | bytes]) -> pa.Table:
     """Return the rows of streams, of which there must be one."""
     return pa.concat_tables([_opened(stream).read_all() for stream in streams])
 
 
-def _opened(stream: bytes) -> pa.RecordBatchStreamReader:
+def _opened(stream: pa.Buffer | bytes) -> pa.RecordBatchStreamReader:
     return pa.ipc.open_stream(stream, options=_READ)
 
 

@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ from strandline.write.engine.packed_rows import (
 from strandline.write.engine.small_frame import fetched
 from strandline.write.engine.spark_rows import (
     SparkRows,
-    cache,
+    cached,
     count_streams,
     moved,
     packed_frame,
@@ -163,7 +163,7 @@ class SparkEngine(EngineContext[SparkRows]):
     def from_driver(self, tables: Sequence[pa.Table]) -> SparkRows:
         """Return the tables as partitions; they travel in the closure of a task."""
         numbers = self._session.range(0, len(tables), 1, len(tables))
-        given = _Given(tuple(map(as_ipc, tables)))
+        given = _Given(tuple(as_ipc(table).to_pybytes() for table in tables))
         return SparkRows(numbers, tasks=(given,), given=tables[0].schema)
 
     def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
@@ -210,27 +210,21 @@ class SparkEngine(EngineContext[SparkRows]):
     @contextmanager
     def persist(self, data: SparkRows) -> Iterator[SparkRows]:
         """Cache packed rows in executors' memory, or on their disks, while the block runs."""
-        packed = packed_frame(data, Whole())
-        cache(packed)
-        try:
+        with ExitStack() as kept:
+            with _own_errors():
+                packed = kept.enter_context(cached(data, Whole()))
             yield SparkRows(packed, Streams(), given=self.schema(data))
-        finally:
-            _unpersist(packed)
 
     @contextmanager
     def persist_counted(
         self, data: SparkRows, count: Count, schema: pa.Schema
     ) -> Iterator[tuple[SparkRows, pa.Table]]:
         """Keep packed rows with their counts, which one pass of Python makes."""
-        with _own_errors():
-            packed = packed_frame(data, Counted(count))
-        cache(packed)
-        try:
+        with ExitStack() as kept:
             with _own_errors():
+                packed = kept.enter_context(cached(data, Counted(count)))
                 counts = _as_table(count_streams(packed), schema)
             yield SparkRows(packed, Streams(ROWS), given=self.schema(data)), counts
-        finally:
-            _unpersist(packed)
 
     def collect(self, data: SparkRows) -> pa.Table:
         """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
@@ -256,14 +250,6 @@ def _own_errors() -> Iterator[None]:
             # Without the cause, which is forty lines of cloudpickle.
             raise missing from None
         raise own_error(failure) or failure from failure
-
-
-def _unpersist(packed: DataFrame) -> None:
-    """Free a cache. An error is logged: the write has happened, or has failed by another one."""
-    try:
-        packed.unpersist()
-    except Exception as error:  # noqa: BLE001 - py4j raises errors of many kinds without its JVM
-        logger.warning("a cache of a write's rows can't be freed: %s", error)
 
 
 def _as_table(found: Sequence[bytes], schema: pa.Schema) -> pa.Table:

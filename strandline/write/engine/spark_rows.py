@@ -1,15 +1,20 @@
 """Rows on Spark: the caller's frame, or packed rows, and the tasks that run over them.
 
-The first task gets the columns of the caller's frame by ``mapInArrow``. What it yields is packed
-(``packed_rows``), and tasks that follow one another run in one pass of Python. Packed rows are
-placed by ``repartition`` with an explicit number of partitions: Spark keeps that number whatever
+The first task gets the columns of the caller's frame. What it yields is packed (``packed_rows``),
+and tasks that follow one another run in one pass of Python. Packed rows are placed by
+``repartition`` with an explicit number of partitions: Spark keeps that number whatever
 ``spark.sql.shuffle.partitions`` says, and adaptive execution neither coalesces nor splits such
-partitions. Python reads them as an RDD: ``mapInArrow`` would put 10,000 streams into one batch.
+partitions.
+
+All rows enter and leave Python by ``mapInArrow``, which copies a stream where an RDD would pickle
+it, for four times the CPU time. Spark makes batches of 10,000 rows by default, which of streams
+would be gigabytes; so the jobs over packed rows have their own limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -17,7 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import RDD, SparkFiles, StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
@@ -35,11 +40,20 @@ from strandline.write.engine.packed_rows import (
     run_tasks,
 )
 
-_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_BATCH_ROWS: Final = "spark.sql.inMemoryColumnarStorage.batchSize"
-"""The most rows of a cache that Spark serializes as one object."""
+logger = logging.getLogger(__name__)
+
+_PLAIN: Final = {"spark.sql.adaptive.enabled": "false"}
+"""For a job with nothing to adapt; adaptive execution would compute each cache by an own job."""
+_CACHE: Final = {"spark.sql.inMemoryColumnarStorage.batchSize": "1"}
+"""For caches: each stream is an object of its own.
+
+Java's serializer, Spark's default, holds the last 100 objects that a task writes into a cache
+(``spark.serializer.objectStreamReset``), and by default each has 4 MiB or more of our rows.
+"""
+_STREAMS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+"""For jobs over packed rows: streams in a batch that Spark sends to Python."""
 _SETTING: Final = Lock()
-"""Held while a session's setting is another one."""
+"""Held while settings of a session are others."""
 _PACKED: Final = StructType(
     [
         StructField("part", IntegerType(), nullable=False),
@@ -69,10 +83,10 @@ class SparkRows:
 def packed_frame(rows: SparkRows, pack: Pack) -> DataFrame:
     """Return a frame of packed rows; nothing runs yet."""
     if rows.unpack is None:
-        task = _InWorker(_FromColumns(rows.tasks, pack))
-        return _addressable(rows.frame).mapInArrow(task, _PACKED)
-    session = rows.frame.sparkSession
-    return session.createDataFrame(_rdd(rows, pack), _PACKED, verifySchema=False)
+        columns = _FromColumns(rows.tasks, pack)
+        return _addressable(rows.frame).mapInArrow(_InWorker(columns), _PACKED)
+    stage = _FromPacked(Stage(rows.unpack, rows.tasks, pack))
+    return rows.frame.mapInArrow(_InWorker(stage), _PACKED)
 
 
 def moved(packed: DataFrame, parts: int) -> DataFrame:
@@ -87,64 +101,81 @@ def moved(packed: DataFrame, parts: int) -> DataFrame:
 
 def streams(rows: SparkRows) -> list[bytes]:
     """Run the tasks in a job, and return what they yield as Arrow streams."""
-    if rows.unpack is None:
-        return _collected(packed_frame(rows, Whole()))
-    return [stream for _, _, stream in _rdd(rows, Whole()).collect()]
+    packed = packed_frame(rows, Whole())
+    return _collected(_plan(packed) if rows.unpack is None else _plan_packed(packed))
 
 
 def count_streams(counted: DataFrame) -> list[bytes]:
     """Return the counts of a frame that ``Counted`` packed; if it is kept, Python runs once."""
-    return _collected(counted.where(f"part = {COUNTS}"))
-
-
-def cache(packed: DataFrame) -> None:
-    """Have packed rows kept in executors' memory, or on their disks, each stream by itself.
-
-    Java's serializer, Spark's default, holds the last 100 objects that a task wrote into a cache
-    (``spark.serializer.objectStreamReset``), and by default each has 4 MiB or more of our rows.
-    """
-    with _setting(packed.sparkSession, _BATCH_ROWS, "1"):
-        packed.persist(StorageLevel.MEMORY_AND_DISK)
-
-
-def _collected(packed: DataFrame) -> list[bytes]:
-    _plan_without_adaptive(packed)
-    return [row.stream for row in packed.collect()]
-
-
-def _rdd(rows: SparkRows, pack: Pack) -> RDD[Packed]:
-    """Return packed rows through whose tasks other packed rows went."""
-    assert rows.unpack is not None, "rows in columns"
-    # With adaptive execution the frame's first stages would run now.
-    _plan_without_adaptive(rows.frame)
-    return rows.frame.rdd.mapPartitions(_InWorker(Stage(rows.unpack, rows.tasks, pack)))
-
-
-def _plan_without_adaptive(data: DataFrame) -> None:
-    """Plan a frame's job without adaptive execution, which would compute each cache by its own job.
-
-    There is nothing to adapt: numbers of partitions are explicit. What the caller's frame does is
-    in the plan of the first cache, which has been made by now.
-    """
-    # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
-    with _setting(data.sparkSession, _ADAPTIVE, "false"):
-        data._jdf.queryExecution().executedPlan()
+    return _collected(_plan_packed(counted.where(f"part = {COUNTS}")))
 
 
 @contextmanager
-def _setting(session: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Give a setting of a session another value while the block runs."""
-    conf = session.conf
+def cached(rows: SparkRows, pack: Pack) -> Iterator[DataFrame]:
+    """Keep packed rows in executors' memory, or on their disks, while the block runs.
+
+    They are packed when they are first used; but a caller's frame that adaptive execution plans by
+    its first stages runs these at once.
+    """
+    packed = packed_frame(rows, pack)
+    try:
+        with _settings(packed, _CACHE if rows.unpack is None else _CACHE | _STREAMS):
+            packed.persist(StorageLevel.MEMORY_AND_DISK)
+        if rows.unpack is None:
+            # Tasks over the caller's columns get the session's own batches also if Spark makes the
+            # RDD of a cache when it is first used.
+            _plan(packed)
+        yield packed
+    finally:
+        _unpersist(packed)
+
+
+def _unpersist(packed: DataFrame) -> None:
+    """Free a cache. An error is logged: the write has happened, or has failed by another one."""
+    try:
+        packed.unpersist()
+    except Exception as error:  # noqa: BLE001 - py4j raises errors of many kinds without its JVM
+        logger.warning("a cache of a write's rows can't be freed: %s", error)
+
+
+def _collected(planned: RDD[Any]) -> list[bytes]:
+    return [row.stream for row in planned.collect()]
+
+
+def _plan(packed: DataFrame) -> RDD[Any]:
+    """Plan a job over a caller's frame.
+
+    What the frame itself does has been planned by the session's settings if it is in a cache.
+    """
+    # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
+    with _settings(packed, _PLAIN):
+        packed._jdf.queryExecution().executedPlan()
+    return packed.rdd
+
+
+def _plan_packed(packed: DataFrame) -> RDD[Any]:
+    """Plan a job over packed rows, which Python reads some streams at a time."""
+    # Spark looks at the limit of batches when it makes the RDD of a frame.
+    with _settings(packed, _PLAIN | _STREAMS):
+        return packed.rdd
+
+
+@contextmanager
+def _settings(data: DataFrame, values: Mapping[str, str]) -> Iterator[None]:
+    """Give settings of a frame's session other values while the block runs."""
+    conf = data.sparkSession.conf
     with _SETTING:
-        before = conf.get(name, None)
-        conf.set(name, value)
+        before = {name: conf.get(name, None) for name in values}
         try:
+            for name, value in values.items():
+                conf.set(name, value)
             yield
         finally:
-            if before is None:
-                conf.unset(name)
-            else:
-                conf.set(name, before)
+            for name, value in before.items():
+                if value is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +187,36 @@ class _FromColumns:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield packed rows, one a batch."""
-        rows = run_tasks(self.tasks, map(with_offsets, batches))
-        for part, place, stream in self.pack(rows):
-            columns = [pa.array([part], pa.int32()), pa.array([place], pa.int64())]
-            yield pa.RecordBatch.from_arrays(
-                [*columns, pa.array([stream], pa.binary())], _PACKED.names
-            )
+        yield from map(_batch, self.pack(run_tasks(self.tasks, map(with_offsets, batches))))
+
+
+@dataclass(frozen=True, slots=True)
+class _FromPacked:
+    """Runs a stage over packed rows."""
+
+    stage: Stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield packed rows, one a batch."""
+        yield from map(_batch, self.stage(each for batch in batches for each in _packed(batch)))
+
+
+def _packed(batch: pa.RecordBatch) -> Iterator[Packed]:
+    """Yield the packed rows of a batch, whose streams stay where they are in memory."""
+    parts, places, streams = batch.columns
+    for part, place, stream in zip(parts.to_pylist(), places.to_pylist(), streams, strict=True):
+        yield part, place, stream.as_buffer()
+
+
+def _batch(packed: Packed) -> pa.RecordBatch:
+    part, place, stream = packed
+    ends = pa.array([0, stream.size], pa.int32()).buffers()[1]
+    columns = [
+        pa.array([part], pa.int32()),
+        pa.array([place], pa.int64()),
+        pa.Array.from_buffers(pa.binary(), 1, [None, ends, stream]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, _PACKED.names)
 
 
 @dataclass(frozen=True, slots=True)
