@@ -120,7 +120,7 @@ def cached(rows: SparkRows, pack: Pack) -> Iterator[DataFrame]:
     packed = packed_frame(rows, pack)
     try:
         with _settings(packed, _CACHE if rows.unpack is None else _CACHE | _STREAMS):
-            packed.persist(StorageLevel.MEMORY_AND_DISK)
+            packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         if rows.unpack is None:
             # Tasks over the caller's columns get the session's own batches also if Spark makes the
             # RDD of a cache when it is first used.
