@@ -36,10 +36,10 @@ class LookupHook(EngineContext[D]):
     before_lookups: Callable[[], None]
 
     def persist_counted(
-        self, data: D, count: Count, schema: pa.Schema
+        self, data: D, count: Count, schema: pa.Schema, by: str | None = None
     ) -> AbstractContextManager[tuple[D, pa.Table]]:
         self.before_lookups()
-        return super().persist_counted(data, count, schema)
+        return super().persist_counted(data, count, schema, by)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.engine.base import D, EngineContext
 from strandline.write.index.tagging import TaggedRows
 from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.columns import TASK, assigned_schema
+from strandline.write.tasks.in_place import AssignInPartTask
 from strandline.write.tasks.partition_order import PartitionOrderTask
 from strandline.write.tasks.placement import Placement
 
@@ -39,6 +41,10 @@ def assigned_rows(
         order: What the rows of a task are sorted by, the bucket first.
     """
     form = assigned_schema(tagged.columns)
+    if placement.in_parts is not None:
+        together = engine.together(tagged.data, PARTITION_PATH)
+        in_part = AssignInPartTask(tagged.columns, placement.in_parts, engine.attempt)
+        return AssignedRows(engine.transform(together, in_part, form), placement.parts)
     here = placement.tasks_in_place(tagged.parts, engine.cores)
     tasks = placement.tasks(engine.cores) if here is None else here
     assign = AssignTask(tagged.columns, placement.of_file, placement.inserts, tasks)

@@ -9,12 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.records.meta_fields import PARTITION_PATH
+from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
+from strandline.write.engine.base import EngineContext
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.index.tagging import KeyedRows
 from strandline.write.operation import Operation
 from strandline.write.options.client_options import evolution_rules
+from strandline.write.options.settings import COMBINE_INSERT, SORT_MODE, UNSORTED
 from strandline.write.result import WriteAccount
 from strandline.write.target import Target
 from strandline.write.target_opening import open_target
@@ -64,9 +68,11 @@ def checked_rows(
     count = KeyProfileTask(limits, engine.attempt)
     with ExitStack() as persisted:
         with account.timed("tag"):
-            counted = engine.persist_counted(made, count, key_task.PROFILE_SCHEMA)
+            by = PARTITION_PATH if may_stay(operation, engine, context.settings) else None
+            counted = engine.persist_counted(made, count, key_task.PROFILE_SCHEMA, by)
             keyed, profile = persisted.enter_context(counted)
             counts = key_task.rows_by_partition(profile)
+            in_parts = key_task.rows_by_part(profile) if by else None
         key_task.refuse_long_names(counts, context.storage)
         if not operation.hard_delete:
             refuse_nested(counts)
@@ -74,8 +80,28 @@ def checked_rows(
         if batch is not None:
             persisted.close()
             engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
-            keyed = engine.adopt(batch)
-        yield KeyedRows(engine, keyed, task.schema, counts, persisted.close), target
+            keyed, in_parts = engine.adopt(batch), None
+        rows = KeyedRows(
+            engine,
+            keyed,
+            task.schema,
+            counts,
+            key_task.row_bytes(profile),
+            persisted.close,
+            in_parts,
+        )
+        yield rows, target
+
+
+def may_stay(operation: Operation, engine: EngineContext[Any], settings: Settings) -> bool:
+    """Whether rows may be written in the parts where they lie.
+
+    Nothing may sort, match or combine them, or send them to stored files. In the driver's memory
+    they move for little.
+    """
+    settled = operation.sorts and settings.get(SORT_MODE) != UNSORTED
+    moves = operation.needs_match or operation.fills_small_files or settings.get(COMBINE_INSERT)
+    return not (engine.in_process or settled or moves)
 
 
 def _table_and_task(

@@ -47,6 +47,7 @@ from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.target import Target
 from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET
+from strandline.write.tasks.in_place import placed_in_parts
 from strandline.write.tasks.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.tasks.row_count import refuse_changed
 from strandline.write.tasks.sort_mode import by_key_ranges
@@ -228,7 +229,9 @@ class WriteJob:
     def _tagged(self, write: _Write) -> Iterator[tuple[TaggedRows[Any], Placement]]:
         """Tag the rows and place them; persist the tagged rows while the block runs."""
         context, operation, target = self._context, self._operation, write.target
-        sizing = target.sizing(context.settings, context.history)
+        # Hudi's bulk inserts know how large their files are as they grow.
+        row_bytes = write.rows.row_bytes if operation.sorts else None
+        sizing = target.sizing(context.settings, context.history, row_bytes)
         fills = operation.fills_small_files and sizing.small_file_bytes > 0
         tagging = tagging_by(
             target.index,
@@ -249,6 +252,9 @@ class WriteJob:
                     tagged.updates, tagged.inserts, tagged.files, clustered, sizing, fills=fills
                 )
                 engine = write.rows.engine
+                if tagged.in_parts is not None:
+                    stay = placed_in_parts(tagged.in_parts, placement, sizing, engine.cores)
+                    placement = stay or placement
                 if self._sort_mode == GLOBAL_SORT:
                     placement = by_key_ranges(engine, tagged.data, tagged.counts, placement)
                 if isinstance(engine, DriverEngine):

@@ -24,6 +24,7 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 
 from strandline.settings.setting import shortened
+from strandline.write.engine.together import Together
 from timeline.errors import ConfigError
 
 _SHOWN: Final = 80
@@ -188,9 +189,17 @@ class EngineContext(ABC, Generic[D]):
     def persist(self, data: D) -> AbstractContextManager[D]:
         """Keep rows while the block runs, so that they are computed once though used twice."""
 
+    def together(self, data: D, column: str) -> D:
+        """Bring the rows of each part together that are equal in a column of strings.
+
+        No row leaves its part. The values come in the order of their hashes
+        (``strandline.write.engine.together``); the rows of values with one hash may be mixed.
+        """
+        return self.transform(data, Together(column), self.schema(data))
+
     @contextmanager
     def persist_counted(
-        self, data: D, count: Count, schema: pa.Schema
+        self, data: D, count: Count, schema: pa.Schema, by: str | None = None
     ) -> Iterator[tuple[D, pa.Table]]:
         """Keep rows as ``persist``, and collect what a count of each part yields.
 
@@ -198,6 +207,8 @@ class EngineContext(ABC, Generic[D]):
             data: The rows.
             count: Counts them.
             schema: Schema of what it yields.
+            by: A column of strings by which kept rows may be brought together; for parts with at
+                most ``TOGETHER_VALUES`` values of it this then costs little.
 
         Yields:
             The kept rows, and the counts of all parts.

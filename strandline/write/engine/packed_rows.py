@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Final
 
@@ -28,6 +28,7 @@ from strandline.records.take import compact, take_rows
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
 from strandline.write.engine.local_shuffle import sorted_positions, split
+from strandline.write.engine.together import divided, has_few_values
 
 Packed = tuple[int, int, pa.Buffer]
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterator[Packed]]
@@ -36,10 +37,14 @@ Unpack = Callable[[Iterator[Packed]], Iterator[pa.RecordBatch]]
 ROWS: Final = 0
 COUNTS: Final = 1
 """Parts that ``Counted`` packs for."""
+MIXED: Final = -1
+"""Place of rows that weren't divided, which comes before the others."""
 PLACES: Final = 16
 """Places of a part whose rows are grouped by keys; the caller bounds the rows of a part."""
 _STREAM_BYTES: Final = 1 << 20
 """Size of the rows that are packed into one stream; a cache keeps 100 of them for each task."""
+_LONGEST_STREAM: Final = 4 << 20
+"""Size of rows above which they make several streams: some of these come to Python at once."""
 _SPLIT_BYTES: Final = 32 << 20
 """Size of the rows that are divided at once; more make longer streams, and need more memory."""
 _BATCH_ROWS: Final = 65_536
@@ -62,9 +67,16 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Packs rows as they come, for the part ``ROWS``, and their count for the part ``COUNTS``."""
+    """Packs rows for the part ``ROWS``, and their count for the part ``COUNTS``.
+
+    Attributes:
+        count: Counts the rows.
+        by: A column of strings, by whose hashes rows are divided among places as long as it has few
+            values. ``None``: rows are packed as they come.
+    """
 
     count: Count
+    by: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Packed]:
         """Yield packed rows, and then the packed count."""
@@ -75,10 +87,21 @@ class Counted:
                 running.add(batch)
                 yield batch
 
-        for rows in _gathered(counted(), _STREAM_BYTES):
-            yield ROWS, 0, as_ipc(rows)
+        for place, rows in self._placed(counted()):
+            yield ROWS, place, as_ipc(rows)
         for counts in _gathered(running.finish(), _STREAM_BYTES):
             yield COUNTS, 0, as_ipc(counts)
+
+    def _placed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield (place, some of its rows)."""
+        for rows in _gathered(batches, _STREAM_BYTES if self.by is None else _SPLIT_BYTES):
+            if self.by is not None and has_few_values(rows, self.by):
+                places = divided(rows, self.by)
+            else:
+                places = iter([(0 if self.by is None else MIXED, rows)])
+            for place, of_place in places:
+                for piece in _pieces(of_place, _LONGEST_STREAM):
+                    yield place, piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +116,9 @@ class ByColumns:
         names = [self.part] if self.place is None else [self.part, self.place]
         for rows in _gathered(batches, _SPLIT_BYTES):
             for at, of_place in split(rows, names):
-                yield at[0], at[-1] if len(at) > 1 else 0, as_ipc(of_place)
+                place = at[-1] if len(at) > 1 else 0
+                for piece in _pieces(of_place, _LONGEST_STREAM):
+                    yield at[0], place, as_ipc(piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +152,8 @@ class ByHash:
             ends = [*starts[1:].tolist(), len(chosen)]
             for at, begin, end in zip(values.tolist(), starts.tolist(), ends, strict=True):
                 place = at // self.parts * self.sides + self.side
-                yield at % self.parts, place, as_ipc(moved.slice(begin, end - begin))
+                for piece in _pieces(moved.slice(begin, end - begin), _LONGEST_STREAM):
+                    yield at % self.parts, place, as_ipc(piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +171,31 @@ class Streams:
         for part, _, stream in packed:
             if self.only in (None, part):
                 yield from _opened(stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Unpacks rows that ``Counted`` divided by a column, from streams in the order of places.
+
+    Attributes:
+        by: The column.
+    """
+
+    by: str
+
+    def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, those together that are equal in the column.
+
+        If some weren't divided, all are held in memory.
+        """
+        rows = (each for each in packed if each[0] == ROWS)
+        for part, place, stream in rows:
+            if place == MIXED:
+                mixed = from_ipc(each for _, _, each in chain([(part, place, stream)], rows))
+                for _, of_value in divided(mixed, self.by):
+                    yield from _batches(of_value)
+                return
+            yield from _opened(stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from strandline.write.engine.packed_rows import (
     ByColumns,
     ByHash,
     Counted,
+    Divided,
     Grouped,
     Joined,
     Sorted,
@@ -168,7 +169,7 @@ class SparkEngine(EngineContext[SparkRows]):
 
     def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
         """Add ``task`` to those of the rows; nothing runs yet."""
-        return replace(data, tasks=(*data.tasks, task), given=schema)
+        return replace(data, tasks=(*data.tasks, task), given=schema, by=None)
 
     def shuffle(
         self, data: SparkRows, column: str, parts: int, order: Sequence[str] = ()
@@ -203,6 +204,13 @@ class SparkEngine(EngineContext[SparkRows]):
         placed = moved(sides[0].union(sides[1]), parts)
         return SparkRows(placed, Joined(tuple(on), right), given=pa.schema([*left, *added]))
 
+    def together(self, data: SparkRows, column: str) -> SparkRows:
+        """Have Spark sort streams if they are of one value each, or bring the rows together."""
+        if data.by != column or data.tasks:
+            return super().together(data, column)
+        placed = data.frame.sortWithinPartitions("place")
+        return replace(data, frame=placed, unpack=Divided(column), by=None)
+
     def tally(self) -> Tally:
         """Return a counter that Spark adds up as tasks finish (an accumulator)."""
         return _SparkTally(self._session.sparkContext.accumulator(Counter(), _CounterSum()))
@@ -217,14 +225,14 @@ class SparkEngine(EngineContext[SparkRows]):
 
     @contextmanager
     def persist_counted(
-        self, data: SparkRows, count: Count, schema: pa.Schema
+        self, data: SparkRows, count: Count, schema: pa.Schema, by: str | None = None
     ) -> Iterator[tuple[SparkRows, pa.Table]]:
         """Keep packed rows with their counts, which one pass of Python makes."""
         with ExitStack() as kept:
             with _own_errors():
-                packed = kept.enter_context(cached(data, Counted(count)))
+                packed = kept.enter_context(cached(data, Counted(count, by)))
                 counts = _as_table(count_streams(packed), schema)
-            yield SparkRows(packed, Streams(ROWS), given=self.schema(data)), counts
+            yield SparkRows(packed, Streams(ROWS), given=self.schema(data), by=by), counts
 
     def collect(self, data: SparkRows) -> pa.Table:
         """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""

@@ -72,12 +72,14 @@ class SparkRows:
         unpack: Unpacks the rows; ``None``: they are the columns of the frame.
         tasks: What runs over the rows, one after the other.
         given: Schema of the rows after the tasks; ``None``: of the frame.
+        by: Column by whose values packed rows have their places; ``None``: by none.
     """
 
     frame: DataFrame
     unpack: Unpack | None = None
     tasks: tuple[Task, ...] = ()
     given: pa.Schema | None = None
+    by: str | None = None
 
 
 def packed_frame(rows: SparkRows, pack: Pack) -> DataFrame:

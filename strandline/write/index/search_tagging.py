@@ -73,7 +73,9 @@ class SearchTagging(Tagging[D]):
         """Tag rows, and persist them while the block runs, in place of the keyed rows."""
         if not rows.counts or not self._is_needed(rows.columns):
             inserts = {path: count.rows for path, count in rows.counts.items()}
-            yield TaggedRows(rows.data, rows.counts, {}, inserts, rows.columns, files)
+            yield TaggedRows(
+                rows.data, rows.counts, {}, inserts, rows.columns, files, in_parts=rows.in_parts
+            )
             return
         for partition, of_partition in groupby(files, key=attrgetter("partition")):
             refuse_bucket_files(partition, of_partition)

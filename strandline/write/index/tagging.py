@@ -38,14 +38,19 @@ class KeyedRows(Generic[D]):
         data: The rows in the engine's form, persisted.
         columns: Their columns as the table stores them; none for deletes.
         counts: What they count to, by partition path.
+        row_bytes: Size of a row in memory, with what tasks add to it.
         release: Drops the persisted rows, which are computed again if they are used after that.
+        in_parts: Part → partition path → its number of rows, if rows may be written where they are;
+            the engine keeps them by partition path then. ``None``: they may not.
     """
 
     engine: EngineContext[D]
     data: D
     columns: pa.Schema
     counts: Mapping[str, RowCount]
+    row_bytes: int
     release: Callable[[], None]
+    in_parts: Mapping[int, Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class TaggedRows(Generic[D]):
         combine: Whether rows with one key are still to be combined where they are written.
         parts: Part of all rows of each partition path; those of a part come one partition after the
             other, ascending by its path. ``None``: rows of a partition are anywhere.
+        in_parts: As of the keyed rows, if these are the same.
     """
 
     data: D
@@ -72,6 +78,7 @@ class TaggedRows(Generic[D]):
     files: tuple[StoredFile, ...]
     combine: bool = False
     parts: Mapping[str, int] | None = None
+    in_parts: Mapping[int, Mapping[str, int]] | None = None
 
 
 class Tagging(ABC, Generic[D]):

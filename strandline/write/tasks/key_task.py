@@ -49,6 +49,8 @@ _LONGEST_NAME: Final = "0" * 160
 """As long as the name of a marker, with a file id, a write token and an instant."""
 _ROW_BITS: Final = 33
 """Bits of a row's number that count the rows of its part; the part's number is above them."""
+PART: Final = "part"
+"""Number of the part of counted rows."""
 _PROFILED: Final = (PARTITION_PATH, PROBLEM)
 PROFILE_SCHEMA = pa.schema(
     [
@@ -56,6 +58,7 @@ PROFILE_SCHEMA = pa.schema(
         (PROBLEM, pa.string()),
         (ROWS, pa.int64()),
         (KEY_HASH, pa.int64()),
+        (PART, pa.int64()),
         (STREAM, pa.binary()),
         (DECODED_BYTES, pa.int64()),
     ]
@@ -154,7 +157,8 @@ class KeyProfileTask(Count):
 
     def begin(self) -> KeyProfile:
         """Return a profile without rows."""
-        return KeyProfile(BatchEncoder(self.limits, self.attempt().partition))
+        part = self.attempt().partition
+        return KeyProfile(BatchEncoder(self.limits, part), part)
 
 
 class KeyProfile(RunningCount):
@@ -162,10 +166,12 @@ class KeyProfile(RunningCount):
 
     Args:
         encoder: Encodes them.
+        part: Number of the task's part.
     """
 
-    def __init__(self, encoder: BatchEncoder) -> None:
+    def __init__(self, encoder: BatchEncoder, part: int) -> None:
         self._encoder = encoder
+        self._part = part
         self._sums: dict[tuple[str | None, str | None], RowCount] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -189,12 +195,29 @@ class KeyProfile(RunningCount):
             PROBLEM: pa.array([problem for _, problem in sums], pa.string()),
             ROWS: pa.array([count.rows for count in sums.values()], pa.int64()),
             KEY_HASH: pa.array([count.keys for count in sums.values()], pa.int64()),
+            PART: pa.repeat(pa.scalar(self._part, pa.int64()), len(sums)),
         }
         yield fill(PROFILE_SCHEMA, len(sums), profile)
-        if (encoded := self._encoder.finish()) is not None:
-            columns = zip((STREAM, DECODED_BYTES), encoded, strict=True)
-            values = {name: pa.array([value]) for name, value in columns}
-            yield fill(PROFILE_SCHEMA, 1, values)
+        stream = pa.array([self._encoder.finish()], pa.binary())
+        decoded = pa.array([self._encoder.decoded_bytes], pa.int64())
+        yield fill(PROFILE_SCHEMA, 1, {STREAM: stream, DECODED_BYTES: decoded})
+
+
+def rows_by_part(counts: pa.Table) -> dict[int, dict[str, int]]:
+    """Return part → partition path → its number of rows, from rows without problems."""
+    parts: dict[int, dict[str, int]] = {}
+    counted = counts.filter(pc.is_valid(counts.column(ROWS)))
+    for row in counted.select([PART, PARTITION_PATH, ROWS]).to_pylist():
+        of_part = parts.setdefault(row[PART], {})
+        of_part[row[PARTITION_PATH]] = of_part.get(row[PARTITION_PATH], 0) + row[ROWS]
+    return parts
+
+
+def row_bytes(counts: pa.Table) -> int:
+    """Return the size in memory of a keyed row, rounded up; 1 without rows."""
+    sums = (pc.sum(counts.column(name), min_count=0) for name in (ROWS, DECODED_BYTES))
+    rows, size = (int(each.as_py()) for each in sums)
+    return max(-(-size // max(rows, 1)), 1)
 
 
 def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:

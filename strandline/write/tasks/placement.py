@@ -95,6 +95,14 @@ class InsertShares:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRows:
+    """A number of rows that come one after the other and go to one bucket."""
+
+    bucket: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where the rows of a write go.
 
@@ -103,12 +111,15 @@ class Placement:
         weights: Estimated size of each bucket's new file in bytes.
         of_file: Bucket of each stored file's updates by the file's number; -1 without updates.
         inserts: Buckets of new records by partition path.
+        in_parts: Part → partition path → the buckets of its rows, if rows stay in their parts;
+            they come in the order of the buckets' numbers.
     """
 
     buckets: tuple[Bucket, ...] = ()
     weights: tuple[int, ...] = ()
     of_file: tuple[int, ...] = ()
     inserts: Mapping[str, InsertShares] = field(default_factory=dict)
+    in_parts: Mapping[int, Mapping[str, tuple[GroupRows, ...]]] | None = None
 
     def tasks(self, cores: int) -> tuple[int, ...]:
         """Return the number of the task that writes each bucket.
@@ -116,6 +127,17 @@ class Placement:
         There are no more tasks than cores, unless they would become large.
         """
         return pack(self.weights, tasks_for(self.weights, cores))
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The part of each bucket's rows, if rows stay in their parts."""
+        of_bucket = {
+            share.bucket: part
+            for part, paths in (self.in_parts or {}).items()
+            for shares in paths.values()
+            for share in shares
+        }
+        return tuple(of_bucket[bucket.number] for bucket in self.buckets)
 
     def tasks_in_place(self, parts: Mapping[str, int] | None, cores: int) -> tuple[int, ...] | None:
         """Return the part of each bucket's rows if they can be written where they are.

@@ -36,12 +36,15 @@ class BatchEncoder:
     Args:
         limits: The batch's limits.
         partition: Number of the task.
+
+    Attributes:
+        decoded_bytes: Size in memory of all rows so far.
     """
 
     def __init__(self, limits: DriverLimits, partition: int) -> None:
         self._limits = limits
         self._max_bytes = stream_bytes(partition)
-        self._rows = self._decoded_bytes = 0
+        self._rows = self.decoded_bytes = 0
         self._sink = pa.BufferOutputStream()
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
         self._fits = True
@@ -50,9 +53,9 @@ class BatchEncoder:
         """Add rows."""
         self._rows += batch.num_rows
         self._fits = self._fits and self._rows <= self._limits.rows
-        self._decoded_bytes += batch.nbytes
+        self.decoded_bytes += batch.nbytes
         # One batch of long rows may exceed the limit by far: it isn't encoded.
-        self._fits = self._fits and self._decoded_bytes <= self._limits.bytes
+        self._fits = self._fits and self.decoded_bytes <= self._limits.bytes
         if not self._fits:
             return
         if self._writer is None:
@@ -60,8 +63,8 @@ class BatchEncoder:
         self._writer.write_batch(batch)
         self._fits = self._sink.tell() <= self._max_bytes
 
-    def finish(self) -> tuple[bytes, int] | None:
-        """Return the stream and the rows' size in memory; ``None`` without rows, or with too many.
+    def finish(self) -> bytes | None:
+        """Return the stream; ``None`` without rows, or with too many.
 
         May be called once.
         """
@@ -69,7 +72,7 @@ class BatchEncoder:
             return None
         self._writer.close()
         data = self._sink.getvalue()
-        return (data.to_pybytes(), self._decoded_bytes) if len(data) <= self._max_bytes else None
+        return data.to_pybytes() if len(data) <= self._max_bytes else None
 
 
 def stream_bytes(partition: int) -> int:

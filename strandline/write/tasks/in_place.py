@@ -1,0 +1,147 @@
+"""Writes rows in the parts where they lie: each part opens its own groups in its partitions.
+
+To move rows costs as much as to write them. Rows that match no stored ones and that nothing sorts
+may stay if this opens few groups more than moving would, and leaves no task with much more than
+others. Hudi's bulk inserts always stay, whatever number of files that makes.
+
+Source: Hudi 1.2.0 ``NonSortPartitioner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.meta_fields import PARTITION_PATH
+from strandline.write.engine.base import TaskAttempt
+from strandline.write.engine.together import TOGETHER_VALUES, places_of
+from strandline.write.tasks.columns import BUCKET, PROBLEM, TASK, assigned_schema, fill
+from strandline.write.tasks.placement import (
+    Bucket,
+    GroupRows,
+    Placement,
+    Sizing,
+    heaviest,
+    is_even,
+    new_file_id,
+    pack,
+)
+from strandline.write.tasks.row_count import changed, refuse_without_key
+
+_GROUPS: Final = 2
+"""How many times as many groups may be opened so that rows need not move."""
+
+
+def placed_in_parts(
+    parts: Mapping[int, Mapping[str, int]],
+    moved: Placement,
+    sizing: Sizing,
+    cores: int,
+    new_file_id: Callable[[], str] = new_file_id,
+) -> Placement | None:
+    """Return the placement of rows that stay in their parts; ``None`` if they had better move.
+
+    Args:
+        parts: Part → partition path → its number of rows, all of them new.
+        moved: The placement of the same rows if they move.
+        sizing: Sizes of files and records.
+        cores: Number of tasks that can run at the same time.
+        new_file_id: Makes the id of a new group.
+    """
+    paths = {part: _in_order(counts) for part, counts in parts.items()}
+    if not all(paths.values()):
+        return None
+    room = max(sizing.room(0), 1)
+    groups = sum(-(-rows // room) for counts in parts.values() for rows in counts.values())
+    if groups > _GROUPS * len(moved.buckets):
+        return None
+    buckets: list[Bucket] = []
+    weights: list[int] = []
+    tasks: list[int] = []
+    in_parts: dict[int, dict[str, tuple[GroupRows, ...]]] = {}
+    for part, of_part in sorted(paths.items()):
+        in_parts[part] = {}
+        for path in of_part:
+            shares = [
+                GroupRows(len(buckets) + at, rows)
+                for at, rows in enumerate(_even(parts[part][path], room))
+            ]
+            in_parts[part][path] = tuple(shares)
+            buckets += [Bucket(each.bucket, path, new_file_id()) for each in shares]
+            weights += [each.rows * sizing.record_bytes for each in shares]
+            tasks += [part] * len(shares)
+    least = heaviest(moved.weights, pack(moved.weights, min(cores, len(moved.weights))))
+    if not is_even(heaviest(weights, tasks), least):
+        return None
+    return Placement(tuple(buckets), tuple(weights), in_parts=in_parts)
+
+
+def _in_order(paths: Mapping[str, int]) -> list[str]:
+    """Return the paths in the order in which an engine brings their rows; none if it might not."""
+    places = places_of(pa.array(paths, pa.string()))
+    if len(paths) > TOGETHER_VALUES or len(set(places)) < len(places):
+        return []
+    return [path for _, path in sorted(zip(places, paths, strict=True))]
+
+
+def _even(rows: int, room: int) -> list[int]:
+    """Return the numbers of rows of as few groups as hold them."""
+    groups = -(-rows // room)
+    return [rows // groups + (number < rows % groups) for number in range(groups)]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignInPartTask:
+    """Turns keyed rows into assigned rows; those of a partition path come together.
+
+    Attributes:
+        schema: The columns of the rows.
+        in_parts: The groups of each partition path by the number of the part.
+        attempt: Returns the running attempt.
+    """
+
+    schema: pa.Schema
+    in_parts: Mapping[int, Mapping[str, tuple[GroupRows, ...]]]
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the numbers of their bucket and task, which is the part.
+
+        Raises:
+            RowsChangedError: A row came that wasn't there when the rows were counted.
+        """
+        part = self.attempt().partition
+        form = assigned_schema(self.schema)
+        left = {path: list(groups) for path, groups in self.in_parts.get(part, {}).items()}
+        for rows in chain.from_iterable(map(_of_one_path, batches)):
+            refuse_without_key(rows.column(PROBLEM))
+            path = rows.column(PARTITION_PATH)[0].as_py()
+            begin = 0
+            while begin < rows.num_rows:
+                if not left.get(path):
+                    raise changed(path, "new rows weren't counted")
+                group = left[path][0]
+                taken = rows.slice(begin, group.rows)
+                begin += taken.num_rows
+                left[path][0] = replace(group, rows=group.rows - taken.num_rows)
+                if not left[path][0].rows:
+                    del left[path][0]
+                names = [name for name in form.names if name in taken.schema.names]
+                columns = {name: taken.column(name) for name in names}
+                for name, number in ((BUCKET, group.bucket), (TASK, part)):
+                    columns[name] = pa.repeat(pa.scalar(number, pa.int32()), taken.num_rows)
+                yield fill(form, taken.num_rows, columns)
+
+
+def _of_one_path(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the runs of rows with the same partition path."""
+    runs = pc.run_end_encode(batch.column(PARTITION_PATH), run_end_type=pa.int32())
+    begin = 0
+    for end in runs.run_ends.to_pylist():
+        yield batch.slice(begin, end - begin)
+        begin = end
