@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pytest
 
+from strandline.records.key.hashes import key_hashes
 from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 
 KEYED = pa.schema([("part", pa.int32()), ("path", pa.string()), ("key", pa.string())])
@@ -90,6 +93,32 @@ class Counting:
         for batch in batches:
             self.tally.add({("row", "seen"): batch.num_rows})
             yield batch
+
+
+PLACED = pa.schema(
+    [
+        ("seen_in", pa.int32()),
+        ("position", pa.int64()),
+        ("path", pa.string()),
+        ("n", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Adds to each row its part and its position there."""
+
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches):
+        position = 0
+        for batch in batches:
+            rows = batch.select(["path", "n"]).to_pylist()
+            for row in rows:
+                row |= {"seen_in": self.attempt().partition, "position": position}
+                position += 1
+            yield pa.RecordBatch.from_pylist(rows, schema=PLACED)
 
 
 class EngineSuite:
@@ -218,6 +247,32 @@ class EngineSuite:
             assert engine.collect(kept).num_rows == 60
             found = self.seen(engine, engine.shuffle(kept, "part", 5, ("key",)))
         assert len(found) == 60
+
+    @pytest.mark.parametrize("values", [1, 5, 200])
+    @pytest.mark.parametrize("kept_by", [None, "path", "key"])
+    def test_equal_rows_of_a_part_come_together_there(self, engine, values, kept_by):
+        """In the order of the values' hashes, with more values, too, than rows are divided by."""
+        table = pa.table(
+            {"path": [f"p{number % values}" for number in range(900)], "key": ["k"] * 900}
+        )
+        table = table.append_column("n", pa.array(range(900), pa.int64()))
+        given = self.given(engine, table, 3)
+        with engine.persist_counted(given, LargestNumber(), LARGEST, kept_by) as (kept, _):
+            together = engine.together(kept, "path")
+            placed = engine.transform(together, Placed(engine.attempt), PLACED)
+            found = engine.collect(placed).to_pylist()
+        assert sorted(each["n"] for each in found) == list(range(900))
+        assert all(each["seen_in"] == each["n"] // 300 for each in found)
+        found.sort(key=lambda each: (each["seen_in"], each["position"]))
+        for _, part in groupby(found, key=itemgetter("seen_in")):
+            paths = [path for path, _ in groupby(part, key=itemgetter("path"))]
+            assert len(paths) == len(set(paths)) == values
+            hashes = key_hashes(pa.array(paths)).to_pylist()
+            assert hashes == sorted(hashes)
+
+    def test_nothing_comes_together_as_nothing(self, engine):
+        given = self.given(engine, rows(0), 1)
+        assert engine.collect(engine.together(given, "path")).num_rows == 0
 
     def test_tasks_count_for_the_driver(self, engine):
         tally = engine.tally()

@@ -39,12 +39,14 @@ def by_number(number):
     return f"r{int(number) % 5}"
 
 
-def frame(spark, region, name):
+def frame(spark, region, name, parts=4):
     """Return rows with the regions that a function returns when they are computed."""
     from pyspark.sql import functions
 
     chosen = functions.udf(region, "string").asNondeterministic()
-    rows = spark.range(0, ROWS, 1, 4).selectExpr("cast(id as string) as id", f"'{name}' as name")
+    rows = spark.range(0, ROWS, 1, parts).selectExpr(
+        "cast(id as string) as id", f"'{name}' as name"
+    )
     return rows.withColumn("region", chosen("id"))
 
 
@@ -136,6 +138,23 @@ def test_rows_computed_anew_in_tasks_that_have_whole_partitions(spark, tmp_path,
     else:
         assert [each["name"] for each in rows] == ["second"] * ROWS
         assert reader.leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("region", [by_number, anywhere], ids=["the same", "another result"])
+def test_rows_computed_anew_in_the_parts_where_they_are_written(spark, tmp_path, region):
+    parts = spark.sparkContext.defaultParallelism
+    storage = LosingStorage(spark, tmp_path)
+    with client(spark, tmp_path, storage) as c:
+        if region is anywhere:
+            with pytest.raises(RowsChangedError, match="the frame's rows changed during the write"):
+                c.bulk_insert(frame(spark, region, "first", parts))
+            assert reader.rows(tmp_path) == []
+        else:
+            result = c.bulk_insert(frame(spark, region, "first", parts))
+            assert result.files == parts * 5
+            assert len(reader.rows(tmp_path)) == ROWS
+            assert reader.leftovers(tmp_path) == []
+    assert storage.lost
 
 
 def test_rows_that_are_not_deterministic_are_fine_if_none_is_lost(spark, tmp_path):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.write.engine.base import Count, RunningCount
 from strandline.write.engine.local_join import left_join
 from strandline.write.engine.packed_rows import (
     COUNTS,
+    MIXED,
     ByColumns,
     ByHash,
     Counted,
+    Divided,
     Grouped,
     Joined,
     Sorted,
@@ -155,6 +160,63 @@ def test_a_stage_runs_its_tasks_in_order():
     stage = Stage(Streams(), (doubled, plus_one), Whole())
     ((_, _, stream),) = stage(iter([(0, 0, as_ipc(rows))]))
     assert from_ipc([stream]).to_pydict() == {"n": [3, 5]}
+
+
+def test_streams_of_several_at_once_are_short():
+    """Spark sends some streams to Python in one batch."""
+    rows = pa.table({"part": pa.array([0] * 200, pa.int32()), "key": ["x" * (1 << 20)] * 200})
+    for pack in (ByColumns("part"), ByHash(("key",), 2), Counted(LargestKey(), "key")):
+        packed = list(pack(iter(rows.to_batches(max_chunksize=50))))
+        sizes = [from_ipc([stream]).nbytes for _, _, stream in packed]
+        assert max(sizes) <= 4 << 20
+        assert sum(from_ipc([stream]).num_rows for part, _, stream in packed if part == 0) == 200
+
+
+def test_rows_of_few_values_are_divided_as_they_are_packed():
+    rows = pa.table({"key": [f"k{n % 3}" for n in range(90)], "n": range(90)})
+    packed = Counted(LargestKey(), "key")(iter(rows.to_batches(max_chunksize=7)))
+    places = [(place, from_ipc([stream])) for part, place, stream in packed if part == 0]
+    assert [place for place, _ in places] == sorted(place for place, _ in places)
+    assert len(places) == 3
+    for _, of_place in places:
+        assert of_place["n"].to_pylist() == list(range(of_place["n"][0].as_py(), 90, 3))
+        assert len(set(of_place["key"].to_pylist())) == 1
+
+
+def test_rows_that_some_streams_mix_come_together_all_the_same():
+    few = pa.table({"key": ["k1", "k2"] * 5, "n": range(10)})
+    many = pa.table({"key": [f"k{n % 70}" for n in range(140)], "n": range(10, 150)})
+    packed = [
+        each
+        for table in (few, many)
+        for each in Counted(LargestKey(), "key")(iter(table.to_batches()))
+    ]
+    assert MIXED in {place for _, place, _ in packed}
+    in_order = sorted(packed, key=itemgetter(1))
+    found = pa.Table.from_batches(Divided("key")(iter(in_order)))
+    assert sorted(found["n"].to_pylist()) == list(range(150))
+    runs = [key for key, _ in groupby(found["key"].to_pylist())]
+    assert len(runs) == len(set(runs)) == 70
+
+
+class LargestKey(Count):
+    """Finds the largest key."""
+
+    def begin(self):
+        return RunningLargestKey()
+
+
+class RunningLargestKey(RunningCount):
+    """The largest key so far."""
+
+    def __init__(self):
+        self._keys = []
+
+    def add(self, batch):
+        self._keys.append(max(batch.column("key").to_pylist())[:9])
+
+    def finish(self):
+        yield pa.record_batch({"key": [max(self._keys)]})
 
 
 @given(tables)

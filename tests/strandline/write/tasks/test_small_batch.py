@@ -14,7 +14,13 @@ from strandline.write.engine.base import TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.columns import keyed_schema
-from strandline.write.tasks.key_task import PROFILE_SCHEMA, KeyProfileTask, rows_by_partition
+from strandline.write.tasks.key_task import (
+    PROFILE_SCHEMA,
+    KeyProfileTask,
+    row_bytes,
+    rows_by_part,
+    rows_by_partition,
+)
 from strandline.write.tasks.row_count import KEY_HASH, RowCount
 from strandline.write.tasks.small_batch import TASK_BYTES, BatchEncoder, decoded_batch, stream_bytes
 from timeline.errors import InputError
@@ -66,8 +72,11 @@ def test_a_task_that_counts_rows_keeps_none_of_them() -> None:
             del serialized
             allocated.append(pa.total_allocated_bytes())
 
-    (counts,) = KeyProfileTask(DriverLimits(), lambda: TaskAttempt(0, 0, 0))(batches())
-    assert rows_by_partition(pa.Table.from_batches([counts])) == {"p": RowCount(10, 45)}
+    found = list(KeyProfileTask(DriverLimits(), lambda: TaskAttempt(3, 0, 0))(batches()))
+    counts = pa.Table.from_batches(found)
+    assert rows_by_partition(counts) == {"p": RowCount(10, 45)}
+    assert rows_by_part(counts) == {3: {"p": 10}}
+    assert MB < row_bytes(counts) < MB + 1000
     assert max(allocated) - allocated[0] < MB
 
 
@@ -115,8 +124,7 @@ def random_rows(length: int) -> pa.RecordBatch:
 def encoded(batch: pa.RecordBatch, partition: int = 0) -> bytes | None:
     encoder = BatchEncoder(LIMITS, partition)
     encoder.add(batch)
-    found = encoder.finish()
-    return None if found is None else found[0]
+    return encoder.finish()
 
 
 @pytest.mark.property
@@ -162,7 +170,7 @@ def test_types_survive_the_way_to_the_driver() -> None:
     encoder = BatchEncoder(LIMITS, 0)
     encoder.add(batch)
     encoder.add(batch.slice(1))
-    stream, size = encoder.finish()
+    stream, size = encoder.finish(), encoder.decoded_bytes
     profile = pa.table({"stream": [None, stream], "decoded_bytes": [None, size]})
     found = decoded_batch(profile, {"p": RowCount(5)}, batch.schema, LIMITS)
     assert found.schema == batch.schema
