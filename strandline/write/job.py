@@ -40,7 +40,13 @@ from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options.client_options import base_file_settings
-from strandline.write.options.settings import COMBINE_INSERT, GLOBAL_SORT, SORT_MODE, UNSORTED
+from strandline.write.options.settings import (
+    COMBINE_INSERT,
+    GLOBAL_SORT,
+    RECORD_SIZE,
+    SORT_MODE,
+    UNSORTED,
+)
 from strandline.write.replaced_groups import replaced_groups
 from strandline.write.request import request_instant
 from strandline.write.result import WriteAccount, WriteResult
@@ -48,7 +54,7 @@ from strandline.write.target import Target
 from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.in_place import placed_in_parts
-from strandline.write.tasks.placement import Placement, StoredFile, place, rewritten_bytes
+from strandline.write.tasks.placement import Placement, Sizing, StoredFile, place, rewritten_bytes
 from strandline.write.tasks.row_count import refuse_changed
 from strandline.write.tasks.sort_mode import by_key_ranges
 from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
@@ -229,9 +235,7 @@ class WriteJob:
     def _tagged(self, write: _Write) -> Iterator[tuple[TaggedRows[Any], Placement]]:
         """Tag the rows and place them; persist the tagged rows while the block runs."""
         context, operation, target = self._context, self._operation, write.target
-        # Hudi's bulk inserts know how large their files are as they grow.
-        row_bytes = write.rows.row_bytes if operation.sorts else None
-        sizing = target.sizing(context.settings, context.history, row_bytes)
+        sizing = target.sizing(context.settings, context.history)
         fills = operation.fills_small_files and sizing.small_file_bytes > 0
         tagging = tagging_by(
             target.index,
@@ -253,13 +257,20 @@ class WriteJob:
                 )
                 engine = write.rows.engine
                 if tagged.in_parts is not None:
-                    stay = placed_in_parts(tagged.in_parts, placement, sizing, engine.cores)
+                    staying = replace(sizing, record_bytes=self._record_bytes(write, sizing))
+                    stay = placed_in_parts(tagged.in_parts, placement, staying, engine.cores)
                     placement = stay or placement
                 if self._sort_mode == GLOBAL_SORT:
                     placement = by_key_ranges(engine, tagged.data, tagged.counts, placement)
                 if isinstance(engine, DriverEngine):
                     engine.limit_rewrite(rewritten_bytes(placement.buckets, tagged.files))
             yield tagged, placement
+
+    def _record_bytes(self, write: _Write, sizing: Sizing) -> int:
+        """Return a record's size in a file, which is hardly larger than that of a row in memory."""
+        if self._context.settings.is_set(RECORD_SIZE):
+            return sizing.record_bytes
+        return min(sizing.record_bytes, write.rows.row_bytes)
 
     @property
     def _sort_mode(self) -> str:

@@ -223,26 +223,14 @@ class Target:
         if before != now:
             raise self._changed("properties")
 
-    def sizing(
-        self, values: Settings, history: CommitHistory, row_bytes: int | None = None
-    ) -> Sizing:
-        """Return the target size of files, and the record size estimated from recent commits.
-
-        Args:
-            values: The settings.
-            history: Knows what recent commits wrote.
-            row_bytes: Size of a row in memory. A record of a file is hardly larger; so without
-                commits and without a size that is set, it is the estimate if it is less.
-        """
+    def sizing(self, values: Settings, history: CommitHistory) -> Sizing:
+        """Return the target size of files, and the record size estimated from recent commits."""
         small = values.get(settings.SMALL_FILE_LIMIT)
         commits = history.newest_first(self.meta, self.timeline)
         newest = islice(commits, values.get(settings.RECORD_SIZE_COMMITS))
-        default = values.get(settings.RECORD_SIZE)
-        if row_bytes is not None and not values.is_set(settings.RECORD_SIZE):
-            default = min(default, row_bytes)
         record = average_record_bytes(
             [(facts.bytes_written, facts.records_written) for facts in newest],
-            default=default,
+            default=values.get(settings.RECORD_SIZE),
             threshold_bytes=values.get(settings.RECORD_SIZE_THRESHOLD) * small,
         )
         return Sizing(values.get(settings.MAX_FILE_SIZE), small, record)

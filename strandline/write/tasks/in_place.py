@@ -48,17 +48,17 @@ def placed_in_parts(
 
     Args:
         parts: Part → partition path → its number of rows, all of them new.
-        moved: The placement of the same rows if they move.
-        sizing: Sizes of files and records.
+        moved: The placement of the same rows if they move; its buckets are new groups.
+        sizing: Sizes of files and records, for the rows that stay.
         cores: Number of tasks that can run at the same time.
         new_file_id: Makes the id of a new group.
     """
     paths = {part: _in_order(counts) for part, counts in parts.items()}
-    if not all(paths.values()):
+    if not paths or not all(paths.values()):
         return None
     room = max(sizing.room(0), 1)
     groups = sum(-(-rows // room) for counts in parts.values() for rows in counts.values())
-    if groups > _GROUPS * len(moved.buckets):
+    if groups > _GROUPS * len(moved.buckets) or not _is_spread(parts, moved, cores):
         return None
     buckets: list[Bucket] = []
     weights: list[int] = []
@@ -75,10 +75,15 @@ def placed_in_parts(
             buckets += [Bucket(each.bucket, path, new_file_id()) for each in shares]
             weights += [each.rows * sizing.record_bytes for each in shares]
             tasks += [part] * len(shares)
-    least = heaviest(moved.weights, pack(moved.weights, min(cores, len(moved.weights))))
-    if not is_even(heaviest(weights, tasks), least):
-        return None
     return Placement(tuple(buckets), tuple(weights), in_parts=in_parts)
+
+
+def _is_spread(parts: Mapping[int, Mapping[str, int]], moved: Placement, cores: int) -> bool:
+    """Whether no part has many more rows than the heaviest task on as few tasks as cores."""
+    rows = sum(sum(counts.values()) for counts in parts.values())
+    tasks = pack(moved.weights, min(cores, len(moved.weights)))
+    least = rows * heaviest(moved.weights, tasks) // sum(moved.weights)
+    return is_even(max(sum(counts.values()) for counts in parts.values()), least)
 
 
 def _in_order(paths: Mapping[str, int]) -> list[str]:

@@ -1,6 +1,7 @@
 """Sort modes of bulk inserts: the order of rows in files, and which file a row goes to.
 
-* ``NONE``: rows keep the order in which tasks get them, and go to a file by the hash of their key.
+* ``NONE``: rows keep the order in which tasks get them. They stay in their parts if that makes few
+  more files (``strandline.write.tasks.in_place``), or go to a file by the hash of their key.
 * ``PARTITION_SORT``: the rows of each file are sorted by record key.
 * ``GLOBAL_SORT``: besides, the files of a partition have disjoint key ranges of nearly equal
   numbers of rows, which are estimated from a sample of the keys.

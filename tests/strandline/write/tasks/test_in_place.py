@@ -89,6 +89,10 @@ def test_the_buckets_of_a_part_ascend_in_the_order_in_which_its_rows_come(parts)
         assert numbers == sorted(numbers)
 
 
+def test_no_rows_stay_nowhere():
+    assert placed({}) is None
+
+
 def test_rows_stay_if_that_opens_twice_as_many_groups():
     assert placed({0: {"a": 50}, 1: {"a": 50}}, cores=2).parts == (0, 1)
 
