@@ -65,12 +65,12 @@ def test_a_job_fills_a_cache_and_reads_it(spark):
     engine, group = SparkEngine(spark), "cache-and-read"
     tracker = spark.sparkContext.statusTracker()
     rows = engine.adopt(spark.range(30, numPartitions=3).repartition(2))
-    with engine.persist(rows) as kept:
-        spark.sparkContext.setJobGroup(group, group)
-        try:
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        with engine.persist(rows) as kept:
             assert engine.collect(kept).num_rows == 30
-        finally:
-            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     stages = [tracker.getJobInfo(job).stageIds for job in tracker.getJobIdsForGroup(group)]
     found = [tracker.getStageInfo(stage) for each in stages for stage in each]
     assert sum(stage.numCompletedTasks for stage in found if stage) == 3 + 2
