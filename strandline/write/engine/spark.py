@@ -205,11 +205,10 @@ class SparkEngine(EngineContext[SparkRows]):
         return SparkRows(placed, Joined(tuple(on), right), given=pa.schema([*left, *added]))
 
     def together(self, data: SparkRows, column: str) -> SparkRows:
-        """Have Spark sort streams if they are of one value each, or bring the rows together."""
+        """Read streams in the order in which they are kept, or bring the rows together."""
         if data.by != column or data.tasks:
             return super().together(data, column)
-        placed = data.frame.sortWithinPartitions("place")
-        return replace(data, frame=placed, unpack=Divided(column), by=None)
+        return replace(data, unpack=Divided(column), by=None)
 
     def tally(self) -> Tally:
         """Return a counter that Spark adds up as tasks finish (an accumulator)."""
@@ -230,7 +229,9 @@ class SparkEngine(EngineContext[SparkRows]):
         """Keep packed rows with their counts, which one pass of Python makes."""
         with ExitStack() as kept:
             with _own_errors():
-                packed = kept.enter_context(cached(data, Counted(count, by)))
+                packed = kept.enter_context(
+                    cached(data, Counted(count, by), in_order=by is not None)
+                )
                 counts = _as_table(count_streams(packed), schema)
             yield SparkRows(packed, Streams(ROWS), given=self.schema(data), by=by), counts
 

@@ -72,7 +72,8 @@ class SparkRows:
         unpack: Unpacks the rows; ``None``: they are the columns of the frame.
         tasks: What runs over the rows, one after the other.
         given: Schema of the rows after the tasks; ``None``: of the frame.
-        by: Column by whose values packed rows have their places; ``None``: by none.
+        by: Column by whose values packed rows are divided, in the order of their places, if they
+            are kept so.
     """
 
     frame: DataFrame
@@ -113,13 +114,21 @@ def count_streams(counted: DataFrame) -> list[bytes]:
 
 
 @contextmanager
-def cached(rows: SparkRows, pack: Pack) -> Iterator[DataFrame]:
+def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[DataFrame]:
     """Keep packed rows in executors' memory, or on their disks, while the block runs.
+
+    Args:
+        rows: The rows.
+        pack: Packs them.
+        in_order: Whether the packed rows of each part are sorted by place. To sort them when they
+            are read would need their memory twice: Spark can't evict a cache that is being read.
 
     They are packed when they are first used; but a caller's frame that adaptive execution plans by
     its first stages runs these at once.
     """
     packed = packed_frame(rows, pack)
+    if in_order:
+        packed = packed.sortWithinPartitions("place")
     try:
         with _settings(packed, _CACHE if rows.unpack is None else _CACHE | _STREAMS):
             packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
