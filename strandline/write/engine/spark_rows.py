@@ -117,14 +117,14 @@ def count_streams(counted: DataFrame) -> list[bytes]:
 def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[DataFrame]:
     """Keep packed rows in executors' memory, or on their disks, while the block runs.
 
+    They are packed when they are first used; but a caller's frame that adaptive execution plans by
+    its first stages runs these at once.
+
     Args:
         rows: The rows.
         pack: Packs them.
         in_order: Whether the packed rows of each part are sorted by place. To sort them when they
             are read would need their memory twice: Spark can't evict a cache that is being read.
-
-    They are packed when they are first used; but a caller's frame that adaptive execution plans by
-    its first stages runs these at once.
     """
     packed = packed_frame(rows, pack)
     if in_order:
