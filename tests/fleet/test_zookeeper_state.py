@@ -13,8 +13,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from kazoo.client import KazooClient
 
 from strandline.fleet.roster import Roster
-from strandline.fleet.state.base import Put, StateStore, Versioned
+from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.zookeeper import ZookeeperState
+from strandline.fleet.state.zookeeper_nodes import Transaction
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
@@ -219,3 +220,25 @@ def test_a_fleet_on_zookeeper(server: ZookeeperServer, subject: Subject) -> None
     assert s.step() == a.fleet
     for state in states:
         state.close()
+
+
+def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
+    subject: Subject,
+) -> None:
+    """ZooKeeper's own version of both is 0."""
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        first = one.write(Put("a", b"old"))
+        seen: list[int] = []
+
+        def fill(transaction: Transaction) -> bool:
+            stat = transaction.find("a")
+            seen.append(stat.mzxid)
+            if stat.mzxid == first:
+                two.write(Delete("a", first))
+                two.write(Put("a", b"new"))
+                transaction.set("a", b"late", stat)
+            return stat.mzxid == first
+
+        assert one._nodes.change(fill) is None
+        assert seen == [first, two.get("a").version]
+        assert two.get("a").value == b"new"
