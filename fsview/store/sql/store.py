@@ -51,8 +51,7 @@ class SharedStore(Store):
         Args:
             database: Where it lies; must be closed after the store.
             table_id: The table.
-            kept_steps: How many steps back other servers may be and still find all they need; 0
-                if there are no others.
+            kept_steps: Steps that others may be behind and still find all; 0 if there are none.
 
         Raises:
             ConfigError: ``kept_steps`` is negative.
@@ -88,8 +87,7 @@ class SharedStore(Store):
         """Return the steps after one that was seen, oldest first.
 
         Raises:
-            StoreBehindError: It was forgotten, or the database doesn't have it: only ``rows`` tells
-                what is recorded.
+            StoreBehindError: The database doesn't have it; only ``rows`` tells what is recorded.
             StoreError: The journal can't be read.
         """
         with self._reading() as session:
@@ -99,7 +97,11 @@ class SharedStore(Store):
         return steps[1:]
 
     def adopt(self, head: Head) -> None:
-        """Have the next commit continue a head: what was committed up to there was adopted."""
+        """Have the next commit continue a head: what was committed up to there was adopted.
+
+        No handle may get a second chunk, or the end of one would have it forgotten. Who can't keep
+        chunks that it has opens the table's store anew.
+        """
         with self._lock:
             self._seen = head
 
@@ -141,7 +143,7 @@ class SharedStore(Store):
         self._check_open()
         with self._lock:
             handles = [self._new_handle() for _ in blobs]
-            # Before the transaction: it may raise, and others needn't wait for it.
+            # Before the transaction, so that others needn't wait for it.
             changed = {} if rows is None else rows(handles)
             added = list(zip(handles, blobs, strict=True))
             if changed:
@@ -178,7 +180,6 @@ class SharedStore(Store):
             found = session.handles()
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
-        # In parts, so that commits needn't wait for all.
         for start in range(0, len(orphans), _SWEPT_AT_ONCE):
             with self._lock, self._writing() as session:
                 self._check_seen(session)
@@ -188,7 +189,7 @@ class SharedStore(Store):
 
     def close(self) -> None:
         """See ``Store``; the database stays open."""
-        # A commit under way ends first; later calls find the store closed.
+        # After a commit that is under way.
         with self._lock:
             self._closed = True
 
