@@ -14,6 +14,7 @@ from fsview.store.base import StoredChunk
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_store_suite import KEPT, TABLE
 from tests.fsview.store.sql.faulty_sqlite import Faults, State
+from tests.kit.short_runs import quick_runs
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
@@ -81,7 +82,7 @@ class Outcome:
     error: StoreError | None
 
 
-@pytest.mark.parametrize("kept_steps", [0, KEPT])
+@pytest.mark.parametrize("kept_steps", quick_runs([KEPT], [0, KEPT]))
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_failed_statement_leaves_all_or_nothing(
