@@ -100,7 +100,7 @@ class Counted:
             else:
                 places = iter([(0 if self.by is None else MIXED, rows)])
             for place, of_place in places:
-                for piece in _pieces(of_place, _LONGEST_STREAM):
+                for piece in _pieces(of_place, 2 * _STREAM_BYTES):
                     yield place, piece
 
 

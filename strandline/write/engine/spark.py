@@ -62,6 +62,7 @@ from strandline.write.engine.spark_rows import (
     cached,
     count_streams,
     moved,
+    of_streams,
     packed_frame,
     streams,
 )
@@ -220,7 +221,7 @@ class SparkEngine(EngineContext[SparkRows]):
         with ExitStack() as kept:
             with _own_errors():
                 packed = kept.enter_context(cached(data, Whole()))
-            yield SparkRows(packed, Streams(), given=self.schema(data))
+            yield SparkRows(of_streams(packed), Streams(), given=self.schema(data))
 
     @contextmanager
     def persist_counted(
@@ -233,7 +234,8 @@ class SparkEngine(EngineContext[SparkRows]):
                     cached(data, Counted(count, by), in_order=by is not None)
                 )
                 counts = _as_table(count_streams(packed), schema)
-            yield SparkRows(packed, Streams(ROWS), given=self.schema(data), by=by), counts
+            kept_rows = of_streams(packed)
+            yield SparkRows(kept_rows, Streams(ROWS), given=self.schema(data), by=by), counts
 
     def collect(self, data: SparkRows) -> pa.Table:
         """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""

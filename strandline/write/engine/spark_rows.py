@@ -6,9 +6,11 @@ and tasks that follow one another run in one pass of Python. Packed rows are pla
 ``spark.sql.shuffle.partitions`` says, and adaptive execution neither coalesces nor splits such
 partitions.
 
-All rows enter and leave Python by ``mapInArrow``, which copies a stream where an RDD would pickle
-it, for four times the CPU time. Spark makes batches of 10,000 rows by default, which of streams
-would be gigabytes; so the jobs over packed rows have their own limit.
+Rows enter and leave tasks by ``mapInArrow``, which copies a stream where an RDD would pickle it,
+for four times the CPU time. Spark makes batches of 10,000 rows by default, which of streams would
+be gigabytes. So frames of packed rows belong to sessions of their own: clones of the caller's,
+whose settings stay as they are. Spark reads settings when it plans a frame, when it makes its RDD
+(3.5), or in its tasks (4.x), each time those of the frame's session.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import RDD, SparkFiles, StorageLevel
-from pyspark.sql import DataFrame
+from pyspark import SparkFiles, StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
@@ -42,18 +44,20 @@ from strandline.write.engine.packed_rows import (
 
 logger = logging.getLogger(__name__)
 
-_PLAIN: Final = {"spark.sql.adaptive.enabled": "false"}
-"""For a job with nothing to adapt; adaptive execution would compute each cache by an own job."""
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _CACHE: Final = {"spark.sql.inMemoryColumnarStorage.batchSize": "1"}
 """For caches: each stream is an object of its own.
 
-Java's serializer, Spark's default, holds the last 100 objects that a task writes into a cache
-(``spark.serializer.objectStreamReset``), and by default each has 4 MiB or more of our rows.
+Java's serializer, by which a cache goes to disk, holds the last 100 objects that a task writes
+(``spark.serializer.objectStreamReset``), and by default each has 10,000 streams.
 """
-_STREAMS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
-"""For jobs over packed rows: streams in a batch that Spark sends to Python."""
-_SETTING: Final = Lock()
-"""Held while settings of a session are others."""
+_STREAMS: Final = {
+    **_CACHE,
+    # Of streams, which have up to 4 MiB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    # There is nothing to adapt, and each cache would be computed by a job of its own.
+    _ADAPTIVE: "false",
+}
 _PACKED: Final = StructType(
     [
         StructField("part", IntegerType(), nullable=False),
@@ -84,12 +88,25 @@ class SparkRows:
 
 
 def packed_frame(rows: SparkRows, pack: Pack) -> DataFrame:
-    """Return a frame of packed rows; nothing runs yet."""
+    """Return a frame of packed rows; nothing runs yet.
+
+    The columns of a caller's frame come in small batches, unless they are kept first.
+    """
     if rows.unpack is None:
-        columns = _FromColumns(rows.tasks, pack)
-        return _addressable(rows.frame).mapInArrow(_InWorker(columns), _PACKED)
+        return _packed_columns(rows, pack, _STREAMS)
     stage = _FromPacked(Stage(rows.unpack, rows.tasks, pack))
     return rows.frame.mapInArrow(_InWorker(stage), _PACKED)
+
+
+def _packed_columns(rows: SparkRows, pack: Pack, settings: Mapping[str, str]) -> DataFrame:
+    columns = _FromColumns(rows.tasks, pack)
+    own = _with_settings(_addressable(rows.frame), settings)
+    return own.mapInArrow(_InWorker(columns), _PACKED)
+
+
+def of_streams(kept: DataFrame) -> DataFrame:
+    """Return a frame of packed rows that are kept, for tasks over them."""
+    return _with_settings(kept, _STREAMS)
 
 
 def moved(packed: DataFrame, parts: int) -> DataFrame:
@@ -104,21 +121,23 @@ def moved(packed: DataFrame, parts: int) -> DataFrame:
 
 def streams(rows: SparkRows) -> list[bytes]:
     """Run the tasks in a job, and return what they yield as Arrow streams."""
-    packed = packed_frame(rows, Whole())
-    return _collected(_plan(packed) if rows.unpack is None else _plan_packed(packed))
+    return _collected(packed_frame(rows, Whole()))
 
 
 def count_streams(counted: DataFrame) -> list[bytes]:
     """Return the counts of a frame that ``Counted`` packed; if it is kept, Python runs once."""
-    return _collected(_plan_packed(counted.where(f"part = {COUNTS}")))
+    return _collected(counted.where(f"part = {COUNTS}"))
+
+
+def _collected(packed: DataFrame) -> list[bytes]:
+    return [bytes(row.stream) for row in packed.collect()]
 
 
 @contextmanager
 def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[DataFrame]:
     """Keep packed rows in executors' memory, or on their disks, while the block runs.
 
-    They are packed when they are first used; but a caller's frame that adaptive execution plans by
-    its first stages runs these at once.
+    They are packed by the first job over the frame.
 
     Args:
         rows: The rows.
@@ -126,16 +145,15 @@ def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[D
         in_order: Whether the packed rows of each part are sorted by place. To sort them when they
             are read would need their memory twice: Spark can't evict a cache that is being read.
     """
-    packed = packed_frame(rows, pack)
+    is_columns = rows.unpack is None
+    packed = _packed_columns(rows, pack, _CACHE) if is_columns else packed_frame(rows, pack)
     if in_order:
         packed = packed.sortWithinPartitions("place")
     try:
-        with _settings(packed, _CACHE if rows.unpack is None else _CACHE | _STREAMS):
-            packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        if rows.unpack is None:
-            # Tasks over the caller's columns get the session's own batches also if Spark makes the
-            # RDD of a cache when it is first used.
-            _plan(packed)
+        packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+        if is_columns:
+            # What the caller's frame does is planned by now, as the caller's session says.
+            packed.sparkSession.conf.set(_ADAPTIVE, "false")
         yield packed
     finally:
         _unpersist(packed)
@@ -149,44 +167,16 @@ def _unpersist(packed: DataFrame) -> None:
         logger.warning("a cache of a write's rows can't be freed: %s", error)
 
 
-def _collected(planned: RDD[Any]) -> list[bytes]:
-    return [row.stream for row in planned.collect()]
-
-
-def _plan(packed: DataFrame) -> RDD[Any]:
-    """Plan a job over a caller's frame.
-
-    What the frame itself does has been planned by the session's settings if it is in a cache.
-    """
-    # A frame keeps its first plan. Other threads that plan a job meanwhile get none that adapts.
-    with _settings(packed, _PLAIN):
-        packed._jdf.queryExecution().executedPlan()
-    return packed.rdd
-
-
-def _plan_packed(packed: DataFrame) -> RDD[Any]:
-    """Plan a job over packed rows, which Python reads some streams at a time."""
-    # Spark looks at the limit of batches when it makes the RDD of a frame.
-    with _settings(packed, _PLAIN | _STREAMS):
-        return packed.rdd
-
-
-@contextmanager
-def _settings(data: DataFrame, values: Mapping[str, str]) -> Iterator[None]:
-    """Give settings of a frame's session other values while the block runs."""
-    conf = data.sparkSession.conf
-    with _SETTING:
-        before = {name: conf.get(name, None) for name in values}
-        try:
-            for name, value in values.items():
-                conf.set(name, value)
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    conf.unset(name)
-                else:
-                    conf.set(name, value)
+def _with_settings(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
+    """Return the same frame in a session like its own but for some settings."""
+    session = frame.sparkSession
+    clone = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    for name, value in settings.items():
+        clone.conf.set(name, value)
+    # The class in whose package a release has it.
+    datasets = reduce(getattr, frame._jdf.getClass().getName().split("."), session._jvm)
+    plan = frame._jdf.queryExecution().analyzed()
+    return type(frame)(datasets.ofRows(clone._jsparkSession, plan), clone)
 
 
 @dataclass(frozen=True, slots=True)

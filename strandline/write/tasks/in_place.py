@@ -53,12 +53,13 @@ def placed_in_parts(
         cores: Number of tasks that can run at the same time.
         new_file_id: Makes the id of a new group.
     """
-    paths = {part: _in_order(counts) for part, counts in parts.items()}
-    if not paths or not all(paths.values()):
-        return None
     room = max(sizing.room(0), 1)
     groups = sum(-(-rows // room) for counts in parts.values() for rows in counts.values())
-    if groups > _GROUPS * len(moved.buckets) or not _is_spread(parts, moved, cores):
+    too_many = groups > _GROUPS * len(moved.buckets)
+    if not parts or too_many or not _is_spread(parts, moved, cores):
+        return None
+    paths = {part: _in_order(counts) for part, counts in parts.items()}
+    if not all(paths.values()):
         return None
     buckets: list[Bucket] = []
     weights: list[int] = []
@@ -88,8 +89,10 @@ def _is_spread(parts: Mapping[int, Mapping[str, int]], moved: Placement, cores: 
 
 def _in_order(paths: Mapping[str, int]) -> list[str]:
     """Return the paths in the order in which an engine brings their rows; none if it might not."""
+    if len(paths) > TOGETHER_VALUES:
+        return []
     places = places_of(pa.array(paths, pa.string()))
-    if len(paths) > TOGETHER_VALUES or len(set(places)) < len(places):
+    if len(set(places)) < len(places):
         return []
     return [path for _, path in sorted(zip(places, paths, strict=True))]
 
