@@ -17,7 +17,7 @@ from strandline.fleet.records import (
     seat_bytes,
     seat_key,
 )
-from strandline.fleet.seats import Fleet, HeldSeat, Member, next_seats, vacant_since
+from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_seats, vacant_since
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StateConflictError
@@ -56,7 +56,7 @@ class Roster:
         self._clock = clock or SystemClock()
         self._dead_s = dead_s
         self._lease: Lease | None = None
-        self._since: dict[int, float] = {}
+        self._since: VacantSince = {}
         self.fleet = Fleet()
 
     @property

@@ -27,6 +27,9 @@ from executor_proxy.placement import Seat
 
 SEAT_LASTS_S: Final = 600.0
 """How long a seat stays without a member: the paper's time until a server counts as dead."""
+VacantSince = Mapping[tuple[int, str], float]
+"""(Number of a vacant seat, its last holder) → seconds. A seat may be taken and vacant again
+between two looks; it is another vacancy then."""
 MAX_HOLDERS: Final = 16
 """How many holders a seat remembers; earlier ones are newcomers if they return."""
 
@@ -106,19 +109,21 @@ class Fleet:
         )
 
 
-def vacant_since(fleet: Fleet, before: Mapping[int, float], now_s: float) -> dict[int, float]:
+def vacant_since(fleet: Fleet, before: VacantSince, now_s: float) -> VacantSince:
     """Return since when the fleet's vacant seats have been seen as vacant.
 
     Args:
         fleet: The fleet.
-        before: What was returned last, by the same server: seat number → seconds.
+        before: What was returned last, by the same server.
         now_s: Seconds of a clock that never goes back. A new leader counts from when it sees a
             seat vacant first: no two servers' clocks are compared.
     """
-    return {number: before.get(number, now_s) for number in fleet.vacant}
+    vacant = fleet.vacant
+    left = ((seat.number, seat.holder) for seat in fleet.seats if seat.number in vacant)
+    return {each: before.get(each, now_s) for each in left}
 
 
-def next_seats(fleet: Fleet, since: Mapping[int, float], now_s: float) -> tuple[HeldSeat, ...]:
+def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat, ...]:
     """Return the seats as they should be, by number.
 
     Args:
@@ -145,7 +150,7 @@ def next_seats(fleet: Fleet, since: Mapping[int, float], now_s: float) -> tuple[
         taker = next(takers, None)
         if taker is not None:
             seats[seat.number] = seat.taken_by(taker)
-        elif now_s - since.get(seat.number, now_s) >= SEAT_LASTS_S:
+        elif now_s - since.get((seat.number, seat.holder), now_s) >= SEAT_LASTS_S:
             del seats[seat.number]
     for member in takers:
         if member in newcomers:

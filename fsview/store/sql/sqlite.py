@@ -98,7 +98,11 @@ class SqliteDatabase(Database):
             check_same_thread=False,
         )
         try:
-            if self._is_new(connection):
+            # One look: another process may make the tables meanwhile.
+            connection.execute("BEGIN")
+            is_new = self._is_new(connection)
+            connection.execute("COMMIT")
+            if is_new:
                 self._make(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
         except BaseException:

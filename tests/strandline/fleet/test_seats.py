@@ -17,6 +17,7 @@ from strandline.fleet.seats import (
     Fleet,
     HeldSeat,
     Member,
+    VacantSince,
     next_seats,
     vacant_since,
 )
@@ -36,7 +37,7 @@ def held(number: int, *holders: str) -> HeldSeat:
 def decided(members: list[Member], *seats: HeldSeat, vacant_s: float = 0) -> list[tuple[int, str]]:
     """Number and holder of each seat after the decision."""
     fleet = Fleet(tuple(members), seats)
-    since = dict.fromkeys(fleet.vacant, 0.0)
+    since = vacant_since(fleet, {}, 0.0)
     return [(seat.number, seat.holder) for seat in next_seats(fleet, since, vacant_s)]
 
 
@@ -107,13 +108,21 @@ def test_who_returns_after_its_seat_has_gone_gets_a_new_one_of_that_number() -> 
 def test_a_new_leader_counts_from_when_it_sees_the_seat_vacant() -> None:
     fleet = Fleet((A,), (held(0, "a"), held(1, "b")))
     first = vacant_since(fleet, {}, 1000.0)
-    assert first == {1: 1000.0}
+    assert first == {(1, "b"): 1000.0}
     assert vacant_since(fleet, first, 1500.0) == first
     assert len(next_seats(fleet, first, 1599.0)) == 2
     assert len(next_seats(fleet, first, 1600.0)) == 1
     assert len(next_seats(fleet, {}, 1600.0)) == 2
     back = Fleet((A, B), fleet.seats)
     assert vacant_since(back, first, 1501.0) == {}
+
+
+def test_a_seat_that_was_taken_between_two_looks_is_vacant_anew() -> None:
+    first = vacant_since(Fleet((A,), (held(0, "a"), held(1, "b"))), {}, 1000.0)
+    after = Fleet((A,), (held(0, "a"), held(1, "b", "c")))
+    since = vacant_since(after, first, 1599.0)
+    assert since == {(1, "c"): 1599.0}
+    assert len(next_seats(after, since, 1601.0)) == 2
 
 
 def test_a_seat_remembers_its_last_holders() -> None:
@@ -159,7 +168,7 @@ times = st.sampled_from([0.0, SEAT_LASTS_S - 1, SEAT_LASTS_S])
 
 @given(fleets, times, st.randoms(use_true_random=False))
 def test_what_holds_of_every_decision(fleet: Fleet, now_s: float, dice: random.Random) -> None:
-    since = dict.fromkeys(fleet.vacant, 0.0)
+    since = vacant_since(fleet, {}, 0.0)
     seats = next_seats(fleet, since, now_s)
     after = Fleet(fleet.members, seats)
     living = {each.name for each in fleet.members}
@@ -196,7 +205,7 @@ class SeatMachine(RuleBasedStateMachine):
         self.joined = 0
         self.living: dict[str, Member] = {}
         self.seats: tuple[HeldSeat, ...] = ()
-        self.since: dict[int, float] = {}
+        self.since: VacantSince = {}
         # The model: number → names that had the seat, and since when it is vacant.
         self.had: dict[int, list[str]] = {}
         self.empty: dict[int, float] = {}

@@ -267,4 +267,5 @@ def test_unfinished_work_ends_with_the_service(
         for thread in set(threading.enumerate()) - before:
             if thread.name.startswith("requests"):
                 thread.join()
-    assert len(control.listed) == 1
+    # It may not even have begun.
+    assert control.listed in ([], ["a"])
