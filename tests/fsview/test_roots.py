@@ -95,7 +95,7 @@ def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
 def test_a_base_path_outside_the_roots_is_refused_by_its_text(
     lake: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 12, line 28: a path that the process may not access was a 500, not a 403."""
+    """A path that the process may not access was a 500, not a 403."""
     (lake / "link").symlink_to("/proc/1/root")
     (lake / "t" / "proc").symlink_to("../../../../../../../../proc/1/root")
     looked_at: list[str] = []

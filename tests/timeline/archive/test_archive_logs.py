@@ -78,7 +78,7 @@ def test_every_cut_of_a_log_is_named(storage: LocalStorage) -> None:
 
 @pytest.mark.property
 def test_of_a_log_no_more_is_held_than_it_is() -> None:
-    """Issue 12, line 18: each record was within its bound, and all took 200 times their bytes."""
+    """Each record was within its bound, and all took 200 times their bytes."""
     nothing = {"type": "record", "name": "N", "fields": [{"name": "flag", "type": "boolean"}]}
     kinds = {
         "commitTime": "string",

@@ -209,7 +209,7 @@ def test_a_damaged_manifest_is_named(
 def test_a_manifest_far_too_long_is_not_parsed(
     history: HistoryArchive, storage: LocalStorage
 ) -> None:
-    """Issue 12, line 18: 10 million empty lists stopped all answers for 3.4 s."""
+    """10 million empty lists stopped all answers for 3.4 s."""
     name = b'{"fileName": "30_30_0.parquet"}'
     storage.replace(f"{HISTORY}/manifest_4", b'{"files": [%b]}' % b",".join([name] * 40_000))
     with pytest.raises(CorruptMetadataError, match=r"manifest_4.*allowed: at most 1048576 bytes"):
@@ -219,7 +219,7 @@ def test_a_manifest_far_too_long_is_not_parsed(
 def test_a_file_that_a_manifest_names_again_is_read_once(
     history: HistoryArchive, storage: LocalStorage
 ) -> None:
-    """Issue 12, line 18: a small manifest could name one file 200,000 times."""
+    """A small manifest could name one file 200,000 times."""
     point_to(storage, "5")
     write_manifest(storage, 5, ["10_20_1.parquet"] * 9 + ["30_30_0.parquet"] * 9)
     assert list(history.completion_times("", "~")) == ["10", "20", "30"]

@@ -325,7 +325,7 @@ def test_writing_without_fastavro_is_refused() -> None:
 
 
 def test_a_decimal_stays_the_bytes_that_it_is() -> None:
-    """Issue 12, line 18: one of 400,000 bytes took 55 s to become a number."""
+    """One of 400,000 bytes took 55 s to become a number."""
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 10**9, "scale": 2}
     schema = json.dumps(record_schema("T", d=decimal))
     data = avro.write_record(schema, {"d": b"\x7f" * 1000})

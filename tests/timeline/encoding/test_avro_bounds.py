@@ -33,7 +33,7 @@ UNBOUNDED = {
 @pytest.mark.parametrize("way", ["plain", "fastavro", "some fields"])
 @pytest.mark.parametrize("schema", UNBOUNDED.values(), ids=UNBOUNDED)
 def test_values_that_no_bytes_account_for_are_not_decoded(schema: dict, way: str) -> None:
-    """Issue 12, line 18: 2.4 kB of nested empty records stopped all answers for 13.6 s."""
+    """2.4 kB of nested empty records stopped all answers for 13.6 s."""
     ones = b"\x02" * 64  # branch 1 of a union, one item of a list, true
     wanted = {str(schema["name"]): [field["name"] for field in schema["fields"]]}
     data = container(schema, ones)
@@ -55,7 +55,7 @@ def test_values_that_no_bytes_account_for_are_not_decoded(schema: dict, way: str
     ids=["records", "nulls", "map"],
 )
 def test_a_value_for_each_byte_is_too_much_of_large_data(kind: dict, way: str) -> None:
-    """Issue 12, line 18: fastavro took 15 s and 2 GB for 10 MB of such records."""
+    """Fastavro took 15 s and 2 GB for 10 MB of such records."""
     data = bytearray()
     _avro.put_long(data, 1_900_000)
     data += bytes(2_000_001)
@@ -76,7 +76,7 @@ def test_all_records_of_hudi_are_within_the_bounds() -> None:
 
 
 def test_a_chain_of_records_is_not_followed_until_the_process_dies() -> None:
-    """Issue 12, line 18: a compiled reader has no limit of depth but the stack of its thread."""
+    """A compiled reader has no limit of depth but the stack of its thread."""
     fields = {"f0": EMPTY}
     for n in range(1, 1500):
         inner = "Empty" if n == 1 else f"R{n - 1}"
@@ -108,7 +108,7 @@ def test_a_schema_too_long_is_neither_parsed_nor_kept() -> None:
 def test_a_container_of_other_than_one_record_is_refused_before_it_is_decoded(
     blocks: list[tuple[int, bytes]], way: str
 ) -> None:
-    """Issue 12, line 18: 26 MB of 400 blocks, each within its bound, became 6 GB."""
+    """26 MB of 400 blocks, each within its bound, became 6 GB."""
     undecodable = container(record_schema("T", n="long"), *blocks)
     wanted = {"T": ["n"]} if way == "some fields" else None
     expected = pytest.raises(ValueError, match=r"where one belongs|a record of 0 bytes")

@@ -164,7 +164,7 @@ def test_a_block_that_would_be_a_thousand_times_as_large_is_not_decompressed() -
 
 
 def test_many_small_blocks_that_would_be_a_thousand_times_as_large_are_not_decompressed() -> None:
-    """Issue 12, line 18: blocks of less than 1 MiB were exempt, and 332 kB became 315 MB."""
+    """Blocks of less than 1 MiB were exempt, and 332 kB became 315 MB."""
     entries = [(b"%d" % n, b"\0" * 400_000) for n in range(3)]
     assert entries_of(hfile(entries[:1], {}, per_block=1)) == entries[:1]
     data = hfile(entries, {}, per_block=1)

@@ -84,7 +84,7 @@ LINKS = ["dir", "dir/inner", "dir/inner/file"]
 def test_a_link_put_in_the_way_at_any_moment_leads_nowhere(
     tmp_path: Path, call: Callable[[LocalStorage], object], flipped: str
 ) -> None:
-    """Issue 12, line 27: the path that was checked is the path that is touched."""
+    """The path that was checked is the path that is touched."""
     done = 0
     for at in range(MOMENTS):
         place = tmp_path / str(at)
@@ -159,7 +159,7 @@ def test_links_that_stay_below_a_root_are_followed(lake: Path, name: str, text: 
     "text", ["/proc/1/root", "/proc/self/root", "../../elsewhere/in", "/dev/fd"]
 )
 def test_what_a_link_leads_out_to_is_not_even_looked_at(lake: Path, text: str) -> None:
-    """Issue 12, line 28: there it was looked at before it was refused."""
+    """There it was looked at before it was refused."""
     (lake / "t" / "link").symlink_to(text)
     storage = LocalStorage(str(lake / "t")).confined(below(lake))
     for call in (storage.list, storage.stat, storage.read, storage.delete_tree):

@@ -41,7 +41,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 def test_a_file_larger_than_its_kind_may_be_is_refused(
     storage: Storage, kind: FileKind, most: int
 ) -> None:
-    """Issue 12, line 19: 1.5 GB of zeros took 3 GB as properties, 11 GB as a commit."""
+    """1.5 GB of zeros took 3 GB as properties, 11 GB as a commit."""
     storage.create("file", b"x" * most)
     assert storage.read("file", kind) == b"x" * most
     storage.create("large", b"x" * (most + 1))
@@ -77,7 +77,7 @@ def test_limits_travel_with_the_storage(storage: Storage) -> None:
 def test_special_files_are_refused_without_blocking(
     tmp_path: Path, confined: bool, size: int
 ) -> None:
-    """Issue 12, line 19: a FIFO's reader waited for a writer that never came."""
+    """A FIFO's reader waited for a writer that never came."""
     storage = LocalStorage(str(tmp_path))
     storage = storage.confined(below(tmp_path, Path("/dev"))) if confined else storage
     os.mkfifo(tmp_path / "fifo")

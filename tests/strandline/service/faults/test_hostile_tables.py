@@ -82,7 +82,7 @@ def highest_bytes(pid: int) -> int:
 
 
 def test_a_sound_table_is_answered_while_hostile_ones_are_asked(tmp_path: Path) -> None:
-    """Issue 12, "Done when": no table's content costs the others anything."""
+    """No table's content costs the others anything."""
     lake = tmp_path / "lake"
     sound = good(lake / "sound")
     hostile: list[str] = []
