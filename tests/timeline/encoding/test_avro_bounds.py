@@ -55,7 +55,7 @@ def test_values_that_no_bytes_account_for_are_not_decoded(schema: dict, way: str
     ids=["records", "nulls", "map"],
 )
 def test_a_value_for_each_byte_is_too_much_of_large_data(kind: dict, way: str) -> None:
-    """Fastavro took 15 s and 2 GB for 10 MB of such records."""
+    """The package fastavro took 15 s and 2 GB for 10 MB of such records."""
     data = bytearray()
     _avro.put_long(data, 1_900_000)
     data += bytes(2_000_001)

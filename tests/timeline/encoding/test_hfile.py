@@ -151,7 +151,6 @@ def test_a_block_that_grows_when_it_is_decompressed() -> None:
 
 
 def test_a_block_that_would_be_a_thousand_times_as_large_is_not_decompressed() -> None:
-    """Issue 12, line 18."""
     entries = [(b"k", b"\0" * 20_000_000)]
     data = hfile(entries, {})
     assert len(data) < 30_000
