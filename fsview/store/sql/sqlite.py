@@ -7,11 +7,13 @@ a database is refused and left as it is. It must not lie on a network file syste
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.sql.connections import Connections
@@ -59,7 +61,14 @@ class SqliteDatabase(Database):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise StoreError(f"the directory of {path} can't be made: {exc.strerror}") from exc
-        with self._lent():  # makes the file, or looks at it
+        try:
+            if not path.exists():
+                self._make_file(path)
+        except sqlite3.Error as exc:
+            raise self._failed(exc) from exc
+        except OSError as exc:
+            raise StoreError(f"{path} can't be made: {exc.strerror}") from exc
+        with self._lent():  # looks at the file
             pass
 
     @contextmanager
@@ -90,19 +99,30 @@ class SqliteDatabase(Database):
         except sqlite3.Error as exc:
             raise self._failed(exc) from exc
 
-    def _opened(self) -> sqlite3.Connection:
+    def _make_file(self, path: Path) -> None:
+        """Make the file beside its place, and put it there if no other process has meanwhile.
+
+        SQLite waits for no lock when it turns on the write-ahead log.
+        """
+        descriptor, name = mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
+        os.close(descriptor)
+        try:
+            _abandon(self._opened(name))  # whose last close leaves the one file
+            with suppress(FileExistsError):
+                os.link(name, path)
+        finally:
+            for made in (name, f"{name}-wal", f"{name}-shm"):
+                Path(made).unlink(missing_ok=True)
+
+    def _opened(self, name: str | None = None) -> sqlite3.Connection:
         connection = self._connect(
-            self.name,
+            name or self.name,
             timeout=self._lock_timeout_s,
             isolation_level=None,  # transactions begin where the code says so
             check_same_thread=False,
         )
         try:
-            # One look: another process may make the tables meanwhile.
-            connection.execute("BEGIN")
-            is_new = self._is_new(connection)
-            connection.execute("COMMIT")
-            if is_new:
+            if self._is_new(connection):
                 self._make(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
@@ -112,6 +132,7 @@ class SqliteDatabase(Database):
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Return whether the file is empty; refuse what isn't a database of this schema."""
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         application, version = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
@@ -123,13 +144,12 @@ class SqliteDatabase(Database):
                 f"{self.name} has tables of version {version}, this is for {SCHEMA_VERSION}",
                 hint="servers that share a database must be of one release",
             )
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application or version or tables:
             raise StoreError(f"{self.name} is a database of another program")
         return True
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Make the tables, unless another process does meanwhile."""
+        """Make the tables in an empty file, unless another process does meanwhile."""
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if self._is_new(connection):
