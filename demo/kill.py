@@ -36,10 +36,15 @@ class LookupHook(EngineContext[D]):
     before_lookups: Callable[[], None]
 
     def persist_counted(
-        self, data: D, count: Count, schema: pa.Schema, by: str | None = None
+        self,
+        data: D,
+        count: Count,
+        schema: pa.Schema,
+        by: str | None = None,
+        in_place_of: D | None = None,
     ) -> AbstractContextManager[tuple[D, pa.Table]]:
         self.before_lookups()
-        return super().persist_counted(data, count, schema, by)
+        return super().persist_counted(data, count, schema, by, in_place_of)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from strandline.write.target import Target
 from strandline.write.target_opening import open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
-from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
+from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
 from strandline.write.tasks.nested_partition import refuse_nested
 from strandline.write.tasks.small_batch import decoded_batch
 
@@ -71,7 +71,11 @@ def checked_rows(
             by = PARTITION_PATH if may_stay(operation, engine, context.settings) else None
             counted = engine.persist_counted(made, count, key_task.PROFILE_SCHEMA, by)
             keyed, profile = persisted.enter_context(counted)
-            counts = key_task.rows_by_partition(profile)
+            counts, bad = key_task.rows_by_partition(profile)
+            if bad:
+                found = engine.transform(given, ProblemTask(task), key_task.PROBLEM_SCHEMA)
+                good = sum(count.rows for count in counts.values())
+                raise key_task.bad_rows(engine.collect(found), bad, good + bad)
             in_parts = key_task.rows_by_part(profile) if by else None
         key_task.refuse_long_names(counts, context.storage)
         if not operation.hard_delete:
@@ -87,7 +91,6 @@ def checked_rows(
             task.schema,
             counts,
             key_task.row_bytes(profile),
-            persisted.close,
             in_parts,
         )
         yield rows, target

@@ -248,6 +248,18 @@ class EngineSuite:
             found = self.seen(engine, engine.shuffle(kept, "part", 5, ("key",)))
         assert len(found) == 60
 
+    def test_rows_are_kept_in_place_of_those_that_they_are_made_of(self, engine):
+        with engine.persist(self.given(engine, rows(60, 5))) as given:
+            moved = engine.shuffle(given, "part", 5, ("key",))
+            counted = engine.persist_counted(moved, LargestNumber(), LARGEST, None, given)
+            with counted as (kept, counts):
+                assert sum(counts["rows"].to_pylist()) == 60
+                found = self.seen(engine, kept)
+                # They can be used again, though that may cost more.
+                assert len(self.seen(engine, given)) == 60
+        assert len(found) == 60
+        assert all(each["seen_in"] == each["part"] for each in found)
+
     @pytest.mark.parametrize("values", [1, 5, 200])
     @pytest.mark.parametrize("kept_by", [None, "path", "key"])
     def test_equal_rows_of_a_part_come_together_there(self, engine, values, kept_by):

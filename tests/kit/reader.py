@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import fastavro
@@ -120,11 +121,11 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
     return [{k: v for k, v in row.items() if k not in META} for _, _, row in found]
 
 
-def leftovers(base) -> list[str]:
+def leftovers(base, archived: Collection[str] = ()) -> list[str]:
     """What no finished table has: files of instants that never completed, markers, pending
-    instants."""
+    instants. ``archived`` are commits that may have left the timeline."""
     base = Path(base)
-    done = committed(base)
+    done = committed(base).union(archived)
     left = [f"{p}/{name}" for p, name, _, instant in base_files(base) if instant not in done]
     temp = base / ".hoodie" / ".temp"
     left += [str(path.relative_to(base)) for path in temp.rglob("*")] if temp.is_dir() else []

@@ -199,7 +199,12 @@ class EngineContext(ABC, Generic[D]):
 
     @contextmanager
     def persist_counted(
-        self, data: D, count: Count, schema: pa.Schema, by: str | None = None
+        self,
+        data: D,
+        count: Count,
+        schema: pa.Schema,
+        by: str | None = None,
+        in_place_of: D | None = None,
     ) -> Iterator[tuple[D, pa.Table]]:
         """Keep rows as ``persist``, and collect what a count of each part yields.
 
@@ -209,6 +214,8 @@ class EngineContext(ABC, Generic[D]):
             schema: Schema of what it yields.
             by: A column of strings by which kept rows may be brought together; for parts with at
                 most ``TOGETHER_VALUES`` values of it this then costs little.
+            in_place_of: Rows that the engine keeps, of which these are made. An engine that caches
+                rows frees these first, and computes them anew if they are used again.
 
         Yields:
             The kept rows, and the counts of all parts.

@@ -61,9 +61,11 @@ from strandline.write.engine.spark_rows import (
     SparkRows,
     cached,
     count_streams,
+    free_rows,
     moved,
     of_streams,
     packed_frame,
+    run_moves,
     streams,
 )
 from timeline.errors import ConfigError, InputError
@@ -225,7 +227,12 @@ class SparkEngine(EngineContext[SparkRows]):
 
     @contextmanager
     def persist_counted(
-        self, data: SparkRows, count: Count, schema: pa.Schema, by: str | None = None
+        self,
+        data: SparkRows,
+        count: Count,
+        schema: pa.Schema,
+        by: str | None = None,
+        in_place_of: SparkRows | None = None,
     ) -> Iterator[tuple[SparkRows, pa.Table]]:
         """Keep packed rows with their counts, which one pass of Python makes."""
         with ExitStack() as kept:
@@ -233,6 +240,9 @@ class SparkEngine(EngineContext[SparkRows]):
                 packed = kept.enter_context(
                     cached(data, Counted(count, by), in_order=by is not None)
                 )
+                if in_place_of is not None:
+                    run_moves(packed)
+                    free_rows(in_place_of.frame)
                 counts = _as_table(count_streams(packed), schema)
             kept_rows = of_streams(packed)
             yield SparkRows(kept_rows, Streams(ROWS), given=self.schema(data), by=by), counts

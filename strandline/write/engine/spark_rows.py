@@ -133,6 +133,21 @@ def _collected(packed: DataFrame) -> list[bytes]:
     return [bytes(row.stream) for row in packed.collect()]
 
 
+def run_moves(packed: DataFrame) -> None:
+    """Run the stages that move rows to the partitions of a frame, but none of its own.
+
+    A job over one partition runs the stages before it for all of them. This one has a partition
+    more than the frame, and runs over that: an empty one. It is the JVM's alone, as it would keep
+    a Python process of its own.
+    """
+    context = packed.sparkSession.sparkContext
+    rows = packed._jdf.javaRDD()
+    nothing = context._jsc.parallelize(context._jvm.java.util.ArrayList(), 1)
+    last = context._gateway.new_array(context._jvm.int, 1)
+    last[0] = rows.getNumPartitions()
+    rows.union(nothing).collectPartitions(last)
+
+
 @contextmanager
 def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[DataFrame]:
     """Keep packed rows in executors' memory, or on their disks, while the block runs.
@@ -156,13 +171,26 @@ def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[D
             packed.sparkSession.conf.set(_ADAPTIVE, "false")
         yield packed
     finally:
-        _unpersist(packed)
+        with _freeing():
+            packed.unpersist()
 
 
-def _unpersist(packed: DataFrame) -> None:
-    """Free a cache. An error is logged: the write has happened, or has failed by another one."""
+def free_rows(kept: DataFrame) -> None:
+    """Free the memory of kept rows, which others have been made of.
+
+    They are still kept in name: to unpersist their frame would plan other caches anew, which are
+    made of it and aren't filled.
+    """
+    with _freeing():
+        relation = kept._jdf.queryExecution().withCachedData()
+        relation.cacheBuilder().cachedColumnBuffers().unpersist(False)
+
+
+@contextmanager
+def _freeing() -> Iterator[None]:
+    """Log an error: the memory matters less than the write, which goes on or has ended."""
     try:
-        packed.unpersist()
+        yield
     except Exception as error:  # noqa: BLE001 - py4j raises errors of many kinds without its JVM
         logger.warning("a cache of a write's rows can't be freed: %s", error)
 

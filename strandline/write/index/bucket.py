@@ -28,7 +28,7 @@ from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.bucket_number import bucket_numbers
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.tasks.columns import BUCKET, FILE, PROBLEM, count_rows, fill, tagged_schema
+from strandline.write.tasks.columns import BUCKET, FILE, count_rows, fill, tagged_schema
 from strandline.write.tasks.row_count import (
     KEY_HASH,
     ROWS,
@@ -103,7 +103,7 @@ class BucketRule:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            refuse_without_key(batch.column(PROBLEM))
+            refuse_without_key(batch)
             rows = pa.Table.from_batches([batch])
             numbers = bucket_numbers(batch.column(RECORD_KEY), self.hash_fields, self.buckets)
             deletes = delete_flags(rows) | self.all_deletes

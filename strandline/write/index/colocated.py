@@ -28,7 +28,7 @@ from strandline.write.engine.packed_rows import PLACES
 from strandline.write.engine.storage_calls import tallied
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import FileSearch, NumberedFiles
-from strandline.write.tasks.columns import FILE, PLACE, PROBLEM, TASK
+from strandline.write.tasks.columns import FILE, PLACE, TASK
 from strandline.write.tasks.partition_order import by_partition_path
 from strandline.write.tasks.placement import StoredFile, heaviest, is_even, pack, tasks_for
 from strandline.write.tasks.row_count import RowCount, changed, refuse_without_key
@@ -124,7 +124,7 @@ class PlaceTask:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            refuse_without_key(batch.column(PROBLEM))
+            refuse_without_key(batch)
             coded = batch.column(PARTITION_PATH).dictionary_encode()
             known = pc.fill_null(pc.index_in(coded.dictionary, value_set=paths), _NOWHERE)
             if _NOWHERE in known.to_pylist():

@@ -26,7 +26,7 @@ from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt
 from strandline.write.engine.storage_calls import tallied
 from strandline.write.index.base import LocationRequest, location_schema, stored_value
-from strandline.write.tasks.columns import FILE, PROBLEM, TASK, fill
+from strandline.write.tasks.columns import FILE, TASK, fill
 from strandline.write.tasks.placement import pack
 from strandline.write.tasks.row_count import (
     KEY_HASH,
@@ -114,7 +114,7 @@ class SpreadTask:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            refuse_without_key(batch.column(PROBLEM))
+            refuse_without_key(batch)
             rows = batch.select([PARTITION_PATH, RECORD_KEY, KEY_HASH])
             add_counts(read, counts_of(pa.Table.from_batches([rows])))
             if self.everywhere:

@@ -91,13 +91,13 @@ class SearchTagging(Tagging[D]):
         )
         made = engine.transform(grouped, task, tagged_schema(columns))
         count = TagProfileTask()
-        with engine.persist_counted(made, count, TAG_PROFILE_SCHEMA) as (tagged, counts):
+        kept = engine.persist_counted(made, count, TAG_PROFILE_SCHEMA, in_place_of=rows.data)
+        with kept as (tagged, counts):
             profile = TagProfile.read(counts)
             # Each pass over the keyed rows: an engine may have computed them anew for it.
             spreads = self._searches(files) and parts is None
             for stage in (SEARCHED, TAGGED) if spreads else (TAGGED,):
                 refuse_changed(rows.counts, counted_by(stage, self.tally.total))
-            rows.release()
             numbers = profile.updates, profile.inserts
             yield TaggedRows(tagged, profile.tagged, *numbers, columns, files, parts=parts)
 

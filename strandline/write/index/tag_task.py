@@ -20,7 +20,7 @@ from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.take import compact
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.global_rows import GlobalPlacement
-from strandline.write.tasks.columns import FILE, PROBLEM, fill, tagged_schema
+from strandline.write.tasks.columns import FILE, fill, tagged_schema
 from strandline.write.tasks.row_count import (
     RowCount,
     add_counts,
@@ -65,7 +65,7 @@ class TagTask:
         read: dict[str, RowCount] = {}
         for group in whole_groups(batches, self.key):
             rows = group
-            refuse_without_key(rows.column(PROBLEM))
+            refuse_without_key(rows)
             add_counts(read, counts_of(_each_once(rows, self.key)))
             if self.placement is not None and FILE in rows.schema.names:
                 rows = self.placement.place(rows)

@@ -7,7 +7,7 @@ Implemented by ``SearchTagging``, which searches the keys in these files, and ``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -39,7 +39,6 @@ class KeyedRows(Generic[D]):
         columns: Their columns as the table stores them; none for deletes.
         counts: What they count to, by partition path.
         row_bytes: Size of a row in memory, with what tasks add to it.
-        release: Drops the persisted rows, which are computed again if they are used after that.
         in_parts: Part → partition path → its number of rows, if rows may be written where they are;
             the engine keeps them by partition path then. ``None``: they may not.
     """
@@ -49,7 +48,6 @@ class KeyedRows(Generic[D]):
     columns: pa.Schema
     counts: Mapping[str, RowCount]
     row_bytes: int
-    release: Callable[[], None]
     in_parts: Mapping[int, Mapping[str, int]] | None = None
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.tasks.columns import BUCKET, FILE, PROBLEM, TASK, assigned_schema, fill
+from strandline.write.tasks.columns import BUCKET, FILE, TASK, assigned_schema, fill
 from strandline.write.tasks.placement import InsertShares
 from strandline.write.tasks.row_count import KEY_HASH, changed, refuse_without_key
 
@@ -58,8 +58,7 @@ class AssignTask:
         for rows in batches:
             if not rows.num_rows:
                 continue
-            if PROBLEM in rows.schema.names:
-                refuse_without_key(rows.column(PROBLEM))
+            refuse_without_key(rows)
             numbers = search.buckets(rows)
             if FILE in rows.schema.names:
                 files = pc.fill_null(rows.column(FILE), _NOT_COUNTED).to_numpy()

@@ -3,7 +3,7 @@
 Rows pass through three forms, each with the table's columns, record key, its hash, and partition
 path:
 
-* *keyed*: plus the row's number in the batch, and its problem, if it can't be written;
+* *keyed*: plus the row's number in the batch;
 * *tagged*: plus the number of the stored file that holds the row's key;
 * *assigned*: plus the numbers of the row's bucket and of the task that writes it.
 """
@@ -19,8 +19,6 @@ from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.row_count import KEY_HASH, ROWS
 
-PROBLEM: Final = "_strandline_problem"
-"""Why a keyed row can't be written; null for a good row."""
 FILE: Final = "_strandline_file"
 """Number of the stored file that holds a tagged row's key; null for an insert."""
 BUCKET: Final = "_strandline_bucket"
@@ -38,9 +36,8 @@ _KEYS: Final = (
 
 
 def keyed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the schema of keyed rows; all columns are nullable, for bad rows."""
-    notes = [ROW_NUMBER_FIELD, pa.field(PROBLEM, pa.string())]
-    return pa.schema([*_nullable(columns), *_KEYS, *notes])
+    """Return the schema of keyed rows."""
+    return pa.schema([*_nullable(columns), *_KEYS, ROW_NUMBER_FIELD])
 
 
 def tagged_schema(columns: pa.Schema) -> pa.Schema:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.engine.base import TaskAttempt
 from strandline.write.engine.together import TOGETHER_VALUES, places_of
-from strandline.write.tasks.columns import BUCKET, PROBLEM, TASK, assigned_schema, fill
+from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, fill
 from strandline.write.tasks.placement import (
     Bucket,
     GroupRows,
@@ -127,7 +127,7 @@ class AssignInPartTask:
         form = assigned_schema(self.schema)
         left = {path: list(groups) for path, groups in self.in_parts.get(part, {}).items()}
         for rows in chain.from_iterable(map(_of_one_path, batches)):
-            refuse_without_key(rows.column(PROBLEM))
+            refuse_without_key(rows)
             path = rows.column(PARTITION_PATH)[0].as_py()
             begin = 0
             while begin < rows.num_rows:

@@ -1,7 +1,8 @@
 """The first task of a write: cast rows to the table's schema, add record key and partition path.
 
-The task also finds rows that can't be written. It counts them instead of raising, so that the
-driver can report the column and the total before anything is written.
+The task also finds rows that can't be written, which get no key. They are counted with the others:
+so none is lost with a task's attempt. If there are any, ``ProblemTask`` reads the rows again, and
+the driver reports the columns and the total before anything is written.
 
 Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows before a write.
 """
@@ -34,8 +35,15 @@ from strandline.settings.setting import Setting, shortened
 from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.options import settings
-from strandline.write.tasks.columns import PROBLEM, count_rows, fill, keyed_schema
-from strandline.write.tasks.row_count import KEY_HASH, ROWS, RowCount, by_partition
+from strandline.write.tasks.columns import fill, keyed_schema
+from strandline.write.tasks.row_count import (
+    KEY_HASH,
+    ROWS,
+    RowCount,
+    add_counts,
+    by_partition,
+    counts_of,
+)
 from strandline.write.tasks.small_batch import DECODED_BYTES, STREAM, BatchEncoder
 from timeline.errors import InputError
 from timeline.storage.base import Storage
@@ -49,13 +57,14 @@ _LONGEST_NAME: Final = "0" * 160
 """As long as the name of a marker, with a file id, a write token and an instant."""
 _ROW_BITS: Final = 33
 """Bits of a row's number that count the rows of its part; the part's number is above them."""
+PROBLEM: Final = "problem"
+"""Why counted rows can't be written."""
+PROBLEM_SCHEMA: Final = pa.schema([(PROBLEM, pa.string()), (ROWS, pa.int64())])
 PART: Final = "part"
 """Number of the part of counted rows."""
-_PROFILED: Final = (PARTITION_PATH, PROBLEM)
 PROFILE_SCHEMA = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
-        (PROBLEM, pa.string()),
         (ROWS, pa.int64()),
         (KEY_HASH, pa.int64()),
         (PART, pa.int64()),
@@ -86,7 +95,7 @@ class KeyTask:
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield keyed rows; a bad row has only its problem."""
+        """Yield keyed rows; a row that can't be written is all null."""
         form = keyed_schema(self.schema)
         first = self.attempt().partition << _ROW_BITS
         for batch in batches:
@@ -94,14 +103,14 @@ class KeyTask:
                 continue
             numbers = pa.array(np.arange(first, first + batch.num_rows))
             first += batch.num_rows
-            problems = self._problems(batch)
-            bad = problems.drop_null()
+            problems = self.problems(batch)
+            bad = len(problems) - problems.null_count
             good = batch
             # A filter that keeps all rows would copy them.
-            if len(bad):
+            if bad:
                 is_good = pc.is_null(problems)
                 good, numbers = batch.filter(is_good), numbers.filter(is_good)
-                yield fill(form, len(bad), {PROBLEM: bad})
+                yield fill(form, bad, {})
             if good.num_rows:
                 yield self._keyed(good, numbers, form)
 
@@ -118,7 +127,7 @@ class KeyTask:
         columns[ROW_NUMBER] = numbers
         return fill(form, batch.num_rows, columns)
 
-    def _problems(self, batch: pa.RecordBatch) -> pa.Array:
+    def problems(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the problem of each row; null for a good row."""
         problems = pa.nulls(batch.num_rows, pa.string())
         none = pa.scalar(None, pa.string())
@@ -126,6 +135,11 @@ class KeyTask:
             if pc.any(has_problem).as_py():
                 problems = pc.coalesce(problems, pc.if_else(has_problem, text, none))
         return problems
+
+    def _key_columns(self) -> Iterable[str]:
+        """Return the columns of deletes that are used."""
+        fields = (*self.generator.record_key_fields, *self.generator.partition_fields)
+        return dict.fromkeys(each.partition(".")[0] for each in fields)
 
     def _checks(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.BooleanArray, str]]:
         """Yield each possible problem, and which rows have it."""
@@ -138,14 +152,33 @@ class KeyTask:
         for name in self.ordering_fields:
             missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
             yield missing, f"ordering column {name!r} is null"
-        for name in self.schema.names:
+        for name in self.schema.names or self._key_columns():
             if name in batch.schema.names and not is_utf8(batch.column(name)):
                 yield without_utf8(batch.column(name)), f"column {name!r} has text that isn't UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
+class ProblemTask:
+    """Counts the caller's rows by why they can't be written.
+
+    Attributes:
+        key_task: Finds the problems.
+    """
+
+    key_task: KeyTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of ``PROBLEM_SCHEMA``."""
+        found: Counter[str] = Counter()
+        for batch in batches:
+            found.update(self.key_task.problems(batch).drop_null().to_pylist())
+        columns = [pa.array(found, pa.string()), pa.array(found.values(), pa.int64())]
+        yield pa.RecordBatch.from_arrays(columns, schema=PROBLEM_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
 class KeyProfileTask(Count):
-    """Counts keyed rows by partition and problem, and returns the rows if they are few.
+    """Counts keyed rows by partition, and returns the rows if they are few.
 
     Attributes:
         limits: Limits of the rows to return.
@@ -172,27 +205,22 @@ class KeyProfile(RunningCount):
     def __init__(self, encoder: BatchEncoder, part: int) -> None:
         self._encoder = encoder
         self._part = part
-        self._sums: dict[tuple[str | None, str | None], RowCount] = {}
+        self._sums: dict[str, RowCount] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count and encode rows."""
         self._encoder.add(batch)
         # Numbers only: a column of a batch from Spark keeps all its columns in memory.
-        rows = pa.Table.from_batches([batch.select([*_PROFILED, KEY_HASH])])
-        for counted in count_rows(rows, _PROFILED, PROFILE_SCHEMA):
-            for row in counted.select([*_PROFILED, ROWS, KEY_HASH]).to_pylist():
-                at = row[PARTITION_PATH], row[PROBLEM]
-                count = RowCount(row[ROWS], row[KEY_HASH] or 0)
-                self._sums[at] = self._sums.get(at, RowCount()) + count
+        rows = pa.Table.from_batches([batch.select([PARTITION_PATH, KEY_HASH])])
+        add_counts(self._sums, counts_of(rows))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield a row for each partition or problem of the task, and one with the task's rows."""
+        """Yield a row for each partition of the task, and one with the task's rows."""
         sums = self._sums
         if not sums:
             return
         profile = {
-            PARTITION_PATH: pa.array([path for path, _ in sums], pa.string()),
-            PROBLEM: pa.array([problem for _, problem in sums], pa.string()),
+            PARTITION_PATH: pa.array(sums, pa.string()),
             ROWS: pa.array([count.rows for count in sums.values()], pa.int64()),
             KEY_HASH: pa.array([count.keys for count in sums.values()], pa.int64()),
             PART: pa.repeat(pa.scalar(self._part, pa.int64()), len(sums)),
@@ -204,7 +232,7 @@ class KeyProfile(RunningCount):
 
 
 def rows_by_part(counts: pa.Table) -> dict[int, dict[str, int]]:
-    """Return part → partition path → its number of rows, from rows without problems."""
+    """Return part → partition path → its number of rows."""
     parts: dict[int, dict[str, int]] = {}
     counted = counts.filter(pc.is_valid(counts.column(ROWS)))
     for row in counted.select([PART, PARTITION_PATH, ROWS]).to_pylist():
@@ -220,25 +248,34 @@ def row_bytes(counts: pa.Table) -> int:
     return max(-(-size // max(rows, 1)), 1)
 
 
-def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
-    """Return partition path → its rows, from all rows of ``KeyProfileTask``.
+def rows_by_partition(counts: pa.Table) -> tuple[dict[str, RowCount], int]:
+    """Return partition path → its rows, and how many rows can't be written.
 
-    Raises:
-        InputError: There are rows that can't be written; the message names columns and counts.
+    Args:
+        counts: All rows of ``KeyProfileTask``.
     """
-    rows: list[tuple[str, RowCount]] = []
-    problems: Counter[str] = Counter()
     counted = counts.filter(pc.is_valid(counts.column(ROWS)))
-    for row in counted.select([PARTITION_PATH, PROBLEM, ROWS, KEY_HASH]).to_pylist():
-        if row[PROBLEM] is None:
-            rows.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
-        else:
-            problems[row[PROBLEM]] += row[ROWS]
-    if problems:
-        total = sum(count.rows for _, count in rows) + problems.total()
-        found = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
-        raise InputError(f"{found} of {total} rows; nothing was written")
-    return by_partition(rows)
+    bad = pc.is_null(counted.column(PARTITION_PATH))
+    good = counted.filter(pc.invert(bad)).select([PARTITION_PATH, ROWS, KEY_HASH]).to_pylist()
+    sums = by_partition((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])) for row in good)
+    return sums, pc.sum(counted.filter(bad).column(ROWS), min_count=0).as_py()
+
+
+def bad_rows(problems: pa.Table, bad: int, total: int) -> InputError:
+    """Return the error for rows that can't be written.
+
+    Args:
+        problems: All rows of ``ProblemTask``; of other rows, if the frame has changed meanwhile.
+        bad: How many rows had a problem when they were keyed.
+        total: Number of all rows.
+    """
+    found: Counter[str] = Counter()
+    for row in problems.to_pylist():
+        found[row[PROBLEM]] += row[ROWS]
+    if found.total() != bad:
+        found = Counter({"a key is missing, an ordering value, or text isn't UTF-8": bad})
+    named = "; ".join(f"{text} in {rows}" for text, rows in sorted(found.items()))
+    return InputError(f"{named} of {total} rows; nothing was written")
 
 
 def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:

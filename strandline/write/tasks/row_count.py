@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import PARTITION_PATH
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from timeline.errors import RowsChangedError
 
 ROWS: Final = "rows"
@@ -49,11 +49,14 @@ def by_partition(counts: Iterable[tuple[str, RowCount]]) -> dict[str, RowCount]:
 
 
 def counts_of(rows: pa.Table) -> dict[str, RowCount]:
-    """Return partition path → count of its rows, which have the column ``KEY_HASH``."""
+    """Return partition path → count of its rows, which have the column ``KEY_HASH``.
+
+    Rows that can't be written have no path.
+    """
     grouped = rows.group_by([PARTITION_PATH], use_threads=False)
     counts = grouped.aggregate([([], "count_all"), (KEY_HASH, "sum")])
     return {
-        row[PARTITION_PATH]: RowCount(row["count_all"], row[f"{KEY_HASH}_sum"])
+        row[PARTITION_PATH]: RowCount(row["count_all"], row[f"{KEY_HASH}_sum"] or 0)
         for row in counts.to_pylist()
     }
 
@@ -110,9 +113,10 @@ def refuse_changed(earlier: Mapping[str, RowCount], later: Mapping[str, RowCount
 
 
 def changed(partition: str | None, how: str) -> RowsChangedError:
-    """Return the error for rows that differ between two passes."""
+    """Return the error for rows that differ between two passes, in a partition or in none."""
+    where = "" if partition is None else f"in partition {partition!r} "
     return RowsChangedError(
-        f"the frame's rows changed during the write: in partition {partition!r} {how}",
+        f"the frame's rows changed during the write: {where}{how}",
         hint="a lost part of it was computed anew with another result; write a deterministic frame,"
         " or store or checkpoint it first",
     )
@@ -123,8 +127,11 @@ def count_of(rows: pa.Table) -> RowCount:
     return RowCount(rows.num_rows, pc.sum(rows.column(KEY_HASH), min_count=0).as_py())
 
 
-def refuse_without_key(problems: pa.Array | pa.ChunkedArray) -> None:
-    """Refuse rows with a problem, which come here only if they didn't when rows were checked."""
-    if problems.null_count < len(problems):
-        problem = problems.drop_null()[0].as_py()
-        raise changed(None, f"a row came that can't be written: {problem}")
+def refuse_without_key(rows: pa.RecordBatch | pa.Table) -> None:
+    """Refuse keyed rows without a key, which weren't there when the rows were checked.
+
+    Raises:
+        RowsChangedError: There is one.
+    """
+    if rows.column(RECORD_KEY).null_count:
+        raise changed(None, "a row came that can't be written")

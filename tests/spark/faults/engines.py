@@ -64,10 +64,10 @@ class Interrupted(SparkEngine):
             task = self._wrap(task)
         return super().transform(data, task, schema)
 
-    def persist_counted(self, data, count: Count, schema: pa.Schema, by=None):
+    def persist_counted(self, data, count: Count, schema: pa.Schema, by=None, in_place_of=None):
         if isinstance(count, self._kind):
             self._in_driver()
-        return super().persist_counted(data, count, schema, by)
+        return super().persist_counted(data, count, schema, by, in_place_of)
 
 
 def created(flag: str | Path) -> bool:

@@ -75,7 +75,8 @@ class Model:
         heartbeat, which says nothing about any other instant.
         """
         self.check(base)
-        assert reader.leftovers(base) == []
+        left = reader.leftovers(base, self.log)
+        assert left == [], left
         assert len(instants_with_heartbeat(LocalStorage(str(base)))) <= killed
         assert not (base / ".hoodie/lock").exists()
 

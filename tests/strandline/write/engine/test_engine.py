@@ -22,7 +22,7 @@ from strandline.write.index.search import SearchTask, SpreadTask
 from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.tag_task import TagTask
 from strandline.write.tasks.assign_task import AssignTask
-from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
+from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
 from strandline.write.tasks.partition_order import PartitionOrderTask
 from strandline.write.tasks.placement import Bucket
 from strandline.write.tasks.write_task import WriteTask
@@ -119,6 +119,7 @@ def tasks():
     search = SearchIndex(by_filter=True).file_search
     return [
         KeyTask(schema, generator, LocalEngine.attempt, ("k",)),
+        ProblemTask(KeyTask(schema, generator, LocalEngine.attempt)),
         KeyProfileTask(DriverLimits(), LocalEngine.attempt),
         SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
         SearchTask(({"": ((0, "f"),)},), storage, TALLY, search),

@@ -13,7 +13,7 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.colocated import FindTask, PlaceTask, colocated
 from strandline.write.index.search_index import SearchIndex
-from strandline.write.tasks.columns import BUCKET, FILE, PLACE, PROBLEM, TASK, keyed_schema
+from strandline.write.tasks.columns import BUCKET, FILE, PLACE, TASK, keyed_schema
 from strandline.write.tasks.partition_order import PartitionOrderTask, by_partition_path
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import RowCount
@@ -73,11 +73,11 @@ def test_many_rows_have_as_many_parts_as_they_need():
     assert len(set(parts_of(months, [], cores=2, least=3).values())) == 3
 
 
-def keyed(*paths, problem=None):
+def keyed(*paths):
     keys = pa.array([str(n) for n in range(len(paths))])
     columns = [keys, key_hashes(keys), pa.array(paths), pa.array(range(len(paths)))]
-    names = [RECORD_KEY, "_strandline_key_hash", PARTITION_PATH, ROW_NUMBER, PROBLEM]
-    rows = pa.table([*columns, pa.array([problem] * len(paths))], names=names)
+    names = [RECORD_KEY, "_strandline_key_hash", PARTITION_PATH, ROW_NUMBER]
+    rows = pa.table(columns, names=names)
     return rows.cast(keyed_schema(pa.schema([])))
 
 
@@ -87,10 +87,12 @@ def test_places_ascend_with_paths():
     assert placed.column(PLACE).to_pylist() == [2, 0, 1, 0]
 
 
-@pytest.mark.parametrize("rows", [keyed("a", "x"), keyed("a", problem="no key")])
-def test_rows_that_were_not_counted_are_refused(rows):
-    with pytest.raises(RowsChangedError):
-        list(PlaceTask({"a": 0})(iter(rows.to_batches())))
+def test_rows_that_were_not_counted_are_refused():
+    with pytest.raises(RowsChangedError, match="'x' rows weren't counted"):
+        list(PlaceTask({"a": 0})(iter(keyed("a", "x").to_batches())))
+    without_key = pa.RecordBatch.from_pylist([{}], schema=keyed("a").schema)
+    with pytest.raises(RowsChangedError, match="a row came that can't be written"):
+        list(PlaceTask({"a": 0})(iter([without_key])))
 
 
 def test_small_partitions_are_joined_together():

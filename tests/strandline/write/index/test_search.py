@@ -16,7 +16,7 @@ from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.base import LocationRequest, location_schema
 from strandline.write.index.search import SEARCHED, _distinct_keys
 from strandline.write.index.search_index import SearchIndex
-from strandline.write.tasks.columns import FILE, PROBLEM, keyed_schema
+from strandline.write.tasks.columns import FILE, keyed_schema
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import KEY_HASH, counted_by, counts_of
 from tests.strandline.write.tables import client, row, table
@@ -24,13 +24,12 @@ from timeline.errors import RowsChangedError
 from timeline.storage.local import LocalStorage
 
 
-def keyed(*rows, problem=None):
+def keyed(*rows):
     """Keyed rows from (partition, key)."""
     paths, keys = zip(*rows, strict=True)
     texts = pa.array(keys, pa.string())
-    numbers, problems = pa.array(range(len(rows))), pa.array([problem] * len(rows))
-    columns = [texts, key_hashes(texts), pa.array(paths), numbers, problems]
-    names = [RECORD_KEY, KEY_HASH, PARTITION_PATH, ROW_NUMBER, PROBLEM]
+    columns = [texts, key_hashes(texts), pa.array(paths), pa.array(range(len(rows)))]
+    names = [RECORD_KEY, KEY_HASH, PARTITION_PATH, ROW_NUMBER]
     return pa.table(columns, names=names).cast(keyed_schema(pa.schema([])))
 
 
@@ -94,8 +93,10 @@ def test_only_files_whose_key_range_meets_the_keys_are_read(stored):
 
 
 def test_a_row_without_a_key_wasnt_there_when_rows_were_checked(stored):
-    with pytest.raises(RowsChangedError, match="key column is null"):
-        locate(stored, keyed(("eu", "a1"), problem="key column is null"))
+    without_key = keyed(("eu", "a1")).slice(0, 0)
+    without_key = pa.Table.from_pylist([{}], schema=without_key.schema)
+    with pytest.raises(RowsChangedError, match="a row came that can't be written"):
+        locate(stored, without_key)
 
 
 def test_files_are_packed_into_tasks(stored):

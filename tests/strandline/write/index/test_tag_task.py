@@ -9,7 +9,7 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.tag_task import TAGGED, TagTask, whole_groups
-from strandline.write.tasks.columns import FILE, PROBLEM, keyed_schema, tagged_schema
+from strandline.write.tasks.columns import FILE, keyed_schema, tagged_schema
 from strandline.write.tasks.row_count import KEY_HASH, RowCount, counted_by
 
 COLUMNS = pa.schema([("ts", pa.int64()), (IS_DELETED, pa.bool_())])
@@ -22,7 +22,7 @@ def joined(*rows):
     made = []
     for path, key, ts, file, *deletes in rows:
         given = {PARTITION_PATH: path, RECORD_KEY: key, "ts": ts, FILE: file}
-        made.append({**given, IS_DELETED: bool(deletes), PROBLEM: None})
+        made.append({**given, IS_DELETED: bool(deletes)})
         made[-1][KEY_HASH] = key_hashes(pa.array([key]))[0].as_py()
     return pa.Table.from_pylist(made, schema=JOINED)
 

@@ -78,6 +78,21 @@ def test_deletes_name_the_partition(base):
     refused(base, InputError, "'region'", table(row("a")).drop_columns(["region"]), "delete")
 
 
+@pytest.mark.parametrize("operation", ["upsert", "delete"])
+@pytest.mark.parametrize("name", ["id", "region"])
+def test_keys_and_partitions_that_are_no_text(base, name, operation):
+    rows = table(row("a"), row("b"), row("c"))
+    rows = rows.set_column(rows.schema.names.index(name), name, NO_UTF8)
+    match = f"column '{name}' has text that isn't UTF-8 in 1 of 3 rows"
+    refused(base, InputError, match, rows, operation)
+
+
+def test_a_delete_ignores_other_columns(base):
+    rows = table(row("a"), row("b"), row("c")).set_column(3, "name", NO_UTF8)
+    with client(base) as c:
+        assert c.delete(rows).instant
+
+
 @pytest.mark.parametrize(
     "case", [case for case in BAD_ROWS if case != "ordering column of another type"]
 )

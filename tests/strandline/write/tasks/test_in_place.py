@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import TaskAttempt
-from strandline.write.tasks.columns import BUCKET, PROBLEM, TASK, fill, keyed_schema
+from strandline.write.tasks.columns import BUCKET, TASK, fill, keyed_schema
 from strandline.write.tasks.in_place import AssignInPartTask, placed_in_parts
 from strandline.write.tasks.placement import Sizing, place
 from timeline.errors import RowsChangedError
@@ -40,13 +40,12 @@ def placed(parts, cores=1):
     )
 
 
-def keyed(path, numbers, problem=None):
+def keyed(path, numbers):
     size = len(numbers)
     columns = {
         "n": pa.array(numbers, pa.int64()),
         PARTITION_PATH: pa.array([path] * size, pa.string()),
         RECORD_KEY: pa.array([f"k{n}" for n in numbers], pa.string()),
-        PROBLEM: pa.array([problem] * size, pa.string()),
     }
     return fill(FORM, size, columns)
 
@@ -166,5 +165,6 @@ def test_rows_that_were_not_counted_are_refused(part, batches):
 
 def test_a_row_that_can_not_be_written_is_refused():
     found = placed({0: {"a": 2}})
-    with pytest.raises(RowsChangedError, match="no key"):
-        assigned(found, 0, [keyed("a", [1], problem="no key")])
+    without_key = fill(FORM, 1, {PARTITION_PATH: pa.array(["a"])})
+    with pytest.raises(RowsChangedError, match="a row came that can't be written"):
+        assigned(found, 0, [without_key])

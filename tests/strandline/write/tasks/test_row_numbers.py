@@ -10,8 +10,8 @@ import pytest
 from strandline.records.key.generator import KeyGenerator
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.write.engine.local import LocalEngine
-from strandline.write.tasks.columns import PROBLEM, keyed_schema
-from strandline.write.tasks.key_task import KeyTask
+from strandline.write.tasks.columns import keyed_schema
+from strandline.write.tasks.key_task import PROBLEM_SCHEMA, KeyTask, ProblemTask, bad_rows
 from tests.kit import reader
 from tests.kit.scrambled_engine import ScrambledEngine
 from tests.strandline.write.tables import client, row, table
@@ -31,10 +31,34 @@ def keyed(engine, parts, task=None):
 
 def test_numbers_ascend_over_parts_batches_and_bad_rows():
     rows = keyed(LocalEngine(1), [["a", None, "b", "c", "d"], [], ["e", "f", ""]])
-    good = rows.filter(rows[PROBLEM].is_null())
+    good = rows.filter(rows["id"].is_valid())
     found = dict(zip(good["id"].to_pylist(), good[ROW_NUMBER].to_pylist(), strict=True))
     assert list(found.values()) == sorted(found.values())
     assert found == {"a": 0, "b": 2, "c": 3, "d": 4, "e": 2 << 33, "f": (2 << 33) + 1}
+
+
+def test_a_bad_row_is_all_null():
+    rows = keyed(LocalEngine(1), [["a", None, "b", ""]]).to_pylist()
+    assert sorted(row["id"] or "" for row in rows) == ["", "", "a", "b"]
+    assert all(set(row.values()) == {None} for row in rows if not row["id"])
+
+
+def problems_of(*parts):
+    engine = LocalEngine(1)
+    tables = [pa.table({"id": ids, "n": range(len(ids))}, schema=COLUMNS) for ids in parts]
+    task = ProblemTask(KeyTask(COLUMNS, GENERATOR, engine.attempt))
+    return engine.collect(engine.transform(engine.from_driver(tables), task, PROBLEM_SCHEMA))
+
+
+def test_bad_rows_are_named_with_their_number():
+    found = problems_of(["a", None, "b", ""], [], [None, "c"])
+    assert "'id' is null or empty in 3 of 6 rows; nothing" in str(bad_rows(found, 3, 6))
+
+
+@pytest.mark.parametrize("parts", [(["a", None],), (["a"],), ()])
+def test_bad_rows_that_are_others_when_read_again_are_counted_all_the_same(parts):
+    error = bad_rows(problems_of(*parts) if parts else PROBLEM_SCHEMA.empty_table(), 2, 6)
+    assert "a key is missing, an ordering value, or text isn't UTF-8 in 2 of 6 rows" in str(error)
 
 
 def test_a_task_that_runs_again_numbers_rows_as_before():

@@ -23,7 +23,6 @@ from strandline.write.tasks.key_task import (
 )
 from strandline.write.tasks.row_count import KEY_HASH, RowCount
 from strandline.write.tasks.small_batch import TASK_BYTES, BatchEncoder, decoded_batch, stream_bytes
-from timeline.errors import InputError
 
 MB = 1 << 20
 LIMITS = DriverLimits(rows=1000, bytes=64 * MB, rewrite_bytes=MB)
@@ -47,12 +46,12 @@ def profiled(*tasks: list[pa.RecordBatch], limits: DriverLimits = LIMITS) -> pa.
 
 
 def received(profile: pa.Table, limits: DriverLimits = LIMITS) -> pa.Table | None:
-    return decoded_batch(profile, rows_by_partition(profile), FORM, limits)
+    return decoded_batch(profile, rows_by_partition(profile)[0], FORM, limits)
 
 
 def test_all_rows_come_with_their_counts() -> None:
     profile = profiled([keyed(3), keyed(2, 3)], [], [keyed(4, 5)])
-    assert rows_by_partition(profile) == {"p": RowCount(9, 36)}
+    assert rows_by_partition(profile) == ({"p": RowCount(9, 36)}, 0)
     batch = received(profile)
     assert batch.schema == FORM
     assert batch["n"].to_pylist() == list(range(9))
@@ -74,7 +73,7 @@ def test_a_task_that_counts_rows_keeps_none_of_them() -> None:
 
     found = list(KeyProfileTask(DriverLimits(), lambda: TaskAttempt(3, 0, 0))(batches()))
     counts = pa.Table.from_batches(found)
-    assert rows_by_partition(counts) == {"p": RowCount(10, 45)}
+    assert rows_by_partition(counts) == ({"p": RowCount(10, 45)}, 0)
     assert rows_by_part(counts) == {3: {"p": 10}}
     assert MB < row_bytes(counts) < MB + 1000
     assert max(allocated) - allocated[0] < MB
@@ -100,7 +99,7 @@ def test_no_rows_are_a_batch_too() -> None:
 def test_limits_hold_for_the_whole_batch(limits: DriverLimits, fits: bool) -> None:
     """Also where each task is within them."""
     profile = profiled([keyed(5)], [keyed(4, 5)], limits=limits)
-    assert rows_by_partition(profile) == {"p": RowCount(9, 36)}
+    assert rows_by_partition(profile) == ({"p": RowCount(9, 36)}, 0)
     assert (received(profile, limits) is not None) == fits
 
 
@@ -110,10 +109,9 @@ def test_a_batch_lacks_all_rows_if_it_lacks_those_of_one_task() -> None:
     assert received(profile, DriverLimits(2000, 64 * MB)) is None
 
 
-def test_bad_rows_are_reported_as_before() -> None:
-    bad = pa.RecordBatch.from_pylist([{"_strandline_problem": "key is null"}], schema=FORM)
-    with pytest.raises(InputError, match="key is null in 1 of 4 rows"):
-        rows_by_partition(profiled([keyed(3), bad]))
+def test_rows_without_a_key_are_counted_apart() -> None:
+    bad = pa.RecordBatch.from_pylist([{}, {}], schema=FORM)
+    assert rows_by_partition(profiled([keyed(3), bad], [bad])) == ({"p": RowCount(3, 3)}, 4)
 
 
 def random_rows(length: int) -> pa.RecordBatch:
