@@ -76,6 +76,8 @@ class Kept:
     def options(self) -> tuple[str, ...]:
         """Options of our command line."""
         kept = ("--storage", self.kind, "--memory", str(self.memory_mib), "--check-interval", "0")
+        if self.kind == "sql":
+            return (*kept, "--store-url", f"sqlite://{self.folder}/views.db")
         return kept if self.kind == "memory" else (*kept, "--store-dir", str(self.folder))
 
     def start(self, big: BigTable) -> StrandlineServer:

@@ -309,6 +309,8 @@ class HeldView(LocalView):
         held = self.snapshot.files.versions.get(partition)
         if held is None:
             raise NotHeldError(f"partition {partition!r}")
+        if self.table.may_wait and held.parts:
+            raise NotHeldError(f"partition {partition!r} in memory")
         return held
 
     def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:

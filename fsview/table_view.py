@@ -157,6 +157,11 @@ class TableView:
 
     # For views.
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether reading files that are held may wait for another machine or process."""
+        return self._store.waits
+
     def read_archived_times(
         self, snapshot: Snapshot, version: PartitionVersion, requested_time: str
     ) -> None:

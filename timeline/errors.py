@@ -288,10 +288,16 @@ class ServiceError(StrandlineError):
 
 
 class ServiceUnreachableError(ServiceError):
-    """No connection to the service."""
+    """No connection to the service.
+
+    Attributes:
+        may_have_arrived: Whether the service may have received the request; false if it is certain
+            that no connection was made for it.
+    """
 
     code = "service_unreachable"
     retryable = True
+    may_have_arrived: bool = True
 
 
 class ServiceTimeoutError(ServiceError):

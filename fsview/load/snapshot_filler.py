@@ -8,6 +8,7 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -15,13 +16,16 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import RememberedNames
 from fsview.load.listing import folders_below, is_partition, list_partition
 from fsview.load.source_choice import Loaded, SourceChoice
-from fsview.load.timeline_at_load import found_with_timeline, timeline_explains
+from fsview.load.timeline_at_load import found_with_timeline, timeline_explains, undone_next
 from fsview.single_flight import Shared
+from fsview.snapshot.catch_up import Arrived, Found
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.snapshot.step import Step
 from fsview.state.missing_partitions import MOST_MISSING
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
-from timeline.errors import StorageUnavailableError
+from timeline.errors import StorageUnavailableError, StoreBehindError
+from timeline.timeline import Timeline
 
 GoOn = Callable[[], None]
 """Called between the parts of long work; raises to stop it."""
@@ -43,6 +47,7 @@ class SnapshotFiller:
         self._state = follower.state
         self._table_reads: Shared[None] = Shared()
         self._remembered = RememberedNames()
+        self._undoing: tuple[Timeline, tuple[Step, ...]] = (Timeline(), ())
         self._choice = SourceChoice(
             lambda reason: follower.count("metadata_table_refusals", reason=reason)
         )
@@ -62,6 +67,7 @@ class SnapshotFiller:
             trusting: The files of the caller's snapshot; see ``_fill``.
             go_on: Called before each partition is listed; what it raises ends this.
         """
+        self._follower.adopt_if_read()  # another server may have loaded them
         self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
         # Looked up again: another thread may have read the whole table meanwhile.
@@ -72,7 +78,8 @@ class SnapshotFiller:
 
     def fill_all(self) -> None:
         """Find every partition and fill in those not loaded."""
-        if self._follower.newest().files.known is None:  # else another caller has
+        self._follower.adopt_if_read()
+        if self._follower.newest().files.known is None:  # else another caller or server has
             self._fill(self._searched)
 
     def fill_leading(self, leading: Leading) -> set[str]:
@@ -197,6 +204,7 @@ class SnapshotFiller:
             # In use, so that the steps from here to the timeline listed below aren't dropped.
             with self._state.using(follower.newest()) as start:
                 search = partial(wanted, start)
+                undoing = self._undone_next(start)
                 # Files *before* the timeline: every change that a listing shows is on it then, as a
                 # completed instant (applied again without effect) or as a pending plan (ghosts).
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
@@ -209,12 +217,14 @@ class SnapshotFiller:
                 else:
                     synced = follower.sync(since=since)
                 client = follower.client_for("lookup")
-                found = found_with_timeline(client, start, loaded, synced, self._remembered)
+                found = found_with_timeline(
+                    client, start, loaded, synced, self._remembered, undoing
+                )
                 trusting = None  # another attempt needs another look at the timeline
                 # A removal ended and left the timeline: nothing explains the listing.
                 if found is None:
                     continue
-                arrived = self._state.fill(found, absent)
+                arrived = self._arrived(found, absent)
             if arrived is None:
                 # The table was loaded anew, so what earlier attempts filled in is gone.
                 wanted = find
@@ -229,3 +239,23 @@ class SnapshotFiller:
             f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",
         )
+
+    def _arrived(self, found: Found, absent: Collection[str]) -> Arrived | None:
+        """Fill in what was found; see ``TableState.fill``.
+
+        If other servers record something meanwhile, that is adopted first.
+        """
+        for _ in range(ATTEMPTS):
+            with suppress(StoreBehindError):
+                return self._state.fill(found, absent)
+            self._follower.adopt_if_read()
+        return self._state.fill(found, absent, alone=True)
+
+    def _undone_next(self, start: Snapshot) -> tuple[Step, ...]:
+        """Return what ``undone_next`` does, read once for loads at one timeline."""
+        # No lock: two threads may read it, with the same result.
+        at, steps = self._undoing
+        if at is not start.active:
+            steps = undone_next(self._follower.client_for("lookup"), start)
+            self._undoing = start.active, steps
+        return steps

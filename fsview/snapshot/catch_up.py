@@ -12,7 +12,7 @@ A partition is listed again if a step doesn't say what became of its files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, known_after
+from fsview.snapshot.uncommitted_files import without_uncommitted
 
 FILES_UNCLEAR: Final = "files-unclear"
 INSTANT_VANISHED: Final = "instant-vanished"
@@ -41,6 +42,8 @@ class Found:
         synced: The snapshot of the timeline that was listed after them.
         ghosts: Partition → names of files that removals under way may have deleted.
         unwritten: Partition → names of duplicate base files that no commit names.
+        undone_next: What the writes did that removals under way may have begun to undo before the
+            files were listed, as far as it is known.
     """
 
     start: Snapshot
@@ -49,6 +52,7 @@ class Found:
     synced: Snapshot
     ghosts: Mapping[str, frozenset[str]]
     unwritten: Mapping[str, Collection[str]]
+    undone_next: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,14 @@ class Arrived:
         versions: The partitions that it doesn't hold yet.
         known: All partitions of the table, if all were searched for.
         again: Partition → why it must be listed again.
+        at_start: The partitions at the snapshot at which the load began, if that is barred by now
+            and they are known all the same.
     """
 
     versions: tuple[PartitionVersion, ...]
     known: frozenset[str] | None
     again: Mapping[str, str]
+    at_start: tuple[PartitionVersion, ...] = ()
 
 
 def arrived(history: History, found: Found) -> Arrived | None:
@@ -104,7 +111,28 @@ def arrived(history: History, found: Found) -> Arrived | None:
         else:
             versions.append(after)
     known = None if found.known is None else known_after(found.known, *steps)
-    return Arrived(tuple(versions), known, again)
+    at_start = tuple(_at_start(found)) if not before and history.is_barred(found.start) else ()
+    return Arrived(tuple(versions), known, again, at_start)
+
+
+def _at_start(found: Found) -> Iterator[PartitionVersion]:
+    """Yield partitions as they were before writes were undone, if it is known what these did.
+
+    No step lies between the two snapshots, so the writes that are gone are the whole difference.
+    """
+    start, synced = found.start, found.synced
+    left, done = set(map(key_of, synced.active)), set(map(key_of, synced.active.completed()))
+    gone = {i for i in start.write_timeline if key_of(i) not in (done if i.is_completed else left)}
+    steps = [step for step in found.undone_next if step.instant in gone]
+    if len(steps) < len(gone):
+        return
+    extensions = base_extensions(synced.config)
+    for partition, listed in found.versions.items():
+        version = with_ghosts(listed, found.ghosts.get(partition, ()), extensions)
+        version = version.with_changes((), found.unwritten.get(partition, ()))
+        before = _followed(version, steps, logs=start.logs_by_completion)
+        if before is not None:
+            yield without_uncommitted(before, start, synced, extensions)
 
 
 def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozenset[str]:

@@ -184,13 +184,19 @@ class History:
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that lead to one of them."""
         history = replace(self, links=links)
-        return history._with_branches(b for b in self.branches if history.can_derive_from(b.onto))
+        # A barred link still leads on.
+        return history._with_branches(b for b in self.branches if history._in_chain(b.onto))
 
     def _with_branches(self, branches: Iterable[Branch]) -> History:
         branches = tuple(branches)
         if len(branches) == len(self.branches):  # branches are added or dropped, never replaced
             return self
         return replace(self, branches=branches, branches_bytes=bytes_of_branches(branches))
+
+    def is_barred(self, snapshot: Snapshot) -> bool:
+        """Whether this is a kept snapshot from which clients may no longer be answered."""
+        links = self.links_from(snapshot)
+        return links is not None and links[0].barred
 
     def can_derive_from(self, snapshot: Snapshot) -> bool:
         """Whether this is a kept snapshot from which others can be derived."""
@@ -215,8 +221,6 @@ class History:
         history = self._of(
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
-        # The files of a barred link may be those of the newest, which isn't barred, so its branches
-        # are still here.
         return history._with_branches(b for b in history.branches if not bars(b.start))
 
     # From one snapshot to another.
@@ -307,12 +311,10 @@ class History:
         ``None`` if there is none, or if a step between them can't be taken back.
         """
         links = self.links_from(snapshot) or ()
-        # A writer that continued from it would lose rows.
-        if links and links[0].barred:
-            return None
         versions = (link.snapshot.files.versions.get(partition) for link in links)
         at, loaded = next(((at, v) for at, v in enumerate(versions) if v is not None), (0, None))
-        if loaded is None:
+        # A writer that continued from a barred one would lose rows.
+        if loaded is None or (at > 0 and links[0].barred):
             return None
         version = loaded
         for link in reversed(links[1 : at + 1]):

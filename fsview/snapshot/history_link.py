@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fsview.snapshot.next_snapshot import advanced
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.next_snapshot import NO_VERSIONS, advanced
 from fsview.snapshot.retained_bytes import bytes_beyond, start_bytes, step_bytes
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, active_after
@@ -134,6 +135,7 @@ def walked(
     leftovers: Callable[[Step], Collection[str]] = lambda _: (),
     *,
     kept: int | None = None,
+    told: Mapping[str, PartitionVersion | None] = NO_VERSIONS,
 ) -> Iterator[Link]:
     """Yield a link for each step, beginning at ``snapshot``.
 
@@ -143,6 +145,7 @@ def walked(
         completion: Returns completion times seen from an active timeline.
         leftovers: Returns the partitions that were listed while a step's instant was in flight.
         kept: Yield only the last ``kept`` links; timelines aren't made for earlier ones.
+        told: Files after the last step, as of ``advanced``.
     """
     steps = tuple(steps)
     begin = 0 if kept is None else max(0, len(steps) - kept)
@@ -151,5 +154,6 @@ def walked(
     active = active_after(snapshot.active, *steps[:begin])
     for step in steps[begin:]:
         active = active_after(active, step)
-        snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
+        known = told if step is steps[-1] else NO_VERSIONS
+        snapshot = advanced(snapshot, step, active, completion(active), leftovers(step), known)
         yield Link(snapshot, step)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Link, walked
-from fsview.snapshot.next_snapshot import settled
+from fsview.snapshot.next_snapshot import NO_VERSIONS, settled
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step
 from fsview.snapshot.timeline_change import TimelineChange
@@ -45,6 +45,7 @@ def publication(
     unfinished: Mapping[str, Collection[str]],
     unclear: frozenset[str],
     kept: int,
+    told: Mapping[str, PartitionVersion | None] = NO_VERSIONS,
 ) -> Publication:
     """Return the history that follows from another and what is new.
 
@@ -56,6 +57,8 @@ def publication(
         unfinished: Requested time of an instant in flight → partitions listed with files of it.
         unclear: Partitions that must be listed again.
         kept: How many of the new snapshots are wanted, the last ones.
+        told: Partition → its files after the last step, if another server has computed them;
+            ``None`` if that doesn't hold it.
 
     Raises:
         StoreError: A chunk of a partition that changes can't be read.
@@ -65,7 +68,7 @@ def publication(
         return unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
 
     first = replace(history.newest, config=config)
-    links = list(walked(first, change.steps, completion, leftovers, kept=kept))
+    links = list(walked(first, change.steps, completion, leftovers, kept=kept, told=told))
     stepped = links[-1].snapshot if links else first
     newest = settled(stepped, change.active, completion(change.active), change.replaced)
     stepped.hash_like(history.newest)
@@ -80,7 +83,9 @@ def publication(
     is_whole = len(links) == len(change.steps)
     # Steps without a snapshot are a gap: earlier snapshots can't be derived over it.
     base = history if is_whole else History(())
-    if unlisted:
+    # What is loaded from now on may lack files that instants undone since wrote: the snapshots that
+    # are barred for them must not have it.
+    if unlisted or change.undone or change.lost:
         newest = replace(newest, files=newest.files.without(unlisted))
     # Clients may have listed the timeline before its pending instants moved, or after.
     if unlisted or newest.hashes != stepped.hashes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import CompactionOperation
@@ -22,6 +23,8 @@ from timeline.completion import CompletionTimes
 from timeline.instant import COMPACTION, LOG_COMPACTION, Instant
 from timeline.timeline import Timeline
 
+NO_VERSIONS: Final[Mapping[str, PartitionVersion | None]] = {}
+
 
 def advanced(
     snapshot: Snapshot,
@@ -29,6 +32,7 @@ def advanced(
     active: Timeline,
     completion: CompletionTimes,
     leftovers: Collection[str] = (),
+    told: Mapping[str, PartitionVersion | None] = NO_VERSIONS,
 ) -> Snapshot:
     """Return the snapshot after a step; its ``files`` share every version not touched.
 
@@ -38,6 +42,8 @@ def advanced(
         active: The active timeline after the step.
         completion: Completion times seen from ``active``.
         leftovers: Partitions that were listed while the instant was in flight.
+        told: Partition → its files after the step as another server has computed them; ``None`` if
+            that doesn't hold it.
     """
     time, action = step.instant.requested_time, step.instant.action
     changes: dict[str, object] = {}
@@ -69,7 +75,7 @@ def advanced(
         snapshot,
         active=active,
         completion=completion,
-        files=_files_after(snapshot, step, step.touched | ended, leftovers),
+        files=_files_after(snapshot, step, step.touched | ended, leftovers, told),
         **changes,  # type: ignore[arg-type]  # names and types are those of the fields above
     )
 
@@ -87,11 +93,22 @@ def _without_replaced(
 
 
 def _files_after(
-    snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
+    snapshot: Snapshot,
+    step: Step,
+    touched: Iterable[str],
+    leftovers: Collection[str],
+    told: Mapping[str, PartitionVersion | None],
 ) -> LoadedFiles:
     # A fork, as readers of the older snapshot look partitions up without a lock.
     versions = snapshot.files.versions.fork()
     for partition in {*touched, *leftovers}:
+        if partition in told:
+            its = told[partition]
+            if its is None:
+                versions.pop(partition, None)
+            else:
+                versions[partition] = its
+            continue
         version = versions.get(partition)
         if version is None and _is_new(snapshot, step, partition):
             version = PartitionVersion(partition)

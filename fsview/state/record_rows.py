@@ -13,7 +13,7 @@ Rows by name::
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from fsview.files.chunk import Chunk
@@ -81,7 +81,7 @@ def snapshot_row(
         "table": str(table_id),
         "hash": snapshot.timeline.hash,
         "properties": snapshot.config.to_bytes().decode(),
-        "instants": list(map(_instant_to_json, snapshot.active)),
+        "instants": list(map(instant_to_json, snapshot.active)),
         "epoch": snapshot.epoch,
         "all_known": snapshot.files.known is not None,
         "unfinished": {time: sorted(found) for time, found in unfinished.items()},
@@ -132,13 +132,19 @@ def map_row(name: str, content: Any) -> bytes:
     if name == _OUTDATED:
         return dumps(sorted(content))
     if name == _CLUSTERING:
-        return dumps([(*key, _instant_to_json(i)) for key, i in content.items()])
-    return dumps([_operation_to_json(operation) for operation in content.values()])
+        return dumps(clustering_to_json(content))
+    return dumps(operations_to_json(content))
 
 
-def _operation_to_json(operation: CompactionOperation) -> dict[str, Any]:
+def operations_to_json(operations: Mapping[GroupKey, CompactionOperation]) -> list[dict[str, Any]]:
+    """Return pending operations as plain values, which ``operations_of_json`` reads."""
     # Not ``asdict``, which copies what the fields hold.
-    return {field.name: getattr(operation, field.name) for field in fields(operation)}
+    return [{f.name: getattr(o, f.name) for f in fields(o)} for o in operations.values()]
+
+
+def clustering_to_json(clustering: Mapping[GroupKey, Instant]) -> list[tuple[Any, ...]]:
+    """Return groups in pending clusterings as plain values."""
+    return [(*key, instant_to_json(i)) for key, i in clustering.items()]
 
 
 def _handle_to_json(handle: Handle) -> int | str:
@@ -146,7 +152,8 @@ def _handle_to_json(handle: Handle) -> int | str:
     return handle if handle < _LARGE else f"{handle:x}"
 
 
-def _instant_to_json(instant: Instant) -> tuple[Any, ...]:
+def instant_to_json(instant: Instant) -> tuple[Any, ...]:
+    """Return an instant as plain values, which ``instant_of_json`` reads."""
     return (
         instant.requested_time,
         instant.action,
@@ -174,69 +181,145 @@ def read_rows(
             ``AttributeError``, ``IndexError``, ``KeyError``, ``TypeError`` or a
             ``StrandlineError``.
     """
-    record = loads(rows[SNAPSHOT])
+    head = read_head(rows, table_id)
+    recorded = head.recorded
+    files = LoadedFiles()
+    known: set[str] = set()
+    for name, row in rows.items():
+        if name.startswith(PARTITION):
+            partition = name.removeprefix(PARTITION)
+            version, is_known = read_partition(
+                partition, row, lambda handle, size: Chunk(chunk_at(handle, size))
+            )
+            if version is not None:
+                files.versions[partition] = version
+            if is_known:
+                known.add(partition)
+    if head.knows_all:
+        files.known = frozenset(known)
+    snapshot = replace(recorded.snapshot, files=files)
+    # Damage may leave rows that can be parsed; a timeline made of them has another hash.
+    if snapshot.timeline.hash != head.hash:
+        raise ValueError(f"timeline hash {snapshot.timeline.hash}, recorded as {head.hash}")
+    return replace(recorded, snapshot=snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHead:
+    """What the rows besides those of the partitions hold.
+
+    Attributes:
+        recorded: The record, its snapshot without files.
+        hash: Timeline hash of its snapshot.
+        knows_all: Whether it is known which partitions the table has.
+    """
+
+    recorded: Recorded
+    hash: str
+    knows_all: bool
+
+
+def read_head(
+    rows: Mapping[str, bytes | None], table_id: TableId, before: Recorded | None = None
+) -> RecordHead:
+    """Parse the rows of a table besides those of its partitions.
+
+    Args:
+        rows: That of the snapshot, and those that differ from ``before``.
+        table_id: The table.
+        before: An earlier record, if some rows aren't given.
+
+    Raises:
+        ValueError: As ``read_rows``, as are the other errors.
+    """
+    record = loads(rows[SNAPSHOT] or b"")
     if record["format"] != FORMAT or record["table"] != str(table_id):
         raise ValueError(
             f"format {record['format']} of {record['table']}, expected {FORMAT} of {table_id}"
         )
     config = TableConfig.parse(record["properties"].encode())
-    active = Timeline(tuple(map(_instant_of_json, record["instants"])))
-    outdated = frozenset((time, action) for time, action in loads(rows.get(_OUTDATED, b"[]")))
-    snapshot = Snapshot(
-        config,
-        active,
-        CompletionTimes.of(active, config.version),
-        pending_compaction=_operations(loads(rows.get(_COMPACTION, b"[]"))),
-        pending_log_compaction=_operations(loads(rows.get(_LOG_COMPACTION, b"[]"))),
-        pending_clustering={
-            (partition, file_id): _instant_of_json(instant)
-            for partition, file_id, instant in loads(rows.get(_CLUSTERING, b"[]"))
-        },
-        replaced={p: dict(g) for p, g in loads(rows.get(_REPLACED, b"{}")).items()},
-        epoch=record["epoch"],
-        files=_files(rows, chunk_at, all_known=record["all_known"]),
-    )
-    # Damage may leave rows that can be parsed; a timeline made of them has another hash.
-    if snapshot.timeline.hash != record["hash"]:
-        raise ValueError(f"timeline hash {snapshot.timeline.hash}, recorded as {record['hash']}")
+    active = Timeline(tuple(map(instant_of_json, record["instants"])))
+    then = Snapshot(config, active, CompletionTimes.of(active, config.version))
+    outdated: frozenset[tuple[str, str]] = frozenset()
+    if before is not None:
+        outdated = before.outdated
+        then = replace(before.snapshot, config=config, active=active, completion=then.completion)
+    changes: dict[str, Any] = {
+        field: _MAPS[name](loads(row)) for name, field in _FIELDS.items() if (row := rows.get(name))
+    }
+    row = rows.get(_OUTDATED)
+    if row:
+        outdated = frozenset((time, action) for time, action in loads(row))
+    snapshot = replace(then, epoch=record["epoch"], files=LoadedFiles(), **changes)
     unfinished = {time: set(found) for time, found in record["unfinished"].items()}
-    return Recorded(snapshot, unfinished, record["must_list"], outdated)
+    recorded = Recorded(snapshot, unfinished, record["must_list"], outdated)
+    return RecordHead(recorded, record["hash"], record["all_known"])
 
 
-def _files(
-    rows: Mapping[str, bytes], chunk_at: Callable[[Handle, int], StoredChunk], *, all_known: bool
-) -> LoadedFiles:
+def read_partition(
+    partition: str, row: bytes | None, chunk_at: Callable[[Handle, int], Chunk]
+) -> tuple[PartitionVersion | None, bool]:
+    """Parse the row of a partition.
+
+    Args:
+        partition: The partition.
+        row: Its row, ``None`` if it has none.
+        chunk_at: Makes the chunk of a handle and a size, or finds it.
+
+    Returns:
+        Its files, if loaded; whether it is known that the table has it.
+
+    Raises:
+        ValueError: As ``read_rows``, as are the other errors.
+    """
+    if not row:
+        return None, row is not None
+    is_known, has_ghosts, chunks, runs = loads(row)
+
     def chunks_of(stored: Iterable[Sequence[Any]]) -> tuple[Chunk, ...]:
-        found = ((_handle_of_json(handle), size) for handle, size, *_ in stored)
-        return tuple(Chunk(chunk_at(handle, size)) for handle, size in found)
+        return tuple(chunk_at(_handle_of_json(handle), size) for handle, size, *_ in stored)
 
-    files, known = LoadedFiles(), set()
-    for name, row in rows.items():
-        if not name.startswith(PARTITION):
-            continue
-        partition, is_known = name.removeprefix(PARTITION), True
-        if row:
-            is_known, has_ghosts, chunks, runs = loads(row)
-            first_ids = tuple(first_id for *_, first_id in chunks)
-            files.versions[partition] = PartitionVersion(
-                partition, chunks_of(chunks), first_ids, has_ghosts, chunks_of(runs)
-            )
-        if is_known:
-            known.add(partition)
-    if all_known:
-        files.known = frozenset(known)
-    return files
+    first_ids = tuple(first_id for *_, first_id in chunks)
+    version = PartitionVersion(partition, chunks_of(chunks), first_ids, has_ghosts, chunks_of(runs))
+    return version, is_known
 
 
-def _operations(stored: list[dict[str, Any]]) -> dict[GroupKey, CompactionOperation]:
+def operations_of_json(stored: list[dict[str, Any]]) -> dict[GroupKey, CompactionOperation]:
+    """Return the operations of ``operations_to_json``."""
     found = (CompactionOperation(**{**o, "delta_files": tuple(o["delta_files"])}) for o in stored)
     return {(operation.partition, operation.file_id): operation for operation in found}
+
+
+def clustering_of_json(stored: list[list[Any]]) -> dict[GroupKey, Instant]:
+    """Return the groups of ``clustering_to_json``."""
+    return {(partition, id_): instant_of_json(instant) for partition, id_, instant in stored}
+
+
+def instant_of_json(stored: Sequence[Any]) -> Instant:
+    """Return the instant of ``instant_to_json``."""
+    time, action, state, completion_time, legacy = stored
+    return Instant(time, action, State(state), completion_time, legacy)
 
 
 def _handle_of_json(stored: int | str) -> Handle:
     return Handle(int(stored, 16) if isinstance(stored, str) else stored)
 
 
-def _instant_of_json(stored: list[Any]) -> Instant:
-    time, action, state, completion_time, legacy = stored
-    return Instant(time, action, State(state), completion_time, legacy)
+def _replaced_of_json(stored: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {partition: dict(groups) for partition, groups in stored.items()}
+
+
+_FIELDS: Final = {
+    _COMPACTION: "pending_compaction",
+    _LOG_COMPACTION: "pending_log_compaction",
+    _CLUSTERING: "pending_clustering",
+    _REPLACED: "replaced",
+}
+"""Row → field of the snapshot."""
+_MAPS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    _COMPACTION: operations_of_json,
+    _LOG_COMPACTION: operations_of_json,
+    _CLUSTERING: clustering_of_json,
+    _REPLACED: _replaced_of_json,
+}
+"""Row → what reads its content."""

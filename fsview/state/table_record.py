@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
+from fsview.state.news import News
 from fsview.state.record_rows import (
     PARTITION,
     SNAPSHOT,
@@ -23,7 +24,7 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
-from fsview.store.base import Blob, Handle, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from timeline.errors import StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 
@@ -54,13 +55,18 @@ class TableRecord:
         self._partitions: set[str] = set()
         self._knows_all = False
 
-    def keep(self, version: PartitionVersion) -> None:
-        """Move the chunks of a version that no restart needs into the store.
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may change it, too."""
+        return False
+
+    def keep(self, *versions: PartitionVersion) -> None:
+        """Move the chunks of versions that no restart needs into the store.
 
         Raises:
             StoreError: Nothing was moved.
         """
-        chunks, blobs = _new_chunks((version,))
+        chunks, blobs = _new_chunks(versions)
         if chunks:
             _move(chunks, self.store.commit(blobs))
 
@@ -70,6 +76,9 @@ class TableRecord:
         touched: Collection[str] | None,
         unfinished: Unfinished,
         also: Iterable[PartitionVersion] = (),
+        news: Sequence[News] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         """Record a snapshot, and move its new chunks into the store.
 
@@ -78,6 +87,8 @@ class TableRecord:
             touched: The partitions that differ from the snapshot recorded before; ``None``: all.
             unfinished: As the attribute is from now on.
             also: Versions of other snapshots whose chunks are moved, too.
+            news: What other servers need beside the rows that change; ``None``: all rows.
+            alone: Whether to record nothing for now, if others are there.
 
         Raises:
             StoreError: The record is as before, and nothing was moved.
@@ -106,7 +117,7 @@ class TableRecord:
 
         if chunks or self.store.lasts:
             # Blobs and rows in one commit: a crash leaves the record from before or after it.
-            _move(chunks, self.store.commit(blobs, rows))
+            _move(chunks, self._commit(blobs, rows, news))
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
@@ -130,13 +141,18 @@ class TableRecord:
             return self._recorded
         try:
             rows = self.store.rows()
-            if SNAPSHOT not in rows:
-                self._is_refused = bool(rows)
-                return None
-            self._recorded = recorded = self._parsed(rows)
         except StoreError:
             self._is_refused = True
             raise
+        return self._taken(rows)
+
+    def _taken(self, rows: Mapping[str, bytes]) -> Recorded | None:
+        """Return the record in these rows, with which the next ones are compared."""
+        self._is_refused = bool(rows)
+        if SNAPSHOT not in rows:
+            return None
+        self._recorded = recorded = self._parsed(rows)
+        self._is_refused = False
         self.outdated = recorded.outdated
         self._maps = maps_of(recorded.snapshot, recorded.outdated)
         self._partitions = {n.removeprefix(PARTITION) for n in rows if n.startswith(PARTITION)}
@@ -152,6 +168,11 @@ class TableRecord:
         if self._recorded is not None:
             versions = self._recorded.snapshot.files.versions.values()
             self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+
+    def _commit(
+        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None
+    ) -> list[StoredChunk]:
+        return self.store.commit(blobs, rows)
 
     def _clear_refused(self) -> None:
         if self._is_refused:

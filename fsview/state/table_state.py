@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
@@ -22,20 +23,27 @@ from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
+from fsview.state.adoption import Adopted, Told, adopted
 from fsview.state.current_history import CurrentHistory, Use
 from fsview.state.loaded_marks import LoadedMarks
 from fsview.state.missing_partitions import MissingPartitions
+from fsview.state.news import news_of
 from fsview.state.record_rows import Recorded
+from fsview.state.shared_record import SharedRecord
 from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
 from fsview.store.budget import Share
+from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreError
+from timeline.errors import StoreBehindError, StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
+
+_DAMAGED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What rows may raise that aren't as this release writes them."""
 
 
 class TableState:
@@ -50,6 +58,8 @@ class TableState:
         table_id: The table.
         loaded: The partitions that count as loaded.
         distrusted: Why the history isn't to be trusted, as the counter ``reloads`` labels it.
+        is_behind: Whether other servers have recorded what doesn't follow from the history, so that
+            their record must be read whole.
     """
 
     def __init__(self, store: Store, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -67,7 +77,10 @@ class TableState:
         self._closed = False
         self._lock = threading.Lock()
         self._current = CurrentHistory(retained, share)
-        self._record = TableRecord(store, table_id)
+        self.is_behind = False
+        self._is_caught_up = True
+        self._shared = SharedRecord(store, table_id) if isinstance(store, SharedStore) else None
+        self._record = self._shared or TableRecord(store, table_id)
         self._missing = MissingPartitions()
         self._store, self._share = store, share
 
@@ -76,7 +89,9 @@ class TableState:
     @property
     def held(self) -> History | None:
         """The history; ``None`` before the table was read, and while it isn't to be trusted."""
-        return None if self.distrusted is not None else self._current.value
+        if self.distrusted is not None or not self._is_caught_up:
+            return None
+        return self._current.value
 
     @property
     def history(self) -> History:
@@ -97,7 +112,7 @@ class TableState:
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
-        return None if self.distrusted is not None else self._current.use(find)
+        return None if self.held is None else self._current.use(find)
 
     def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
         """Keep the links from a snapshot to the newest within a block."""
@@ -141,6 +156,78 @@ class TableState:
             self._record.unfinished = recorded.unfinished
             self._record.must_list = recorded.must_list
             self._current.show(History((Link(snapshot, is_reload=True),)))
+            self._missing, self.is_behind = MissingPartitions(), False
+
+    def caught_up(self) -> None:
+        """Answer from what is held again: what was read whole was followed to the timeline."""
+        with self._lock:
+            self._is_caught_up = not self.is_behind
+
+    def _fall_behind(self, why: object) -> None:
+        """Answer nothing until the record was read whole and followed: it may be an old one."""
+        logger.info("the record of %s is read whole: %s", self.table_id, why)
+        self.is_behind, self._is_caught_up = True, False
+
+    def told(self, *, whole: bool) -> Told | None:
+        """Return what other servers that share the store have recorded since.
+
+        ``None`` if that is nothing, or if it doesn't follow from the history.
+
+        Args:
+            whole: Whether the record is to be read whole in that case, and the history given up.
+
+        Raises:
+            StoreError: It can't be read.
+        """
+        record = self._shared
+        if record is None:
+            return None
+        with self._lock:
+            if self.is_behind or self.distrusted is not None or self._current.value is None:
+                return None
+            try:
+                changes = record.changes()
+                return None if changes is None else record.told(changes, self.history.newest)
+            except (StoreBehindError, *_DAMAGED) as exc:
+                if whole:
+                    self._fall_behind(exc)
+                return None
+
+    def adopt(
+        self, told: Told, completion: Callable[[Timeline], CompletionTimes], *, whole: bool
+    ) -> Adopted | None:
+        """Show the snapshots that others have recorded; ``None`` if that isn't possible.
+
+        Args:
+            told: What ``told`` returned.
+            completion: Completion times seen from an active timeline.
+            whole: As for ``told``.
+        """
+        record = self._shared
+        with self._lock:
+            if record is None or self.is_behind or self.distrusted is not None:
+                return None
+            if not record.is_next(told.changes):  # another thread has adopted it
+                return None
+            try:
+                found = adopted(
+                    self.history,
+                    told,
+                    completion,
+                    unfinished=record.unfinished,
+                    kept=self._current.most_links,
+                    chunk_at=self._store.chunk,
+                )
+            except (StrandlineError, *_DAMAGED) as exc:
+                if whole:
+                    self._fall_behind(exc)
+                return None
+            newest = found.history.newest
+            newest.files.versions, newest.files.known = found.files.versions, found.files.known
+            record.adopt(told, newest)
+            self._current.show(found.history)
+            record.keep(*found.versions)
+        return found
 
     def restart(
         self,
@@ -148,6 +235,7 @@ class TableState:
         reload: Reload | None = None,
         *,
         outdated: Snapshot | None = None,
+        alone: bool = False,
     ) -> None:
         """Show a snapshot of the table read anew, from which no other can be derived.
 
@@ -156,8 +244,10 @@ class TableState:
             reload: Why the table could not be followed, if the snapshots before are still its own,
                 and are kept; ``None``: they are dropped.
             outdated: The newest snapshot before the table was upgraded or replaced, if it was.
+            alone: Whether to follow the table in memory for now, if others share the store.
 
         Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
             StoreError: It can't be recorded, and nothing has changed.
         """
         with self._lock:
@@ -167,11 +257,19 @@ class TableState:
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
             # Recorded before it is shown: if the store fails, requests still get the old.
-            self._record.save(snapshot, None, {})
+            try:
+                self._record.save(snapshot, None, {}, alone=alone)
+            except StoreBehindError:
+                if self.distrusted is None:
+                    raise
+                # Others may have recorded what isn't to be trusted either.
+                self._record.read()
+                self._record.save(snapshot, None, {}, alone=alone)
             self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             # Distrust that came while the table was read holds for links that are kept.
             if not links:
                 self.distrusted = None
+            self.is_behind = False
         if outdated is not None:
             self.loaded.clear()
 
@@ -181,6 +279,9 @@ class TableState:
         config: TableConfig,
         completion: Callable[[Timeline], CompletionTimes],
         unclear: frozenset[str],
+        *,
+        old: Snapshot,
+        alone: bool = False,
     ) -> Mapping[str, int]:
         """Show the snapshots that follow from what is new on the timeline.
 
@@ -189,15 +290,21 @@ class TableState:
             config: The table's properties now.
             completion: Completion times seen from an active timeline.
             unclear: Partitions that must be listed again.
+            old: The newest snapshot from which the change leads on.
+            alone: Whether to follow the table in memory for now, if others share the store.
 
         Returns:
             Cause → how many partitions were loaded and must be listed again.
 
         Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
             StoreError: The new chunks could not be kept, and nothing has changed; or old ones can't
                 be read, and the table isn't to be trusted.
         """
         with self._lock:
+            if self.is_behind or self.history.newest is not old:
+                raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
+            news = None if self._shared is None else [news_of(change, unclear, old.active)]
             try:
                 found = publication(
                     self.history,
@@ -215,7 +322,12 @@ class TableState:
             # Recorded before it is shown: a failure changes nothing, a crash in between loses
             # nothing.
             self._record.save(
-                found.history.newest, found.changed, found.unfinished, also=found.versions
+                found.history.newest,
+                found.changed,
+                found.unfinished,
+                also=found.versions,
+                news=news,
+                alone=alone,
             )
             self._current.show(found.history)
         return found.dropped
@@ -260,16 +372,20 @@ class TableState:
 
     # Filling in.
 
-    def fill(self, found: Found, absent: Collection[str]) -> Arrived | None:
+    def fill(self, found: Found, absent: Collection[str], *, alone: bool = False) -> Arrived | None:
         """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
 
-        ``absent`` are the paths among it that are no partitions.
+        Args:
+            found: What was found.
+            absent: The paths among it that are no partitions.
+            alone: Whether to keep it in memory for now, if others share the store.
 
         Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
             StoreError: It can't be recorded or brought forward, and nothing has changed.
         """
         with self._lock:
-            filling = arrived(self.history, found)
+            filling = None if not self._is_caught_up else arrived(self.history, found)
             if filling is None:
                 return None
             newest = self.history.newest
@@ -285,8 +401,12 @@ class TableState:
             touched = {*(v.partition for v in kept), *forgotten}
             unfinished = with_unfinished(self._record.unfinished, filling.versions, newest)
             filled = replace(newest, files=LoadedFiles(files, known))
-            self._record.save(filled, touched, unfinished)
+            self._record.save(
+                filled, touched, unfinished, also=filling.at_start, news=(), alone=alone
+            )
             newest.files.versions, newest.files.known = files, known
+            for version in filling.at_start:
+                self._fill_older(found.start, version)
             # Set only now, as the record could fail.
             self._missing = missing
         self.loaded.unmark(forgotten)
@@ -308,14 +428,22 @@ class TableState:
                 raise
             # Only the newest snapshot has missing partitions, as they are forgotten there alone.
             if found is not None and not (found.is_empty and partition in self._missing):
-                self._record.keep(found)
-                # Another thread may have derived it since, and counted it.
-                if partition not in snapshot.files.versions:
-                    newest = history.newest.files.versions.get(partition)
-                    self._current.count_filled(snapshot, filled_bytes(found, newest))
-                snapshot.files.versions[partition] = found
+                self._fill_older(snapshot, found)
         self.make_room()
         return found
+
+    def _fill_older(self, snapshot: Snapshot, found: PartitionVersion) -> None:
+        """Fill in a partition at a kept snapshot; under the lock.
+
+        Raises:
+            StoreError: It can't be kept, and nothing has changed.
+        """
+        self._record.keep(found)
+        # Another thread may have filled it in since, and counted it.
+        if found.partition not in snapshot.files.versions:
+            newest = self.history.newest.files.versions.get(found.partition)
+            self._current.count_filled(snapshot, filled_bytes(found, newest))
+        snapshot.files.versions[found.partition] = found
 
     def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
         """Fill in which partitions the table has at a kept snapshot."""

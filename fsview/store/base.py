@@ -73,17 +73,22 @@ class Store(ABC):
     Attributes:
         kind: Hudi's name of the kind, as in ``hoodie.filesystem.view.type``.
         lasts: Whether rows and blobs outlive the process. A store that doesn't last keeps no rows.
+        waits: Whether reading a blob may wait for another machine or process.
         forgotten: Handles without references, to be freed; any thread appends to it at any time.
     """
 
     kind: ClassVar[str]
     lasts: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.forgotten: deque[Handle] = deque()
 
     def chunk(self, handle: Handle, size: int) -> StoredChunk:
-        """Return the chunk of a handle found in a row; to be called once for each handle."""
+        """Return the chunk of a handle found in a row.
+
+        To be called once for each handle, unless the store counts chunks.
+        """
         return StoredChunk(self, handle, size)
 
     def rows(self) -> Mapping[str, bytes]:

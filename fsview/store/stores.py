@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,9 @@ from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.store import SpillableStore
+from fsview.store.sql.database import Database
+from fsview.store.sql.store import SharedStore
+from fsview.store.sql.url import check_url, open_database
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -21,10 +24,13 @@ KINDS: Final[Mapping[str, type[Store]]] = {
     "memory": MemoryStore,
     "spillable": SpillableStore,
     "rocksdb": RocksStore,
+    "sql": SharedStore,
 }
 """Name in settings → class; Hudi's name is the class's ``kind``."""
 
 BUDGET_BYTES: Final = 512 << 20
+KEPT_STEPS: Final = 256
+"""Steps of a table that servers which share a database may be behind and still follow."""
 _PAGE: Final = 4096
 _CACHE_SHARE: Final = 4
 """RocksDB's cache and write buffers get a quarter of the budget."""
@@ -39,19 +45,28 @@ class StoreOptions:
         directory: Directory for files; ``None`` is the system's directory for temporary files,
             which RocksDB can't use.
         budget_bytes: Most memory of a service: answers, old snapshots, packed files.
+        url: Of the database of ``sql`` (``fsview.store.sql.url``). Never shown.
     """
 
     kind: str = "memory"
     directory: str | None = None
     budget_bytes: int = BUDGET_BYTES
+    url: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigError(f"storage is {self.kind!r}; allowed: {', '.join(KINDS)}")
-        if self.kind == "memory" and self.directory is not None:
-            raise ConfigError(f"store directory {self.directory}: storage memory keeps no files")
+        if self.kind in ("memory", "sql") and self.directory is not None:
+            kind = self.kind
+            raise ConfigError(f"store directory {self.directory}: storage {kind} keeps no files")
         if self.kind == "rocksdb" and self.directory is None:
             raise ConfigError("storage rocksdb needs a store directory, where a restart finds it")
+        if self.kind == "sql":
+            if self.url is None:
+                raise ConfigError("storage sql needs a store URL, of the database")
+            check_url(self.url)
+        elif self.url is not None:
+            raise ConfigError(f"a store URL is given: storage {self.kind} has no database")
 
 
 class Stores:
@@ -68,7 +83,7 @@ class Stores:
 
         Raises:
             ConfigError: The kind needs a package that isn't installed.
-            StoreError: The directory can't be used.
+            StoreError: The directory or the database can't be used.
         """
         self._options = options = options or StoreOptions()
         self.budget = Budget(options.budget_bytes)
@@ -80,6 +95,9 @@ class Stores:
         self._closed = False
         self._area: SpillArea | None = None
         self._rocks: RocksStores | None = None
+        self._database: Database | None = None
+        if options.kind == "sql" and options.url is not None:
+            self._database = open_database(options.url)
         if options.kind == "spillable":
             self._area = SpillArea(directory, self._records, self.budget)
         if options.kind == "rocksdb" and directory is not None:
@@ -99,6 +117,8 @@ class Stores:
             return SpillableStore(self._area)
         if self._rocks is not None:
             return self._rocks.open(table_id)
+        if self._database is not None:
+            return SharedStore(self._database, table_id, KEPT_STEPS)
         return MemoryStore(self._records, self.budget)
 
     def check(self) -> None:
@@ -109,7 +129,7 @@ class Stores:
         """
         if self._closed:
             raise StoreError("the stores are closed")
-        if self._options.kind == "memory":
+        if self._options.kind in ("memory", "sql"):  # without its database it answers all the same
             return
         place = self._options.directory or tempfile.gettempdir()
         try:
@@ -126,11 +146,15 @@ class Stores:
             self._area.close()
         if self._rocks is not None:
             self._rocks.close()
+        if self._database is not None:
+            self._database.close()
 
     def status(self) -> dict[str, Any]:
         """Return JSON values."""
-        area = {} if self._area is None else {"file": self._area.status()}
-        return {"kind": self._options.kind, "budget": self.budget.status(), **area}
+        place: dict[str, Any] = {} if self._area is None else {"file": self._area.status()}
+        if self._database is not None:
+            place = {"database": self._database.name}
+        return {"kind": self._options.kind, "budget": self.budget.status(), **place}
 
 
 def _make(directory: Path) -> None:

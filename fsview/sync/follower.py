@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -24,10 +25,11 @@ from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
-from timeline.errors import InstantNotFoundError, StoreError
+from timeline.errors import InstantNotFoundError, StoreBehindError, StoreError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
-from timeline.table.config import CONFIG_PATH
+from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -113,43 +115,107 @@ class TimelineFollower:
 
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()
-        for attempt in range(ATTEMPTS):
-            # Read anew for each attempt, as other threads may come to distrust what is held.
-            history, cause = self.state.held, self.state.distrusted
-            try:
-                if history is not None:
-                    self._follow(history)
-                elif cause is not None:
-                    self._start()
-                    self.count("reloads", cause=cause)
-                else:
-                    self._resume()
-            except InstantNotFoundError:
-                # Rolled back or archived between the listing and the read: try again.
-                if attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                break
+        newest = self._synced()
+        self.state.caught_up()
         # The time before the listing, which may lack what happened since.
         self._synced_s = started
         self.count("syncs")
         self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
-        return self.state.history.newest
+        return newest
 
-    def _start(self, reload: Reload | None = None, *, outdated: Snapshot | None = None) -> None:
+    def _synced(self) -> Snapshot:
+        for _ in range(ATTEMPTS - 1):
+            # Rolled back or archived between the listing and the read, or forestalled by another
+            # server: try again.
+            with suppress(InstantNotFoundError, StoreBehindError):
+                return self._sync_once(alone=False)
+        # However many servers write: in memory alone.
+        return self._sync_once(alone=True)
+
+    def _sync_once(self, *, alone: bool) -> Snapshot:
+        """Return the snapshot of a timeline that was listed after this began.
+
+        Raises:
+            StoreBehindError: Another server has recorded something else meanwhile.
+        """
+        # Read anew for each attempt, as other threads may come to distrust what is held.
+        history, cause = self.state.held, self.state.distrusted
+        if history is not None:
+            return self._follow(history, alone=alone)
+        if cause is None:
+            return self._resume(alone=alone)
+        newest = self._start(alone=alone)
+        self.count("reloads", cause=cause)
+        return newest
+
+    def adopt(self, *, whole: bool = False) -> bool:
+        """Adopt what other servers have recorded in a store that they share.
+
+        Args:
+            whole: Whether their record is to be read whole at the next attempt to sync, if it
+                doesn't follow from what is held. Clients of snapshots held then may be refused.
+
+        Returns:
+            Whether something was adopted, or is to be read.
+
+        Raises:
+            StoreError: The store can't be read.
+            StorageError: The table's properties have changed, and can't be read.
+
+        Cost: none of the table's storage, unless its properties have changed.
+        """
+        told = self.state.told(whole=whole)
+        if told is not None:
+            client = self._client_of(told.head.recorded.snapshot.config)
+            before = self.state.history.newest.completion
+            completion = partial(client.completion_times, before=before)
+            found = self.state.adopt(told, completion, whole=whole)
+            if found is not None:
+                self.count("adoptions")
+                self.count("adopted_instants", found.completed)
+                self._count_dropped(found.dropped)
+        return told is not None or self.state.is_behind
+
+    def adopt_if_read(self) -> None:
+        """Adopt what other servers have recorded, if the store can be read."""
+        with suppress(StoreError):
+            self.adopt()
+
+    def _client_of(self, config: TableConfig) -> TableMetaClient:
+        """Return the client, opened anew if another server has seen other properties."""
+        client = self.client_for("sync")
+        if client.config != config:
+            client = TableMetaClient.open(self.storage, cause="sync")
+            if client.config.version == config.version:
+                self._client = client
+        return client
+
+    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
+        for cause, count in dropped.items():
+            if count:
+                self.count("partition_reloads", count, cause=cause)
+
+    def _start(
+        self,
+        reload: Reload | None = None,
+        *,
+        outdated: Snapshot | None = None,
+        alone: bool,
+    ) -> Snapshot:
         """Read the table from nothing; see ``TableState.restart``."""
         # Before the properties are read: a rewrite in between shows as a change at the next sync.
         properties = self._stat_properties("table")
         client = TableMetaClient.open(self.storage)
         snapshot = snapshot_of(client)
         self._client, self._properties = client, properties  # before a load can need them
-        self.state.restart(snapshot, reload, outdated=outdated)
+        self.state.restart(snapshot, reload, outdated=outdated, alone=alone)
+        return self.state.history.newest
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
         """Return what shows whether the properties were rewritten, as by an upgrade."""
         return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
-    def _resume(self) -> None:
+    def _resume(self, *, alone: bool) -> Snapshot:
         """Follow the table from the snapshot that an earlier process recorded; else start anew."""
         try:
             recorded = self.state.recorded()
@@ -158,59 +224,92 @@ class TimelineFollower:
             self.count("reloads", cause="store-damaged")
             recorded = None
         if recorded is None:
-            self._start()
-            return
+            return self._start(alone=alone)
         properties, then = self._stat_properties("table"), recorded.snapshot
         client = TableMetaClient.open(self.storage)
         # An upgrade may change what earlier instants mean, so nothing recorded is followed.
         if client.config.version != then.config.version:
+            newest = self._start(outdated=then, alone=alone)
             self.count("reloads", cause="table-upgraded")
-            self._start(outdated=then)
-            return
+            return newest
         self._client, self._properties = client, properties
         completion = client.completion_times(then.active)
         self.state.resume(recorded, replace(then, config=client.config, completion=completion))
         self.count("partition_loads", len(then.files.versions), source="record")
         # If this fails, the next attempt goes on from the record that is shown by now.
-        self._follow(self.state.history)
+        return self._follow(self.state.history, alone=alone)
 
-    def _follow(self, history: History) -> None:
-        """Bring the history up to the timeline as it is now."""
+    def _follow(self, history: History, *, alone: bool) -> Snapshot:
+        """Bring the history up to the timeline as it is now.
+
+        Args:
+            history: The history.
+            alone: Whether to go on in memory, without other servers that share the store.
+
+        Raises:
+            StoreBehindError: Another server has recorded something else than the timeline listed
+                here: it must be listed after that is adopted, or a listing could be followed that
+                is older than the record.
+        """
         client = self.client_for("sync")
         old = history.newest
         active = client.active_timeline().sharing(old.active)
         if active == old.active:
-            return
+            return old
+        # Others may have read the new instants already.
+        if not alone:
+            try:
+                if self.adopt(whole=True):
+                    return self._adopted(active)
+            except StoreError:
+                alone = True
         properties = self._stat_properties("sync")
         if properties != self._properties:
             client = TableMetaClient.open(self.storage, cause="sync")
         # An upgrade may change what earlier instants mean, so nothing held is followed.
         if client.config.version != old.config.version:
-            self._start(outdated=old)
+            newest = self._start(outdated=old, alone=alone)
             self.count("reloads", cause="table-upgraded")
-            return
+            return newest
         change = read_change(client, old, active)
         if isinstance(change, TimelineChange):
             if change.unexplained:  # their files may still exist, and no instant names them
                 self.state.require_listing()
             unclear = history.touched_by(change.unexplained)
             if unclear is not None:
-                self.count("sync_instants", change.completed)
                 # Before the snapshots are shown, as a load at one of them needs it.
                 self._client = client
-                dropped = self.state.publish(
-                    change,
-                    client.config,
-                    partial(client.completion_times, before=old.completion),
-                    unclear,
-                )
+                try:
+                    dropped = self.state.publish(
+                        change,
+                        client.config,
+                        partial(client.completion_times, before=old.completion),
+                        unclear,
+                        old=old,
+                        alone=alone,
+                    )
+                except StoreBehindError:
+                    with suppress(StoreError):
+                        self.adopt(whole=True)
+                    return self._adopted(active)
                 # Only now: if the publication fails, the next sync reads the properties again.
                 self._properties = properties
-                for cause, count in dropped.items():
-                    if count:
-                        self.count("partition_reloads", count, cause=cause)
-                return
+                self.count("sync_instants", change.completed)
+                self._count_dropped(dropped)
+                return self.state.history.newest
             change = Reload("instant-vanished", change.undone, change.lost)
         # Without ``undone`` this isn't the same table any more, and its snapshots are dropped.
-        self._start(change, outdated=old if change.undone is None else None)
+        newest = self._start(change, outdated=old if change.undone is None else None, alone=alone)
         self.count("reloads", cause=change.cause)
+        return newest
+
+    def _adopted(self, active: Timeline) -> Snapshot:
+        """Return the newest snapshot after an adoption, if it is that of the timeline as listed.
+
+        Raises:
+            StoreBehindError: It isn't.
+        """
+        newest = self.state.history.newest
+        if self.state.is_behind or newest.active != active:
+            raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
+        return newest

@@ -1,4 +1,4 @@
-"""The views' store according to the settings: its kind, directory and memory budget.
+"""The views' store according to the settings: its kind, place and memory budget.
 
 A kind has two names: the value of Hudi's ``hoodie.filesystem.view.type``, and the word used by
 ``--storage`` and ``TimelineService(storage=…)``. Both come from ``fsview.store.stores.KINDS``.
@@ -12,13 +12,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fsview.store.stores import KINDS, StoreOptions
-from strandline.settings.service import MEMORY_BYTES, ROCKSDB_DIR, SPILL_DIR, STORAGE_TYPE
+from strandline.settings.service import (
+    MEMORY_BYTES,
+    ROCKSDB_DIR,
+    SPILL_DIR,
+    STORAGE_TYPE,
+    STORE_URL,
+)
 from strandline.settings.setting import Setting, Settings
 
 STORE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
     STORAGE_TYPE,
     SPILL_DIR,
     ROCKSDB_DIR,
+    STORE_URL,
     MEMORY_BYTES,
 )
 
@@ -44,7 +51,7 @@ def store_options(
         rocksdb_default: RocksDB's directory if neither names one.
 
     Raises:
-        ConfigError: The kind doesn't exist, or can't use that directory.
+        ConfigError: The kind doesn't exist, or can't use that directory or URL.
     """
     kind = _WORDS.get(values.get(STORAGE_TYPE), "memory") if storage is None else storage.lower()
     directories = {
@@ -53,7 +60,7 @@ def store_options(
     }
     if directory is None:
         directory = directories.get(kind)
-    return StoreOptions(kind, directory, values.get(MEMORY_BYTES))
+    return StoreOptions(kind, directory, values.get(MEMORY_BYTES), values.get(STORE_URL) or None)
 
 
 def own_directory() -> str:

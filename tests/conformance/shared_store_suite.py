@@ -171,6 +171,73 @@ class SharedStoreSuite:
         assert store.status()["blobs"] == 0
         assert store.status()["bytes"] == 0
 
+    def test_changes_are_the_steps_of_others_and_the_rows_as_they_are_now(
+        self, pair: list[SharedStore]
+    ) -> None:
+        store, other = pair
+        change(store, a=b"1", same=b"1", gone=b"1")
+        other.rows()
+        assert other.changes() is None
+        seen = other.seen
+        store.commit([], lambda _: {"a": b"2", "gone": None}, b"news")
+        change(store, a=b"3", b=b"3")
+        for _ in range(2):  # until they are adopted
+            found = other.changes()
+            assert found is not None
+            assert (found.seen, found.head) == (seen, store.head())
+            assert [step.news for step in found.steps] == [b"news", None]
+            assert found.rows == {"a": b"3", "b": b"3", "gone": None}
+            with pytest.raises(StoreBehindError):
+                change(other, a=b"4")
+        other.adopt(found.head)
+        assert other.changes() is None
+        change(other, a=b"4")
+        assert store.rows() == {"a": b"4", "b": b"3", "same": b"1"}
+
+    def test_changes_that_the_journal_does_not_lead_to(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        other.rows()
+        for n in range(KEPT + 1):
+            change(store, a=b"%d" % n)
+        with pytest.raises(StoreBehindError, match="step 0 "):
+            other.changes()
+        assert other.rows() == {"a": b"%d" % KEPT}
+        assert other.changes() is None
+
+    def test_a_blob_is_forgotten_with_its_last_chunk(self, pair: list[SharedStore]) -> None:
+        store, _ = pair
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"0"})
+        handle = chunk.handle
+        for _ in range(3):
+            again = store.chunk(handle, 4)
+            del chunk
+            for n in range(KEPT + 2):
+                change(store, a=b"%d" % n)
+            assert again.read() == b"blob"
+            chunk = again
+        del chunk, again
+        for n in range(KEPT + 2):
+            change(store, a=b"%d" % n)
+        assert store.status()["blobs"] == 0
+
+    def test_who_is_ahead_in_memory_deletes_nothing(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"0"})
+        handle = chunk.handle
+        store.is_ahead = True
+        del chunk
+        store.collect()
+        store.commit(blobs_of([b"more"]))
+        other.rows()
+        for n in range(KEPT + 2):
+            change(other, b=b"%d" % n)
+        assert other.get(handle) == b"blob"
+        store.rows()
+        assert not store.is_ahead
+        for n in range(KEPT + 2):
+            change(store, b=b"%d" % n)
+        assert store.status()["blobs"] == 0
+
     def test_heads_of_another_past_are_refused(self, pair: list[SharedStore]) -> None:
         store, other = pair
         for n in range(2):

@@ -72,8 +72,9 @@ class StateMachine(RuleBasedStateMachine):
             state.close()
 
     @property
-    def now_ms(self) -> float:
-        return 0 if self.clock is None else self.clock.monotonic() * 1000
+    def now_ms(self) -> int:
+        # Rounded: the clock's seconds are no exact numbers of milliseconds.
+        return 0 if self.clock is None else round(self.clock.monotonic() * 1000)
 
     @rule(
         client=clients,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.kit.free_port import free_port
 from tests.kit.patience import PROCESS_S
 
 USER: Final = "postgres"
@@ -84,7 +84,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     assert programs is not None
     # Not in pytest's directories, which other users can't enter.
     directory = Path(tempfile.mkdtemp(prefix="strandline-postgres-"))
-    server = PostgresServer(directory, programs, _free_port())
+    server = PostgresServer(directory, programs, free_port())
     try:
         if os.getuid() == 0:
             shutil.chown(directory, USER)
@@ -100,10 +100,3 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 def _as_user() -> Sequence[str]:
     return ["runuser", "-u", USER, "--"] if os.getuid() == 0 else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fsview.metrics import Metrics
 from fsview.store.base import Blob
-from fsview.store.stores import KINDS, StoreOptions, Stores
+from fsview.store.stores import BUDGET_BYTES, KINDS, StoreOptions, Stores
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.storage.base import Storage
 
@@ -24,8 +24,14 @@ def blobs_of(contents: Iterable[bytes], near: str = "") -> list[Blob]:
 
 def stores_of(kind: str, directory: Path) -> Stores:
     """Return stores of a kind with little memory."""
-    folder = None if kind == "memory" else str(directory)
-    return Stores(StoreOptions(kind, folder, LITTLE if kind == "spillable" else 64 << 20))
+    return Stores(options_of(kind, directory, LITTLE if kind == "spillable" else 64 << 20))
+
+
+def options_of(kind: str, directory: Path, budget_bytes: int = BUDGET_BYTES) -> StoreOptions:
+    """Return options of a kind; what it needs on the disk is in a directory."""
+    folder = None if kind in ("memory", "sql") else str(directory)
+    url = f"sqlite://{directory}/views.db" if kind == "sql" else None
+    return StoreOptions(kind, folder, budget_bytes, url)
 
 
 class Restarted:

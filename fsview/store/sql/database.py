@@ -78,6 +78,23 @@ class Committed:
     news: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What other servers committed.
+
+    Attributes:
+        seen: The head that was seen before.
+        head: The newest.
+        steps: The steps between them, oldest first.
+        rows: The rows that they changed, as they are now; ``None``: deleted.
+    """
+
+    seen: Head
+    head: Head
+    steps: tuple[Committed, ...]
+    rows: Mapping[str, bytes | None]
+
+
 class Session(ABC):
     """One transaction on one table; all methods raise ``StoreError`` if the database fails."""
 
@@ -86,8 +103,8 @@ class Session(ABC):
         """Return the head; ``None`` if the database doesn't have the table."""
 
     @abstractmethod
-    def rows(self) -> dict[str, bytes]:
-        """Return all rows."""
+    def rows(self, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Return all rows, or those of some names that exist."""
 
     @abstractmethod
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:

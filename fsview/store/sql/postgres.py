@@ -57,8 +57,11 @@ class PostgresDatabase(Database):
             ) from exc
         try:
             parts = self._driver.conninfo.conninfo_to_dict(url)
-        except self._driver.Error as exc:
-            raise ConfigError(f"a store's URL isn't one of PostgreSQL: {_line(exc)}") from exc
+        except self._driver.Error:
+            # What libpq says may have a part of the password.
+            raise ConfigError(
+                "a store's URL isn't one of PostgreSQL, or has a bad escape"
+            ) from None
         at = parts.get("host", "localhost")
         self.name = f"postgresql://{at}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
         settings = {

@@ -83,10 +83,15 @@ class PostgresSession(Session):
         found = self._all("SELECT step, stamp, blobs, bytes FROM head WHERE table_id = %s")
         return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
 
-    def rows(self) -> dict[str, bytes]:
+    def rows(self, names: Collection[str] | None = None) -> dict[str, bytes]:
         """See ``Session``."""
         sql = "SELECT near, content FROM row WHERE table_id = %s AND generation = %s"
-        return {name_of(near): content for near, content in self._all(sql, self._generation())}
+        if names is None:
+            found = self._all(sql, self._generation())
+        else:
+            wanted = list(map(name_bytes, names))
+            found = self._all(f"{sql} AND near = ANY(%s)", self._generation(), wanted)
+        return {name_of(near): content for near, content in found}
 
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
         """See ``Session``; with ``near``, from one of the 16 parts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fsview.store.base import Handle, Rows
 from fsview.store.sql.database import (
@@ -30,11 +30,13 @@ from fsview.store.sql.database import (
 )
 from timeline.storage.table_id import TableId
 
+V = TypeVar("V")
+
 APPLICATION_ID: Final = 0x5374726C
 """``Strl``, in the file's header, where ``file`` finds it."""
 
 _AT_ONCE: Final = 500
-"""Handles in one query; SQLite's limit is 999 or more, by its version."""
+"""Handles or names in one query; SQLite's limit is 999 or more, by its version."""
 
 # Blobs are some kilobytes: without a rowid they would overflow the pages of the key's tree.
 SCHEMA: Final = (
@@ -78,10 +80,18 @@ class SqliteSession(Session):
         found = self._all(sql)
         return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
 
-    def rows(self) -> dict[str, bytes]:
+    def rows(self, names: Collection[str] | None = None) -> dict[str, bytes]:
         """See ``Session``."""
         sql = "SELECT near, content FROM row WHERE table_id = ? AND generation = ?"
-        return {name_of(near): content for near, content in self._all(sql, self._generation())}
+        generation = self._generation()
+        if names is None:
+            found = self._all(sql, generation)
+        else:
+            found = []
+            for part in _parts(list(map(name_bytes, names))):
+                marks = ", ".join("?" * len(part))
+                found += self._all(f"{sql} AND near IN ({marks})", generation, *part)
+        return {name_of(near): content for near, content in found}
 
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
         """See ``Session``."""
@@ -198,7 +208,7 @@ class SqliteSession(Session):
         self._connection.executemany(sql, rows)
 
 
-def _parts(handles: Sequence[Handle]) -> Iterator[list[Handle]]:
-    left = iter(handles)
+def _parts(values: Sequence[V]) -> Iterator[list[V]]:
+    left = iter(values)
     while part := list(islice(left, _AT_ONCE)):
         yield part

@@ -6,6 +6,9 @@ one head, and what it commits continues that one, or else is refused with ``Stor
 rows are always those of one server's whole view. Step and stamp together tell a database that fell
 back and went on from there from the one that was seen.
 
+Several chunks may be made of one handle, as versions of a partition share blobs and a server makes
+chunks of rows whenever it adopts them. The store counts them: the blob is forgotten with the last.
+
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
@@ -25,7 +29,15 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
-from fsview.store.sql.database import Committed, Database, Head, NewBlobs, Session, TableHead
+from fsview.store.sql.database import (
+    Changes,
+    Committed,
+    Database,
+    Head,
+    NewBlobs,
+    Session,
+    TableHead,
+)
 from timeline.errors import ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -39,11 +51,17 @@ _SWEPT_AT_ONCE: Final = 1000
 class SharedStore(Store):
     """See ``Store``; ``Database`` is what kinds of database differ in.
 
-    The lock guards which head was seen. A process forked from the one that opened it can't use it.
+    The lock guards which head was seen and the number of chunks of each handle. A process forked
+    from the one that opened it can't use it.
+
+    Attributes:
+        is_ahead: Whether the server goes on from the head that was seen in memory alone. What it
+            forgets meanwhile may still be named by rows, so no blob is deleted.
     """
 
     kind: ClassVar[str] = "SQL"
     lasts: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     def __init__(self, database: Database, table_id: TableId, kept_steps: int = 0) -> None:
         """Open the store of a table, or a new one.
@@ -67,12 +85,9 @@ class SharedStore(Store):
         self._closed = False
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
-        with database.reading(table_id) as session:
-            found = session.head()
-        if found is None:
-            with database.writing(table_id) as session:
-                found = session.head() or session.make_head(token_bytes(_STAMP_BYTES))
-        self._seen = found.head
+        self._chunks: Counter[Handle] = Counter()
+        self.is_ahead = False
+        self._seen, _ = self.state()
 
     def head(self) -> Head:
         """Return the newest step, of whichever server.
@@ -91,19 +106,47 @@ class SharedStore(Store):
             StoreError: The journal can't be read.
         """
         with self._reading() as session:
-            steps = session.journal(seen.step)
-        if not steps or steps[0].head != seen:
-            raise StoreBehindError(f"{self}: its journal doesn't have step {seen.step} as it was")
-        return steps[1:]
+            return self._since(session, seen)
+
+    def changes(self) -> Changes | None:
+        """Return what others committed since the head that was seen; ``None`` if nothing.
+
+        The head counts as seen only once it is adopted.
+
+        Raises:
+            StoreBehindError: The journal doesn't lead there; only all rows tell what is recorded.
+            StoreError: They can't be read.
+
+        Cost: one transaction, of one statement if there is nothing.
+        """
+        with self._lock, self._reading() as session:
+            head, seen = self._head(session).head, self._seen
+            if head == seen:
+                return None
+            steps = self._since(session, seen)
+            names = {name for step in steps for name in step.rows}
+            found = session.rows(names)
+        return Changes(seen, head, tuple(steps), {name: found.get(name) for name in names})
 
     def adopt(self, head: Head) -> None:
         """Have the next commit continue a head: what was committed up to there was adopted.
 
-        No handle may get a second chunk, or the end of one would have it forgotten. Who can't keep
-        chunks that it has opens the table's store anew.
+        Chunks of the blobs that its rows name must exist before, or these may be deleted.
         """
         with self._lock:
             self._seen = head
+            self.is_ahead = False
+
+    @property
+    def seen(self) -> Head:
+        """The head that the next commit continues."""
+        return self._seen
+
+    def chunk(self, handle: Handle, size: int) -> StoredChunk:
+        """Return a chunk of a handle found in a row; there may be several."""
+        with self._lock:
+            self._chunks[handle] += 1
+        return StoredChunk(self, handle, size)
 
     def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
         """Return blobs that were committed near one row, in order.
@@ -115,11 +158,25 @@ class SharedStore(Store):
 
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``; the next commit continues the head of these rows."""
+        # In one step, or a commit of another thread in between would count as another server's.
         with self._lock:
-            with self._reading() as session:
-                head, rows = self._head(session).head, session.rows()
-            self._seen = head
+            self._seen, rows = self.state()
+            self.is_ahead = False
         return rows
+
+    def state(self) -> tuple[Head, Mapping[str, bytes]]:
+        """Return the head and all rows; a table that the database doesn't have is added.
+
+        Raises:
+            StoreError: They can't be read, or the table can't be added.
+        """
+        with self._reading() as session:
+            found = session.head()
+            if found is not None:
+                return found.head, session.rows()
+        with self._writing() as session:
+            found = session.head() or session.make_head(token_bytes(_STAMP_BYTES))
+            return found.head, session.rows()
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
@@ -150,7 +207,8 @@ class SharedStore(Store):
                 self._step(added, changed, news)
             else:
                 self._add(added)
-        return [self.chunk(h, len(blob.content)) for h, blob in zip(handles, blobs, strict=True)]
+            self._chunks.update(handles)
+        return [StoredChunk(self, h, len(blob.content)) for h, blob in added]
 
     def collect(self) -> None:
         """See ``Store``; a server that is behind frees nothing."""
@@ -226,19 +284,19 @@ class SharedStore(Store):
             # The answer to a commit can get lost: the stamp tells whether it took effect.
             if not self._is_at(to):
                 raise
-        self._seen = to
+        self._seen, self.is_ahead = to, False
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
-        if not blobs and not self.forgotten:
+        if not blobs and (self.is_ahead or not self.forgotten):
             return
         with self._taken() as forgotten, self._writing() as session:
             session.add_blobs(blobs)
-            if self._head(session).head == self._seen:
+            if not self.is_ahead and self._head(session).head == self._seen:
                 self._discard(session, forgotten)
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
-                self.forgotten.extend(forgotten)
+                self._give_back(forgotten)
 
     def _discard(self, session: Session, handles: Collection[Handle]) -> None:
         """Make blobs garbage of the head's step, and delete what has been that long enough."""
@@ -276,13 +334,30 @@ class SharedStore(Store):
     @contextmanager
     def _taken(self) -> Iterator[list[Handle]]:
         """Yield the forgotten handles, which are forgotten still if the body raises."""
+        taken = []
         # Other threads append meanwhile: what they add waits for the next commit.
-        taken = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
+        for _ in range(len(self.forgotten)):
+            handle = self.forgotten.popleft()
+            self._chunks[handle] -= 1
+            if self._chunks[handle] <= 0:
+                del self._chunks[handle]
+                taken.append(handle)
         try:
             yield taken
         except BaseException:
-            self.forgotten.extend(taken)
+            self._give_back(taken)
             raise
+
+    def _give_back(self, handles: Collection[Handle]) -> None:
+        """Count a chunk of each handle that is forgotten: another may be made of it."""
+        self._chunks.update(handles)
+        self.forgotten.extend(handles)
+
+    def _since(self, session: Session, seen: Head) -> list[Committed]:
+        steps = session.journal(seen.step)
+        if not steps or steps[0].head != seen:
+            raise StoreBehindError(f"{self}: its journal doesn't have step {seen.step} as it was")
+        return steps[1:]
 
     def _new_handle(self) -> Handle:
         return Handle(self._opener << _COUNTER_BITS | next(self._counter))

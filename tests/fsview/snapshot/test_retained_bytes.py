@@ -12,11 +12,11 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.state.current_history import SPARED
-from fsview.store.stores import StoreOptions, Stores
+from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS
+from tests.kit.stores import ALL_KINDS, options_of
 
 pytestmark = pytest.mark.property
 
@@ -128,8 +128,7 @@ def test_what_is_filled_in_for_clients_behind_is_counted_and_shared() -> None:
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_snapshots_go_when_memory_is_short_and_the_newest_stays(kind: str, tmp_path: Path) -> None:
-    directory = None if kind == "memory" else str(tmp_path)
-    stores = Stores(StoreOptions(kind, directory, 4 << 20))
+    stores = Stores(options_of(kind, tmp_path, 4 << 20))
     table, names = table_of(100, 5)
     views, view = opened(table, stores)
     LocalView.newest(view).load_all_partitions()

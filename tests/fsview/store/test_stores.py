@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.store.stores import KINDS
 from fsview.wire.json_form import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
@@ -26,7 +27,7 @@ STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)
 def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     kind: str, scenario: str, tmp_path: Path
 ) -> None:
-    """Only services with RocksDB are restarted; the other stores don't outlast a service."""
+    """Only services whose store lasts are restarted."""
     storage = TroubledStorage(scenario)
     service = Restarted(kind, tmp_path, storage)
     (server,) = servers(scenario)
@@ -34,7 +35,7 @@ def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     LocalView.newest(service.view).load_all_partitions()
     for step in golden.steps(scenario):
         storage.step(step)
-        if kind == "rocksdb":
+        if KINDS[kind].lasts:
             service.restart()
         LocalView.synced(service.view).load_all_partitions()
         in_flight = step in IN_FLIGHT.get(scenario, ())

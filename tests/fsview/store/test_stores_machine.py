@@ -95,9 +95,15 @@ def _asked(
 
 
 class StoredMachine(TableMachine):
-    """Every store ≡ memory, whatever happens to the table and whenever services are restarted."""
+    """Every store ≡ memory, whatever happens to the table and whenever services are restarted.
+
+    Attributes:
+        kind: The kind of store.
+        is_alone: Whether no other service changes a service's record.
+    """
 
     kind: str
+    is_alone = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +141,7 @@ class StoredMachine(TableMachine):
                 self.listed_anew += 1
                 self.pins = [p for p in self.pins if p.versions == self.table.versions]
         service.restart()
-        if ask and KINDS[self.kind].lasts:
+        if ask and self.is_alone and KINDS[self.kind].lasts:
             LocalView.newest(service.view).load_partitions(held)
             listed, *anew = service.listed_or_loaded_anew()
             if anew == list(before[1:]):

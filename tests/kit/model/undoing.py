@@ -79,7 +79,7 @@ def newest_undoable(table: ModelTable) -> Write | None:
 
 def begin_rollback(table: ModelTable, write: Write) -> None:
     """Plan the rollback of a write in flight and delete the first of its files."""
-    asked = table.meta.create_requested(ROLLBACK, table.tick(), _plan(table, write))
+    asked = table.meta.create_requested(ROLLBACK, table.tick(), rollback_plan(table, write))
     table.under_way = UnderWay("rollback", table.meta.transition_to_inflight(asked), [write])
     table.writes.remove(write)
     for path in _to_delete(table, write)[:1]:
@@ -111,7 +111,7 @@ def finish_rollback(
 
 def undo_compaction(table: ModelTable, write: Write) -> None:
     """Roll back an inflight compaction in one step; its plan stays."""
-    asked = table.meta.create_requested(ROLLBACK, table.tick(), _plan(table, write))
+    asked = table.meta.create_requested(ROLLBACK, table.tick(), rollback_plan(table, write))
     rollback = table.meta.transition_to_inflight(asked)
     done = _undo(table, write, rollback.requested_time)
     table.remove(write.instant, State.INFLIGHT)
@@ -134,7 +134,7 @@ def _to_delete(table: ModelTable, write: Write) -> list[str]:
     return [*files, *doubles, *write.leftovers]
 
 
-def _plan(table: ModelTable, write: Write) -> RollbackPlan:
+def rollback_plan(table: ModelTable, write: Write) -> RollbackPlan:
     requests = [
         RollbackRequest(path.rpartition("/")[0], files_to_be_deleted=(table.full_path(path),))
         for path in _to_delete(table, write)

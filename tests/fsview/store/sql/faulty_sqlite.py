@@ -23,13 +23,17 @@ class Faults:
         at: Number of the statement, from 0; ``None`` if none fails.
         is_done: Whether it takes effect before its answer is lost.
         statements: What was executed.
+        is_away: Whether all fail.
     """
 
     at: int | None = None
     is_done: bool = False
     statements: list[str] = field(default_factory=list)
+    is_away: bool = False
 
     def run(self, sql: str, execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+        if self.is_away:
+            raise sqlite3.OperationalError("disk I/O error")
         fails = len(self.statements) == self.at
         self.statements.append(sql)
         if fails and not self.is_done:

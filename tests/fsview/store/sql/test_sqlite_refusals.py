@@ -221,9 +221,11 @@ def test_a_file_that_falls_back_to_before_the_table(file: Path, tmp_path: Path) 
         store = SharedStore(database, TABLE)
         change(store, a=b"1")
         copy.backup(live)
-    for refused in (store.rows, store.head, lambda: change(store, a=b"2")):
+    for refused in (store.changes, store.head, lambda: change(store, a=b"2")):
         with pytest.raises(StoreBehindError, match="no longer has the table"):
             refused()
     assert store.status()["blobs"] == 0
-    assert SharedStore(database, TABLE).rows() == {}
+    assert store.rows() == SharedStore(database, TABLE).rows() == {}
+    change(store, a=b"2")
+    assert SharedStore(database, TABLE).rows() == {"a": b"2"}
     database.close()

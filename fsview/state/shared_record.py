@@ -1,0 +1,172 @@
+"""``SharedRecord``: the record of a table in a store that several servers share.
+
+A save says what changed, so that others adopt it (``fsview.state.news``); one that another server
+forestalled is refused with ``StoreBehindError``. If the database fails, the table is followed in
+memory, and the next save that succeeds has all that came since the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.snapshot import Snapshot
+from fsview.state.adoption import Told
+from fsview.state.news import News
+from fsview.state.record_rows import PARTITION, Recorded, Unfinished, maps_of, read_head
+from fsview.state.table_record import TableRecord
+from fsview.store.base import Blob, MakeRows, StoredChunk
+from fsview.store.sql.database import Changes
+from fsview.store.sql.store import SharedStore
+from timeline.encoding.json_text import dumps
+from timeline.errors import StoreBehindError, StoreError
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+
+class SharedRecord(TableRecord):
+    """See ``TableRecord``; not thread-safe either."""
+
+    def __init__(self, store: SharedStore, table_id: TableId) -> None:
+        super().__init__(store, table_id)
+        self._shared = store
+        self._is_unread = False
+        # What the last save that succeeded doesn't have.
+        self._touched: set[str] | None = set()
+        self._news: list[News] | None = []
+
+    @property
+    def is_shared(self) -> bool:
+        """See ``TableRecord``."""
+        return True
+
+    def keep(self, *versions: PartitionVersion) -> None:
+        """See ``TableRecord``; what the database doesn't take stays in memory."""
+        try:
+            super().keep(*versions)
+        except StoreError as exc:
+            logger.debug("chunks stay in memory: %s", exc)
+
+    def save(
+        self,
+        snapshot: Snapshot,
+        touched: Collection[str] | None,
+        unfinished: Unfinished,
+        also: Iterable[PartitionVersion] = (),
+        news: Sequence[News] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """See ``TableRecord``; if the database fails, only memory has it until the next save.
+
+        Raises:
+            StoreBehindError: Others have committed since; nothing has changed.
+        """
+        all_news = None if news is None or self._news is None else [*self._news, *news]
+        everything = touched is None or self._touched is None
+        all_touched = None if everything else {*(self._touched or ()), *(touched or ())}
+        if not alone:
+            try:
+                self._check_read()
+                super().save(snapshot, all_touched, unfinished, also, all_news)
+            except StoreBehindError:
+                raise
+            except StoreError as exc:
+                self._warn(exc)
+            else:
+                self._touched, self._news = set(), []
+                return
+        # Set before chunks that rows name can be forgotten.
+        self._shared.is_ahead = True
+        self._touched, self._news = all_touched, all_news
+        self.unfinished = unfinished
+
+    def read(self) -> Recorded | None:
+        """See ``TableRecord``; read anew each time, and the next save continues it.
+
+        Raises:
+            StoreError: Likewise. If the database failed, nothing is saved before this succeeds.
+        """
+        self._is_unread, self._touched, self._news = True, None, None
+        head, rows = self._shared.state()
+        self._is_unread, self._is_refused, self._recorded = False, False, None
+        self._maps, self._partitions, self._knows_all = {}, set(), False
+        try:
+            recorded = self._taken(rows)
+        finally:
+            # Chunks of all that the rows name are made.
+            self._shared.adopt(head)
+        if recorded is not None:
+            self._touched, self._news = set(), []
+        return recorded
+
+    def changes(self) -> Changes | None:
+        """Return what others have committed since; ``None`` if nothing.
+
+        Raises:
+            StoreBehindError: It must be read whole.
+            StoreError: It can't be read.
+        """
+        try:
+            changes = self._shared.changes()
+        except StoreBehindError:
+            raise
+        except StoreError as exc:
+            self._warn(exc)
+            raise
+        if changes is None:
+            return None
+        is_ahead = self._is_unread or self._shared.is_ahead
+        if is_ahead or any(step.news is None for step in changes.steps):
+            raise StoreBehindError(f"the record of {self._table_id} must be read whole")
+        return changes
+
+    def is_next(self, changes: Changes) -> bool:
+        """Whether nothing was saved or adopted since the changes were read."""
+        return self._shared.seen == changes.seen and not self._shared.is_ahead
+
+    def told(self, changes: Changes, newest: Snapshot) -> Told:
+        """Return what others committed, with what it says of the newest snapshot after it.
+
+        Raises:
+            ValueError: As ``read_head``, as are the other errors.
+        """
+        before = Recorded(newest, self.unfinished, self.must_list, self.outdated)
+        return Told(changes, read_head(changes.rows, self._table_id, before))
+
+    def adopt(self, told: Told, snapshot: Snapshot) -> None:
+        """Continue what others committed; ``snapshot`` holds all chunks that their rows name."""
+        changes, recorded = told.changes, told.head.recorded
+        self.unfinished = recorded.unfinished
+        self.must_list = self.must_list or recorded.must_list
+        self._maps = maps_of(snapshot, self.outdated)
+        self._knows_all = snapshot.files.known is not None
+        for name, row in changes.rows.items():
+            if name.startswith(PARTITION):
+                partition = name.removeprefix(PARTITION)
+                (self._partitions.discard if row is None else self._partitions.add)(partition)
+        self._recorded = None
+        self._shared.adopt(changes.head)
+
+    def _commit(
+        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None
+    ) -> list[StoredChunk]:
+        told = None if news is None else dumps(news) if news else b""
+        return self._shared.commit(blobs, rows, told)
+
+    def _warn(self, exc: StoreError) -> None:
+        if not self._shared.is_ahead:
+            logger.warning("%s is followed in memory: %s", self._table_id, exc)
+
+    def _check_read(self) -> None:
+        """Refuse to save what may not continue the rows, as these couldn't be read.
+
+        Raises:
+            StoreBehindError: Now they can.
+            StoreError: They can't be read yet.
+        """
+        if self._is_unread:
+            self._shared.head()
+            raise StoreBehindError(f"the record of {self._table_id} must be read first")

@@ -1,0 +1,77 @@
+"""A server's view of a table over a store in SQLite that others share."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fsview.local_view import LocalView
+from fsview.metrics import Metrics
+from fsview.store.sql.sqlite import Connect, SqliteDatabase
+from fsview.store.sql.store import SharedStore
+from fsview.store.stores import KEPT_STEPS
+from fsview.table_view import TableView
+from tests.fsview.store.stored_views import check
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from timeline.storage.base import Storage
+
+
+class Server:
+    """A server, with storage that counts its calls.
+
+    Attributes:
+        table: The table.
+        storage: Its storage.
+        metrics, database, store, view: The server's own.
+    """
+
+    def __init__(
+        self, table: SmallTable, storage: Storage, store: SharedStore, database: SqliteDatabase
+    ) -> None:
+        self.table, self.storage = table, storage
+        self.metrics = Metrics()
+        self.store, self.database = store, database
+        self.view = TableView(storage, metrics=self.metrics, store=store)
+        self._counted: dict[str, int] = {}
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls,
+        table: SmallTable,
+        file: Path,
+        storage: Storage | None = None,
+        *,
+        kept_steps: int = KEPT_STEPS,
+        connect: Connect = sqlite3.connect,
+    ) -> Iterator[Server]:
+        """Open a server; without storage of its own, with one of the files of a table in memory."""
+        if storage is None:
+            storage = MemoryStorage(now_ms=table.clock.now_ms)
+            storage.base_path, storage.files = table.storage.base_path, table.storage.files
+        database = SqliteDatabase(file, connect=connect)
+        store = SharedStore(database, TableView(storage).table_id, kept_steps)
+        server = cls(table, storage, store, database)
+        try:
+            yield server
+        finally:
+            server.view.close()
+            database.close()
+
+    def calls(self) -> dict[str, int]:
+        """Return the storage calls since this was asked last, as kind and cause."""
+        before = self._counted
+        calls = self.storage.calls.snapshot().items()
+        self._counted = {f"{kind} {cause}": count for (kind, cause), count in calls}
+        return {
+            call: count - before.get(call, 0)
+            for call, count in self._counted.items()
+            if count != before.get(call, 0)
+        }
+
+    def check(self) -> None:
+        """Check all answers against a view that is built anew."""
+        check(LocalView.synced(self.view), self.table.storage)
