@@ -6,14 +6,14 @@ server, and the copies of what a server owns are at its two neighbours.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Sequence
 from math import comb
 from typing import Final
 
+from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, scientific
 from executor_proxy.placement import Layout, Ring, Seat
+from strandline.fleet.ring_figures import Down, expected, lost_share
 
 SERVERS: Final = 10
 COPIES: Final = 3
@@ -22,20 +22,6 @@ FAILS: Final = 0.1
 WITHIN_H: Final = 72.0
 HADOOP_FAILS_PER_H: Final = 1 / 720
 HADOOP_REPAIR_H: Final = 6.0
-
-Down = tuple[bool, ...]
-"""Which of the servers, in the order of the ring, are down."""
-
-
-def expected(value: Callable[[Down], float], servers: int = SERVERS, fails: float = FAILS) -> float:
-    """Return the mean of a value over all sets of servers that can be down.
-
-    Of a condition it is the chance that it holds.
-    """
-    return sum(
-        value(state) * fails ** sum(state) * (1 - fails) ** (servers - sum(state))
-        for state in product((False, True), repeat=servers)
-    )
 
 
 def has_run(state: Down, length: int = COPIES) -> bool:
@@ -67,15 +53,6 @@ def f_formula(servers: int = SERVERS, copies: int = COPIES, fails: float = FAILS
     return servers * fails * at_once * (1 - fails) ** (servers - copies)
 
 
-def lost_share(ring: Ring, tables: Sequence[str]) -> Callable[[Down], float]:
-    """Return the share of tables all of whose owners are down, as a function of which seats are."""
-    groups = Counter(tuple(seat.number for seat in ring.owners(table)) for table in tables)
-    return lambda state: (
-        sum(count for group, count in groups.items() if all(state[number] for number in group))
-        / len(tables)
-    )
-
-
 def section(tables: Sequence[str]) -> Section:
     """Return the rows.
 
@@ -83,7 +60,7 @@ def section(tables: Sequence[str]) -> Section:
         tables: Names of tables, for the fleet's ring.
     """
     hadoop = 1 - HADOOP_FAILS_PER_H * HADOOP_REPAIR_H
-    one_run, some_run = expected(is_one_run), expected(has_run)
+    one_run, some_run = (expected(state, SERVERS, FAILS) for state in (is_one_run, has_run))
     down = f_formula() * repair_h()
     seats = [Seat(number) for number in range(SERVERS)]
     rows = [
@@ -108,8 +85,8 @@ def section(tables: Sequence[str]) -> Section:
         ring = Ring(seats, Layout(tokens=tokens))
         name = "1 token" if tokens == 1 else f"{tokens} tokens"
         share_of = lost_share(ring, tables)
-        share = expected(share_of)
-        some = expected(lambda state, share_of=share_of: share_of(state) > 0)
+        share = expected(share_of, SERVERS, FAILS)
+        some = expected(lambda state, share_of=share_of: share_of(state) > 0, SERVERS, FAILS)
         rows += [
             Row(
                 f"fleet's ring, {name}: any of {len(tables)} tables has no server",
@@ -133,4 +110,21 @@ def section(tables: Sequence[str]) -> Section:
         " of servers. Equation 4 counts only sets in which nothing else is down. The paper's last"
         " step gives 99.999999 %, not 99.99 %. More tokens spread the copies over more sets of"
         " three: some table is lost more often, but then fewer are; the mean is the same.",
+        _plot(),
+    )
+
+
+def _plot() -> Plot:
+    """Return P by how likely a server is to fail, and how likely any three neighbours are down."""
+    chances = [0.01, 0.02, 0.05, *(n / 10 for n in range(1, 10))]
+    return Plot(
+        "availability",
+        "f, the chance that a server fails",
+        "chance that a part is unavailable",
+        [
+            Series("P, as printed", [(FAILS, 0.0047)], is_paper=True),
+            Series("eq. 4", [(f, p_formula(fails=f)) for f in chances]),
+            Series("any 3 neighbours down", [(f, expected(has_run, SERVERS, f)) for f in chances]),
+        ],
+        log_y=True,
     )

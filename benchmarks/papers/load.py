@@ -7,9 +7,10 @@ from statistics import correlation
 from typing import Final
 
 from benchmarks.papers.availability import COPIES, SERVERS
-from benchmarks.papers.ring import fullest, kept
+from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
 from executor_proxy.placement import Ring, Seat
+from strandline.fleet.ring_figures import fullest, kept
 
 STEP_GB: Final = 10.0
 _TABLE_3: Final = """
@@ -48,6 +49,7 @@ def figure_8(tables: Sequence[str]) -> Section:
     ring = Ring([Seat(number) for number in range(SERVERS)])
     most = fullest(kept(ring, tables).values(), SERVERS)
     rows = []
+    series = []
     for trace, values, last_gb in (
         ("Yahoo", YAHOO, YAHOO_GB),
         ("Microsoft", MICROSOFT, MICROSOFT_GB),
@@ -65,6 +67,19 @@ def figure_8(tables: Sequence[str]) -> Section:
                     abs(in_all / SERVERS / mean - 1) < 0.02,
                 )
             )
+        share = COPIES / SERVERS
+        series += [
+            Series(f"{trace}, one server (tables 3, 4)", [*one_server.items()], is_paper=True),
+            Series(
+                f"{trace}, of ten (table 5)",
+                [(size_gb, in_all / SERVERS) for size_gb, in_all in IN_ALL[trace]],
+                is_paper=True,
+            ),
+            Series(
+                f"{trace}, fullest here",
+                [(size_gb, share * most * alone) for size_gb, alone in one_server.items()],
+            ),
+        ]
         linear = correlation(list(one_server), list(one_server.values())) ** 2
         rows.append(Row(f"{trace}: R² of a line through the table", "linear", "", f"{linear:.4f}"))
     return Section(
@@ -73,4 +88,5 @@ def figure_8(tables: Sequence[str]) -> Section:
         "The formula is 3/10 of what one server has in tables 3 and 4; it agrees if table 5 is"
         f" within 2 %. `here`: {len(tables)} tables of one size on the fleet's ring. Table 5 gives"
         " Microsoft's last value at 256.8 GB; it is that of its 223.7 GB.",
+        Plot("figure_8", "data, GB", "metadata a server, MB", series),
     )

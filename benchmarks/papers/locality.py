@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Final
 
 from benchmarks.papers.availability import SERVERS
+from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
 from executor_proxy.placement import Layout, Ring, Seat
 
@@ -73,10 +74,12 @@ def figure_7(dice: random.Random) -> Section:
     files = namespace(dice)
     ring = Ring([Seat(number) for number in range(SERVERS)], Layout(depth=2))
     rows = []
+    points: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
     for level, name in enumerate(LEVELS, 1):
         for technique, key_of in TECHNIQUES.items():
             found, even = spreads(ring, files, key_of, level)
             what = f"{name}, {technique}"
+            points[technique].append((name, found))
             agrees = abs(found / even - 1) < 0.05
             rows.append(Row(what, "", f"{even:.2f}", f"{found:.2f}", agrees))
     return Section(
@@ -85,4 +88,10 @@ def figure_7(dice: random.Random) -> Section:
         "The figure has no numbers, and its traces aren't public. The formula is m(1 - (1 - 1/m)^k)"
         " for k keys. The hash of the parent's path, by which the paper explains its locality, is"
         " DirHash: a table is together only if all its partitions have one key.",
+        Plot(
+            "figure_7",
+            "directory",
+            "servers of 10 with its files, mean",
+            [Series(technique, found) for technique, found in points.items()],
+        ),
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from statistics import mean
+from statistics import mean, median
 from typing import Final
 
 from benchmarks.papers.availability import COPIES, SERVERS
+from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, spread
 from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from strandline.fleet.ring_figures import fullest, kept, moved, owned
 
 JOINING: Final = 2
 _NUMBERS: Final = 1_000_000
@@ -21,22 +23,6 @@ _NUMBERS: Final = 1_000_000
 def random_seats(dice: random.Random, count: int) -> list[Seat]:
     """Return seats with points of their own."""
     return [Seat(number) for number in dice.sample(range(_NUMBERS), count)]
-
-
-def fullest(loads: Iterable[int], servers: int) -> float:
-    """Return the greatest load by the mean of all servers'."""
-    each = list(loads)
-    return max(each) / (sum(each) / servers)
-
-
-def owned(ring: Ring, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables that it owns."""
-    return Counter(ring.owners(table)[0].number for table in tables)
-
-
-def kept(ring: Ring, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables of which it has a copy."""
-    return Counter(seat.number for table in tables for seat in ring.owners(table))
 
 
 def read(ring: Ring, tables: Sequence[str], dice: random.Random) -> Counter[int]:
@@ -94,15 +80,10 @@ def table_1(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
     )
 
 
-def moved(before: Ring, after: Ring, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables that it owns after a change, and didn't own before."""
-    pairs = ((before.owners(table)[0], after.owners(table)[0]) for table in tables)
-    return Counter(new.number for old, new in pairs if new != old)
-
-
 def figure_11(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
     """Return what moves when two servers join."""
     rows = []
+    formula, here, by_modulo = [], [], []
     for servers in (4, 8, 10, 12, 20, 40):
         shares, only_to_new = [], True
         for _ in range(rings):
@@ -123,23 +104,35 @@ def figure_11(dice: random.Random, tables: Sequence[str], rings: int) -> Section
                 only_to_new and abs(mean(shares) - law) < 4 * deviation,
             )
         )
+        formula.append((servers, 100 * law))
+        here.append((servers, 100 * median(shares)))
+        by_modulo.append((servers, 100 * modulo))
+    series = [
+        Series("2/(n + 2)", formula),
+        Series("here, median", here),
+        Series("hash modulo servers", by_modulo),
+    ]
     return Section(
         "Figure 11 (DCMS): share of tables that move when two servers join",
         rows,
         "The figure has no numbers; the formula is 2/(n + 2). It agrees if the mean is within four"
         " standard deviations, and every table that moved has moved to a new server."
         f" {rings} rings each.",
+        Plot("figure_11", "servers before two join", "tables that move, %", series),
     )
 
 
 def balance(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
     """Return the load of the fullest server by the number of tokens."""
     rows = []
+    of_owners, of_copies = [], []
     for tokens in (1, 10, 100, 1000):
         layout = Layout(tokens=tokens)
         many = [Ring(random_seats(dice, SERVERS), layout) for _ in range(rings)]
         loads = [fullest(owned(ring, tables).values(), SERVERS) for ring in many]
         copies = [fullest(kept(ring, tables).values(), SERVERS) for ring in many]
+        of_owners.append((tokens, mean(loads)))
+        of_copies.append((tokens, mean(copies)))
         # The longest of n random gaps has a mean of H(n)/n.
         longest = sum(1 / n for n in range(1, SERVERS + 1)) if tokens == 1 else None
         name = "1 token" if tokens == 1 else f"{tokens} tokens"
@@ -153,8 +146,14 @@ def balance(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
             ),
             Row(f"{label}: with copies", "", "", spread(copies)),
         ]
+    series = [
+        Series("e negligible", [(1, 1.0)], is_paper=True),
+        Series("owned, mean of rings", of_owners),
+        Series("with copies, mean of rings", of_copies),
+    ]
     return Section(
         "Balance by tokens: load of the fullest of 10 servers by the mean",
         rows,
         f"Section 4.1 of DCMS calls e negligible with one point a server. {rings} rings each.",
+        Plot("balance", "tokens a server", "load of the fullest / mean", series, log_x=True),
     )

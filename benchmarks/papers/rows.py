@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.papers.plot import Plot
+
 NOTHING = "-"
 HEAD = ("quantity", "paper", "formula", "here", "agrees")
 
@@ -46,11 +48,13 @@ class Section:
         title: What is shown, and where the paper shows it.
         rows: The rows.
         remark: What the rows mean, or what can't be reproduced.
+        plot: Their values as a drawing.
     """
 
     title: str
     rows: Sequence[Row]
     remark: str = ""
+    plot: Plot | None = None
 
     def text(self) -> str:
         """Return the section in Markdown."""

@@ -8,14 +8,14 @@ from math import comb
 import pytest
 
 from benchmarks.papers import availability, load, locality, ring
-from benchmarks.papers.__main__ import main, sections
 from executor_proxy.placement import Ring, Seat
+from strandline.fleet.ring_figures import expected, fullest, kept, lost_share, owned
 
 TABLES = [f"t{number}" for number in range(400)]
 
 
 def test_p_is_the_chance_of_one_run_and_no_other() -> None:
-    assert availability.expected(availability.is_one_run) == pytest.approx(
+    assert expected(availability.is_one_run, 10, 0.1) == pytest.approx(
         availability.p_formula(), abs=1e-12
     )
     assert availability.p_formula() == pytest.approx(0.00478, abs=5e-6)
@@ -29,7 +29,7 @@ def test_any_run_is_likelier() -> None:
     # All sets of 7 or more of 10 in a circle have three in a row.
     assert by_down[7:] == [comb(10, k) for k in range(7, 11)]
     chance = sum(count * 0.1**k * 0.9 ** (10 - k) for k, count in enumerate(by_down))
-    assert availability.expected(availability.has_run) == pytest.approx(chance)
+    assert expected(availability.has_run, 10, 0.1) == pytest.approx(chance)
     assert chance == pytest.approx(0.00899, abs=5e-6)
 
 
@@ -43,7 +43,7 @@ def test_f_and_the_availability_that_follows() -> None:
 def test_every_table_is_lost_with_its_three_servers_only() -> None:
     seats = [Seat(number) for number in range(5)]
     made = Ring(seats)
-    lost = availability.lost_share(made, TABLES)
+    lost = lost_share(made, TABLES)
     for down in ((0, 1, 2), (1, 3, 4)):
         state = tuple(number in down for number in range(5))
         alone = [t for t in TABLES if {s.number for s in made.owners(t)} == set(down)]
@@ -56,11 +56,11 @@ def test_every_table_is_lost_with_its_three_servers_only() -> None:
 
 def test_reads_are_spread_over_copies_and_writes_reach_all() -> None:
     made = Ring([Seat(number) for number in range(10)])
-    assert ring.owned(made, TABLES).total() == len(TABLES)
-    assert ring.kept(made, TABLES).total() == 3 * len(TABLES)
+    assert owned(made, TABLES).total() == len(TABLES)
+    assert kept(made, TABLES).total() == 3 * len(TABLES)
     assert ring.read(made, TABLES, random.Random(1)).total() == 10 * len(TABLES)
-    assert ring.fullest([1, 1, 4], servers=3) == 2
-    assert ring.fullest([3], servers=3) == 3
+    assert fullest([1, 1, 4], servers=3) == 2
+    assert fullest([3], servers=3) == 3
 
 
 def test_spreads_of_a_small_namespace() -> None:
@@ -79,16 +79,3 @@ def test_tables_3_to_5_are_the_paper_s() -> None:
     assert list(load.MICROSOFT) == sorted(load.MICROSOFT)
     assert load.sizes_gb(load.YAHOO, load.YAHOO_GB)[-2:] == [250, 256.8]
     assert load.sizes_gb(load.MICROSOFT, load.MICROSOFT_GB)[-2:] == [220, 223.7]
-
-
-@pytest.mark.property
-def test_the_command_prints_the_same_page_each_time(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--tables", "1500", "--rings", "6"]
-    assert main(few) == 0
-    first = capsys.readouterr().out
-    assert main(few) == 0
-    assert capsys.readouterr().out == first
-    for said in ("0.478 %", "0.899 %", "99.999999 %", "7.47e-09", "Figure 11"):
-        assert said in first
-    other = "\n\n".join(section.text() for section in sections(seed=2, tables=1500, rings=6))
-    assert other != first.rstrip("\n")
