@@ -77,8 +77,7 @@ class _Connection:
         """Connect and shake hands, unless it is connected; bound the exchange that follows.
 
         Raises:
-            ServiceUnreachableError: No connection or no handshake within the time-out; ``what``
-                names the request.
+            ServiceUnreachableError: No connection or no handshake; ``what`` names the request.
         """
         if self._sock is None:
             self._sock = TimedSocket(_connected(self._peer, timeouts, deadline, what))
@@ -134,9 +133,7 @@ def _connected(peer: Peer, timeouts: Timeouts, deadline: float, what: str) -> so
         address = (peer.host, peer.port)
         sock = socket.create_connection(address, min(timeouts.connect_s, left_s))
     except TimeoutError as error:
-        raise ServiceUnreachableError(
-            f"{what}: no connection within {timeouts.connect_s:g} s"
-        ) from error
+        raise _not_sent(f"{what}: no connection within {timeouts.connect_s:g} s") from error
     try:
         # Without it the body of a POST would wait for the acknowledgement of its head.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -148,12 +145,17 @@ def _connected(peer: Peer, timeouts: Timeouts, deadline: float, what: str) -> so
         return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
     except TimeoutError as error:
         sock.close()
-        raise ServiceUnreachableError(
-            f"{what}: no TLS handshake within {timeouts.read_s:g} s"
-        ) from error
+        raise _not_sent(f"{what}: no TLS handshake within {timeouts.read_s:g} s") from error
     except BaseException:
         sock.close()
         raise
+
+
+def _not_sent(message: str) -> ServiceUnreachableError:
+    """Return the error of a request for which no connection was made."""
+    error = ServiceUnreachableError(message)
+    error.may_have_arrived = False
+    return error
 
 
 def _host_field(peer: Peer) -> str:
@@ -238,13 +240,18 @@ class KeptConnections:
         # Only a kept connection may have been closed by the service while it was idle.
         may_repeat = request.is_safe and connection.used
         while True:
+            is_open = False
             try:
                 connection.open(timeouts, deadline, what)
+                is_open = True
                 return connection.exchange(request)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if not (may_repeat and isinstance(error, _LOST)):
-                    raise _service_error(error, what, timeouts) from error
+                    failure = _service_error(error, what, timeouts)
+                    if isinstance(failure, ServiceUnreachableError):
+                        failure.may_have_arrived = is_open
+                    raise failure from error
                 may_repeat = False
             except BaseException:
                 # Interrupted, as by a killed task: the unread rest would precede the next answer.

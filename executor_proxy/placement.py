@@ -25,11 +25,14 @@ from hashlib import sha1
 from typing import Final
 
 from timeline.errors import ConfigError
+from timeline.storage.table_id import TableId
 
 MAX_COPIES: Final = 3
 """The owner and one neighbour on either side."""
 MAX_DEPTH: Final = 2
 MAX_TOKENS: Final = 10_000
+_MORE: Final = 2
+"""Servers beside a table's own that clients know, in case these are away."""
 _KEPT_RINGS: Final = 8
 """Rings that a process keeps: usually one, and for a moment those before and after a change."""
 
@@ -172,6 +175,46 @@ def owners(
     Cost: some microseconds with seats that were asked for before, else that of making a ``Ring``.
     """
     return _ring(frozenset(seats), layout).owners(table, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where clients ask about a table, in the order of ``ViewLocation.urls``.
+
+    Attributes:
+        urls: Of the owner, of the other copies, and of up to two servers more, each once.
+        copies: How many of the first have the table.
+    """
+
+    urls: tuple[str, ...]
+    copies: int
+
+
+def addresses(seats: Collection[Seat], base_path: str, layout: Layout = DEFAULT) -> Addresses:
+    """Return where clients ask about a table; vacant seats are left out.
+
+    Args:
+        seats: The fleet's seats, in any order.
+        base_path: The table's base path in any spelling.
+        layout: How tables are placed.
+
+    Raises:
+        ConfigError: Two seats have the same number, or none has a server.
+    """
+    placed = owners(seats, str(TableId.of(base_path).normal()), layout=layout)
+    # The others from the owner's number on, so that not all tables have the same two.
+    first = placed[0].number if placed else 0
+    others = sorted(
+        (seat for seat in seats if seat not in placed),
+        key=lambda seat: (seat.number < first, seat.number),
+    )
+    having = tuple(dict.fromkeys(seat.url for seat in placed if seat.url))
+    more = [seat.url for seat in others if seat.url and seat.url not in having]
+    if not having and not more:
+        raise ConfigError(
+            f"none of the fleet's {len(seats)} seats has a server; allowed: one or more"
+        )
+    return Addresses((*having, *more[:_MORE]), max(len(having), 1))
 
 
 @lru_cache(maxsize=_KEPT_RINGS)

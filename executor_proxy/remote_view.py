@@ -2,7 +2,8 @@
 
 Questions go through the service's own route table (``fsview.wire.routes``). The view is pinned:
 each request carries the hash of its timeline, and the answer is that of this timeline however far
-the table has moved on, or a ``ViewBehindError``.
+the table has moved on, or a ``ViewBehindError``. Any server that has the table may give it. What
+is asked at no instant goes to the service's first address; another one is told to sync first.
 
 Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 """
@@ -32,6 +33,7 @@ from timeline.errors import RemoteFailureError, ViewBehindError
 from timeline.timeline import Timeline
 
 _NO_CACHE: Final = LookupCache(0)
+_SYNC: Final = BY_NAME["sync"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,10 @@ class RemoteView(FileSystemView):
         memory = 0
         for batch in batches(queries):
             asked = [part for _, part in batch]
-            body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(asked))
+            is_pinned = bool(pin.timeline_hash)
+            body = self._send(
+                pin, "POST", LOOKUP_PATH, {}, write_queries(asked), is_pinned=is_pinned
+            )
             batch_answers = read_answers(asked, body)
             memory += memory_of(body, _files_in(asked, batch_answers))
             for (number, _), part in zip(batch, batch_answers, strict=True):
@@ -201,7 +206,10 @@ class RemoteView(FileSystemView):
     def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, bytes]:
         """Return the service's answer at a pin, decoded and as its body."""
         query = route.query(**arguments)
-        body = self._send(pin, route.method, route.path, query, accept=route.accept)
+        is_pinned = route.synced and bool(pin.timeline_hash)
+        body = self._send(
+            pin, route.method, route.path, query, accept=route.accept, is_pinned=is_pinned
+        )
         answer = route.decode(body, self._paths, partition=arguments.get("partition"))
         return answer, body
 
@@ -213,19 +221,25 @@ class RemoteView(FileSystemView):
         arguments: Mapping[str, str],
         content: bytes = b"",
         accept: str = JSON,
+        *,
+        is_pinned: bool,
     ) -> bytes:
-        """Return the body of the service's answer at a pin."""
+        """Return the body of the service's answer; ``is_pinned``: the pin determines it."""
         params = {BASE_PATH: self._base_path, TIMELINE_HASH: pin.timeline_hash, **arguments}
         if pin.last_instant:
             params[LAST_INSTANT] = pin.last_instant
 
         def send(session: HttpSession, within_s: float) -> bytes:
+            if not is_pinned and path != _SYNC.path and session.url != self.urls[0]:
+                # Only the owner is told of commits, so another's newest instant may be an old one.
+                within_s /= 2
+                session.request(_SYNC.method, _SYNC.path, params, is_safe=True, within_s=within_s)
             # Look-ups change nothing, and a repeated ``refresh/`` or load does no harm.
             return session.request(
                 method, path, params, content, accept=accept, is_safe=True, within_s=within_s
             )
 
-        return self._service.ask(send)
+        return self._service.ask(send, is_shared=is_pinned)
 
     def _timeline(self) -> Timeline:
         """Return the pinned timeline, searched for among earlier states of the service's newest.

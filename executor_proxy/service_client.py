@@ -1,13 +1,21 @@
-"""``ServiceClient`` asks the addresses of one service in order, and decides how often and how long.
+"""``ServiceClient`` asks the addresses of one service in turn, and decides how often and how long.
 
 ==========================  ====================================================================
 failure                     consequence
 ==========================  ====================================================================
 no connection, lost, late   the next address is asked at once; this one not before a probe
+503                         the next address is asked at once
 all addresses unreachable   another round after a wait with jitter, if the request may be repeated
-503 with ``Retry-After``    asked again at that time, until the deadline: slow isn't dead
+... 503 + ``Retry-After``   another round at that time, until the deadline: slow isn't dead
 any other answer            raised
 ==========================  ====================================================================
+
+A request that may not be repeated goes to another address only if it certainly reached none, or was
+answered with 503 and ``Retry-After``.
+
+The first ``copies`` addresses have the table in memory. Questions at an instant are shared among
+them: each worker begins with another one. All others go to the first address, the table's owner,
+which hears of a commit first.
 
 Until the service has answered this process once, all tries of a question share ``first_s``: a job
 whose driver is unreachable must not wait long in each worker. Each address gets an equal share, so
@@ -23,7 +31,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from http import HTTPStatus
+from typing import Final, TypeGuard
 
 from executor_proxy.circuit import Circuit, random_share
 from executor_proxy.exchange import check_positive
@@ -31,6 +40,7 @@ from executor_proxy.http import HttpSession
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
+    RemoteFailureError,
     ServiceBusyError,
     ServiceError,
     ServiceTimeoutError,
@@ -82,6 +92,8 @@ class ServiceClient:
         table: The table that is asked about.
         insists: Whether addresses are asked in spite of open circuits, for want of a fallback.
         patience: How long and how often to ask.
+        copies: How many of the first addresses share questions that any of them can answer.
+        turn: Returns the number of the worker, by which it begins with one of them.
         clock: Returns seconds of a monotonic clock.
         wait: Waits a number of seconds.
         jitter: Returns a random number in [0, 1).
@@ -95,16 +107,24 @@ class ServiceClient:
         patience: Patience = DEFAULT_PATIENCE,
         *,
         insists: bool = False,
+        copies: int = 1,
+        turn: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
         jitter: Callable[[], float] = random_share,
     ) -> None:
         if not sessions:
             raise ConfigError("a service has no address; allowed: one or more")
+        if not 1 <= copies <= len(sessions):
+            raise ConfigError(
+                f"copies is {copies}; allowed: from 1 to the number of addresses, {len(sessions)}"
+            )
         self._sessions = sessions
         self._circuit_of = circuit_of
         self._table = table
         self._insists = insists
+        self._copies = copies
+        self._turn = turn
         self._patience = patience
         self._clock = clock
         self._wait = wait
@@ -118,12 +138,19 @@ class ServiceClient:
         """The addresses."""
         return tuple(session.url for session in self._sessions)
 
-    def ask(self, send: Callable[[HttpSession, float], bytes], *, is_safe: bool = True) -> bytes:
+    def ask(
+        self,
+        send: Callable[[HttpSession, float], bytes],
+        *,
+        is_safe: bool = True,
+        is_shared: bool = False,
+    ) -> bytes:
         """Return the answer of the first address that answers.
 
         Args:
             send: Sends the request in a session, within a number of seconds.
             is_safe: Whether the request may be repeated after a lost connection.
+            is_shared: Whether any copy may be asked first; else the owner is.
 
         Raises:
             ServiceUnreachableError: No address could be reached, now or when its circuit opened.
@@ -132,11 +159,12 @@ class ServiceClient:
             StrandlineError: The error that the service answered.
         """
         started = self._clock()
+        sessions = self._in_turn() if is_shared else self._sessions
         rounds = 0
         while True:
             failed: list[_Failure] = []
             try:
-                return self._ask_each(send, started, failed, is_safe=is_safe)
+                return self._ask_each(sessions, send, started, failed, is_safe=is_safe)
             except ServiceBusyError as busy:
                 last: StrandlineError = busy
                 pause = max(busy.retry_after_s, self._patience.first_wait_s)
@@ -163,6 +191,7 @@ class ServiceClient:
 
     def _ask_each(
         self,
+        sessions: tuple[HttpSession, ...],
         send: Callable[[HttpSession, float], bytes],
         started: float,
         failed: list[_Failure],
@@ -171,7 +200,9 @@ class ServiceClient:
     ) -> bytes:
         """Ask the addresses in order until one answers; add those that don't to ``failed``."""
         kept_open: StrandlineError | None = None
-        for session in self._sessions:
+        busy: list[ServiceBusyError] = []
+        refused: RemoteFailureError | None = None
+        for session in sessions:
             left = self._left(started)
             # Asked for anew each time: a forked process has circuits of its own.
             address, of_table = self._circuits(session)
@@ -183,33 +214,50 @@ class ServiceClient:
             try:
                 if not (address.has_answered or self._has_answered):
                     # An address whose circuit is open has used its share before.
-                    left /= len(self._sessions) - len(failed)
+                    left /= len(sessions) - len(failed)
                 answer = send(session, left)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
                 # One table's storage may hang while the service is well, so only it is spared.
                 # Of an address that never answered this isn't known.
                 is_well = isinstance(error, ServiceTimeoutError) and address.was_reached
                 failed.append(_Failure(session, of_table if is_well else address, error))
-                # The request may have arrived, so no other address may get it.
-                if not is_safe:
+                # If the request may have arrived, no other address may get it.
+                if not is_safe and _may_have_arrived(error):
                     raise
             except StrandlineError as error:
                 if not isinstance(error, BadAnswerError):
                     address.answered()
                     of_table.answered()
-                _open(failed)
-                raise
+                if isinstance(error, ServiceBusyError):
+                    busy.append(error)
+                elif is_safe and _is_unavailable(error):
+                    refused = error
+                else:
+                    _open(failed)
+                    raise
             else:
                 address.answered()
                 of_table.answered()
                 # The next question must not wait for the addresses before this one again.
                 _open(failed)
                 return answer
+        if busy:
+            # Those that are at work answer at the next round, so it need not ask the others again.
+            _open(failed)
+            raise min(busy, key=lambda each: each.retry_after_s)
         if failed:
             raise failed[-1].error
+        if refused is not None:
+            raise refused
         # The same cause as that of the question that failed: a late service can be reached.
         kind = type(kept_open) if isinstance(kept_open, ServiceError) else ServiceUnreachableError
         raise kind(f"{self!r} is not asked until it answers a probe: {kept_open or 'no time left'}")
+
+    def _in_turn(self) -> tuple[HttpSession, ...]:
+        """Return the addresses, beginning with this worker's copy."""
+        copies, others = self._sessions[: self._copies], self._sessions[self._copies :]
+        first = self._turn() % self._copies
+        return (*copies[first:], *copies[:first], *others)
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
         """Return the circuit of an address, and that of the table at it."""
@@ -239,6 +287,17 @@ class _Failure:
     session: HttpSession
     circuit: Circuit
     error: ServiceError
+
+
+def _may_have_arrived(error: ServiceError) -> bool:
+    return not isinstance(error, ServiceUnreachableError) or error.may_have_arrived
+
+
+def _is_unavailable(error: StrandlineError) -> TypeGuard[RemoteFailureError]:
+    """Whether a server answered that it can't answer, as one that stops does."""
+    return (
+        isinstance(error, RemoteFailureError) and error.answered == HTTPStatus.SERVICE_UNAVAILABLE
+    )
 
 
 def _open(failed: list[_Failure]) -> None:

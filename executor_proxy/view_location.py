@@ -48,7 +48,8 @@ class ViewLocation:
     Attributes:
         base_path: The table's base path, in the caller's spelling.
         urls: The service's addresses, ``http(s)://host:port``, in order of preference; empty if
-            tasks list storage themselves.
+            tasks list storage themselves. Those of a fleet are ``addresses`` of
+            ``executor_proxy.placement``.
         token: The service's bearer token; never shown.
         storage_options: Options of fsspec for a task that lists; never shown.
         last_instant: Requested time of the timeline's last instant, ``""`` if there is none.
@@ -63,6 +64,8 @@ class ViewLocation:
         ca_file: PEM file of trusted certificate authorities on the task's machine; ``None`` for the
             system's.
         session: See ``HttpSession``.
+        copies: How many of the first ``urls`` have the table in memory. Look-ups at the instant are
+            shared among them: each worker begins with another one.
         local_urls: Addresses that only this process uses, in place of ``urls``; not pickled. A
             driver may not reach its own service where executors do.
     """
@@ -80,6 +83,7 @@ class ViewLocation:
     shared: bool = True
     ca_file: str | None = None
     session: str | None = None
+    copies: int = 1
     local_urls: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[type[ViewLocation], tuple[Any, ...]]:
@@ -131,6 +135,7 @@ class ViewLocation:
             self.base_path,
             self.patience,
             insists=insists,
+            copies=1 if self.local_urls else self.copies,
         )
 
     def at(self, last_instant: str, timeline_hash: str) -> ViewLocation:
@@ -161,6 +166,7 @@ def _service(
     patience: Patience,
     *,
     insists: bool,
+    copies: int,
 ) -> ServiceClient:
     """Return the client of a service; cached, because making one takes as long as the view."""
     return ServiceClient(
@@ -170,6 +176,8 @@ def _service(
         base_path,
         patience,
         insists=insists,
+        copies=copies,
+        turn=lambda: this_worker().turn,
     )
 
 
@@ -279,6 +287,7 @@ def connect(
     patience: Patience = DEFAULT_PATIENCE,
     ca_file: str | os.PathLike[str] | None = None,
     session: str | None = None,
+    copies: int = 1,
 ) -> FileSystemView:
     """Return a view of a table at its newest instant, through the service at ``url``; it pickles.
 
@@ -294,8 +303,10 @@ def connect(
         ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
         session: ``"module:factory"``, an importable function that returns a ``requests.Session``;
             ``None`` for ``http.client``.
+        copies: How many of the first addresses share look-ups; see ``ViewLocation``.
 
     Raises:
+        ConfigError: An address or another argument isn't allowed.
         ServiceError: The service failed and ``fallback`` is off.
     """
     urls = (url,) if isinstance(url, str) else tuple(url)
@@ -315,6 +326,7 @@ def connect(
         patience,
         ca_file=None if ca_file is None else os.fspath(ca_file),
         session=session,
+        copies=copies,
     )
     view = location.open()
     view.sync()

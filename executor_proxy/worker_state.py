@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
-from executor_proxy.circuit import Circuit
+from executor_proxy.circuit import Circuit, random_share
 from executor_proxy.http import HttpSession
 from executor_proxy.local_views import LocalViews
 from executor_proxy.lookup_cache import LookupCache
@@ -24,6 +24,8 @@ MAX_CIRCUITS: Final = 256
 """Most circuits of a process: a driver may ask about thousands of tables over its life."""
 MAX_LOGGED: Final = 1024
 """Most kinds of fallbacks that are remembered as logged: a driver may start many services."""
+_TURNS: Final = 1 << 16
+"""How many numbers of workers there are; far more than servers."""
 
 
 class Worker:
@@ -32,11 +34,13 @@ class Worker:
     Attributes:
         answers: Cache of the service's answers.
         views: Local views for use when the service fails.
+        turn: A random number, so that the workers of a job begin with different servers.
     """
 
     def __init__(self) -> None:
         self.answers = LookupCache()
         self.views = LocalViews()
+        self.turn = int(random_share() * _TURNS)
         self._lock = threading.Lock()
         self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()  # in the order of use
         self._logged: set[Hashable] = set()
