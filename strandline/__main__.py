@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from strandline import __version__
+from strandline.fleet_command import fleet
 from strandline.serve import serve
 
 
@@ -54,6 +55,7 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(fleet)
 
 
 if __name__ == "__main__":

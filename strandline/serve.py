@@ -1,7 +1,7 @@
 """``strandline serve``, a standalone service for Hudi's writers and Strandline's.
 
-A bad setting is refused in one line before anything is bound, with exit code 2; a port in use or an
-unusable store, with exit code 1.
+A bad setting is refused in one line before anything is bound, with exit code 2; a port in use, an
+unusable store, or a fleet that can't be joined, with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.tls import server_context
 from strandline.service.log_format import escaped, event, log_to
 from strandline.service.process.child_main import own_stdout, run_child
+from strandline.service.process.fleet_part import FleetOptions, FleetPart
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.settings.command_line import (
@@ -43,7 +44,7 @@ from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
 from strandline.settings.setting import shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
-from timeline.errors import ConfigError, StoreError, StrandlineError
+from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.storage.table_id import TableId
 
@@ -84,18 +85,24 @@ def serve(child: bool, **given: Any) -> None:
         parts_options = _parts_options(settings)
         options = ServerOptions.of(settings.values, settings.get(HOST), settings.get(PORT))
         server_context(options.tls_certificate, options.tls_key)
+        fleet_options = FleetOptions.of(settings)
         # Set up before the parts, whose store may log.
         formatter = log_to(sys.stderr, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
-        parts = Parts(parts_options)
+        fleet = None if fleet_options is None else FleetPart(fleet_options, parts_options.token)
+        parts = _parts(parts_options, fleet)
     except ConfigError as exc:
         raise click.UsageError(_in_a_line(exc)) from exc
-    except StoreError as exc:
+    except (FleetError, StoreError) as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
-    _run(settings, parts, options, formatter)
+    _run(settings, parts, options, formatter, fleet)
 
 
 def _run(
-    settings: ServeSettings, parts: Parts, options: ServerOptions, formatter: logging.Formatter
+    settings: ServeSettings,
+    parts: Parts,
+    options: ServerOptions,
+    formatter: logging.Formatter,
+    fleet: FleetPart | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end the process."""
     collect_garbage_seldom()
@@ -103,9 +110,19 @@ def _run(
     try:
         server = ServiceServer(parts, options)
     except ConfigError as exc:
+        _close(fleet)
         raise click.ClickException(_in_a_line(exc)) from exc
+
+    def stop(*_: object) -> None:
+        if fleet is not None:
+            fleet.interrupt()
+        server.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stop())
+        signal.signal(number, stop)
+    if fleet is not None:
+        # The port is bound: what other servers pass on meanwhile waits for the loop.
+        _join(fleet, parts)
 
     def announce() -> None:
         text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
@@ -113,10 +130,27 @@ def _run(
         click.echo(event(formatter, __name__, text) if json_line else escaped(text), err=True)
 
     server.run(announce)
+    _close(fleet)
     logger.info("stopped")
     sys.stderr.flush()
     # A normal exit would wait for the threads of requests stuck in storage.
     os._exit(0)
+
+
+def _join(fleet: FleetPart, parts: Parts) -> None:
+    try:
+        fleet.start(parts.load)
+    except (ConfigError, FleetError) as exc:
+        _close(fleet)
+        message = _in_a_line(exc)
+        if isinstance(exc, ConfigError):
+            raise click.UsageError(message) from exc
+        raise click.ClickException(message) from exc
+
+
+def _close(fleet: FleetPart | None) -> None:
+    if fleet is not None:
+        fleet.close()
 
 
 def _in_a_line(error: StrandlineError) -> str:
@@ -143,6 +177,16 @@ def _parts_options(settings: ServeSettings) -> PartsOptions:
         store=_store(settings),
         shown=settings.redacted(),
     )
+
+
+def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
+    if fleet is None:
+        return Parts(options)
+    try:
+        return Parts(options, forwarder=fleet.forwarder, fleet=fleet.status)
+    except BaseException:
+        fleet.close()
+        raise
 
 
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:

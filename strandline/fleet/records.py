@@ -3,21 +3,24 @@
 | key | value |
 | --- | --- |
 | ``epoch`` | ``schema`` of all records; ``epoch``, which grows with every change of the seats |
-| ``members/NAME`` | a lease: ``url``, ``standby``, ``joined`` |
+| ``members/NAME`` | a lease: ``url``, ``standby``, ``joined``; its ``Load``; what all share |
 | ``seats/NUMBER`` | ``holders``, ``url`` |
 
 ``joined`` is the version that the lease was made with, and 0 until that is known: such a member
-doesn't count yet.
+doesn't count yet. What all share is ``copies``, ``depth``, ``tokens``, and as ``token`` the
+``token_mark`` of the servers' token.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import pbkdf2_hmac, sha256
 from typing import Any, Final
 
+from executor_proxy.placement import Layout
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import ABSENT, StateStore, Versioned
 from timeline.errors import ConfigError, FleetError, StateConflictError
@@ -26,8 +29,29 @@ SCHEMA: Final = 1
 EPOCH: Final = "epoch"
 MEMBERS: Final = "members"
 SEATS: Final = "seats"
+_SALT: Final = b"strandline fleet"
+_ROUNDS: Final = 100_000
+_MARK_DIGITS: Final = 8
 _READS: Final = 20
 """How often a fleet is read until its seats don't change meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a member holds, for people who look at the fleet; nothing is decided by it.
+
+    Attributes:
+        tables: Tables that are open.
+        held_bytes: Memory of its views and answers.
+    """
+
+    tables: int = 0
+    held_bytes: int = 0
+
+    def differs(self, other: Load) -> bool:
+        """Whether it is worth telling in place of another one."""
+        change = abs(self.held_bytes - other.held_bytes)
+        return self.tables != other.tables or 4 * change > max(other.held_bytes, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +61,15 @@ class FleetRead:
     Attributes:
         fleet: The fleet; its seats are those of one epoch.
         epoch: Number of changes of the seats.
+        joining: Members that don't count yet.
         versions: Key → version of the epoch and of each seat, absent ones left out.
     """
 
     fleet: Fleet
     epoch: int
     versions: Mapping[str, int]
+    joining: tuple[Member, ...] = ()
+    loads: Mapping[str, Load] = field(default_factory=dict)
 
     def version(self, key: str) -> int:
         """Return the version at which a key was read."""
@@ -52,6 +79,19 @@ class FleetRead:
 def member_name(url: str) -> str:
     """Return the name of the member at an address; the same after each restart."""
     return sha256(url.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4)
+def token_mark(token: str | None) -> str:
+    """Return what tells whether two servers have the same token; ``""`` if there is none.
+
+    It can't be turned back, and guessing is slow: whoever reaches ZooKeeper can read it.
+
+    Cost: a twentieth of a second.
+    """
+    if token is None:
+        return ""
+    return pbkdf2_hmac("sha256", token.encode(), _SALT, _ROUNDS).hex()[:_MARK_DIGITS]
 
 
 def member_key(name: str) -> str:
@@ -64,10 +104,21 @@ def seat_key(number: int) -> str:
     return f"{SEATS}/{number}"
 
 
-def member_bytes(member: Member) -> bytes:
+def member_bytes(member: Member, load: Load | None = None) -> bytes:
     """Return the value of a member's key."""
+    load = load or Load()
     return _bytes(
-        {"url": member.url, "standby": member.is_standby, "joined": member.joined},
+        {
+            "url": member.url,
+            "standby": member.is_standby,
+            "joined": member.joined,
+            "copies": member.layout.copies,
+            "depth": member.layout.depth,
+            "tokens": member.layout.tokens,
+            "token": member.token,
+            "tables": load.tables,
+            "bytes": load.held_bytes,
+        }
     )
 
 
@@ -109,16 +160,19 @@ def _read(state: StateStore, epoch: Versioned | None) -> FleetRead:
         if record is not None:
             seats.append(_seat_of(key, name, record.value))
             versions[key] = record.version
-    members = [
-        _member_of(member_key(name), name, record.value)
-        for name in state.children(MEMBERS)
-        if (record := state.get(member_key(name))) is not None
-    ]
+    members: list[Member] = []
+    loads: dict[str, Load] = {}
+    for name in state.children(MEMBERS):
+        key = member_key(name)
+        if (found := state.get(key)) is not None:
+            members.append(_member_of(key, name, found.value))
+            loads[name] = _load_of(key, found.value)
     fleet = Fleet(
         tuple(member for member in members if member.joined),
         tuple(sorted(seats, key=lambda seat: seat.number)),
     )
-    return FleetRead(fleet, number, versions)
+    joining = tuple(member for member in members if not member.joined)
+    return FleetRead(fleet, number, versions, joining, loads)
 
 
 def _epoch_of(value: bytes) -> int:
@@ -140,7 +194,14 @@ def _member_of(key: str, name: str, value: bytes) -> Member:
         _field(key, record, "url", str),
         _field(key, record, "standby", bool),
         _field(key, record, "joined", int),
+        Layout(*(_field(key, record, name, int) for name in ("copies", "depth", "tokens"))),
+        _field(key, record, "token", str),
     )
+
+
+def _load_of(key: str, value: bytes) -> Load:
+    record = _object(key, value)
+    return Load(_field(key, record, "tables", int), _field(key, record, "bytes", int))
 
 
 def _seat_of(key: str, number: str, value: bytes) -> HeldSeat:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from executor_proxy.placement import DEFAULT, Layout
 from strandline.fleet.records import (
     EPOCH,
     FleetRead,
+    Load,
     epoch_bytes,
     member_bytes,
     member_key,
@@ -19,13 +23,16 @@ from strandline.fleet.records import (
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_seats, vacant_since
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
+from strandline.settings.fleet import DEAD
 from timeline.clock import Clock, SystemClock
-from timeline.errors import StateConflictError
+from timeline.errors import ConfigError, StateConflictError, StateUnavailableError
 
 logger = logging.getLogger(__name__)
 
-DEAD_S: Final = 10.0
+DEAD_S: Final = DEAD.default
 """After so many silent seconds a server counts as dead; the paper's 600 s are its seat's here."""
+LOAD_S: Final = 30.0
+"""Least time between two records of what a server holds: each begins a step of all members."""
 
 
 class Roster:
@@ -37,9 +44,13 @@ class Roster:
         is_standby: Whether it waits for a seat instead of getting a new one.
         clock: Measures how long seats are vacant.
         dead_s: How long it stays a member without ``step``.
+        layout: How tables are placed, which all members must agree on.
+        token: The mark of the server's token, which all members must have.
+        load: Returns what the server holds, for those who look at the fleet.
 
     Attributes:
         fleet: The fleet as it was read last; it stays when the store is away.
+        epoch: Number of changes of its seats.
     """
 
     def __init__(
@@ -50,14 +61,23 @@ class Roster:
         is_standby: bool = False,
         clock: Clock | None = None,
         dead_s: float = DEAD_S,
+        layout: Layout = DEFAULT,
+        token: str = "",
+        load: Callable[[], Load] = Load,
     ) -> None:
         self._state = state
-        self._self = Member(member_name(url), url, is_standby, joined=0)
+        self._self = Member(member_name(url), url, is_standby, 0, layout, token)
         self._clock = clock or SystemClock()
         self._dead_s = dead_s
+        self._load = load
+        self._told = Load()
+        self._told_s = -math.inf
         self._lease: Lease | None = None
         self._since: VacantSince = {}
+        self._quiet_until_s = 0.0
+        self._is_away = False
         self.fleet = Fleet()
+        self.epoch = 0
 
     @property
     def seat(self) -> HeldSeat | None:
@@ -69,12 +89,14 @@ class Roster:
         """Become a member.
 
         Raises:
-            ConfigError: The fleet's records have another schema.
+            ConfigError: The fleet's records have another schema, or a member another layout or
+                token.
             StateConflictError: A member has this address: another server, or this one before it
                 was killed, which ends after ``dead_s``.
             StateUnavailableError: The store can't be reached.
         """
-        read_fleet(self._state)  # refuses a fleet of another schema before anything is written
+        # Refuses another schema, layout or token before anything is written.
+        self._check_alike(read_fleet(self._state))
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
         try:
@@ -84,10 +106,17 @@ class Roster:
                 f"a member of the fleet has the address {joining.url}",
                 hint=f"if it was killed, it ends {self._dead_s:g} s after that",
             ) from error
+        try:
+            # Again: of two that join a fleet without members at once, one sees the other.
+            self._check_alike(read_fleet(self._state))
+        except BaseException:
+            lease.release()
+            raise
         self._lease = lease
         # Only now is it known what the lease was made with.
         self._self = replace(joining, joined=lease.version)
-        lease.renew(member_bytes(self._self))
+        self._told, self._told_s = Load(), -math.inf
+        lease.renew(member_bytes(self._self, self._told))
 
     def step(self) -> Fleet:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
@@ -101,18 +130,45 @@ class Roster:
         Raises:
             FleetError: As in ``join`` and ``read_fleet``; ``fleet`` stays as it was.
         """
-        if self._lease is None or not self._lease.renew():
+        try:
+            return self._step()
+        except StateUnavailableError:
+            self._is_away = True
+            raise
+
+    def _step(self) -> Fleet:
+        if self._lease is None or not self._renew(self._lease):
             if self._lease is not None:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
                 self._lease = None
             self.join()
         found = read_fleet(self._state)
         now_s = self._clock.monotonic()
+        if self._is_away:
+            # Leases may have ended only since nobody could renew them: nobody's seat is given away
+            # until their holders have had the time to join again.
+            self._quiet_until_s = now_s + self._dead_s
+            self._is_away = False
         self._since = vacant_since(found.fleet, self._since, now_s)
-        if found.fleet.leader == self._self and self._decide(found, now_s):
+        leads = found.fleet.leader == self._self and now_s >= self._quiet_until_s
+        if leads and self._decide(found, now_s):
             found = read_fleet(self._state)
-        self.fleet = found.fleet
+        self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
+
+    def _renew(self, lease: Lease) -> bool:
+        """Renew the lease; tell at times what this server holds. Return whether it is held."""
+        now_s, load = self._clock.monotonic(), self._load()
+        if now_s < self._told_s + LOAD_S or not load.differs(self._told):
+            return lease.renew()
+        is_held = lease.renew(member_bytes(self._self, load))
+        self._told, self._told_s = load, now_s
+        return is_held
+
+    def _check_alike(self, found: FleetRead) -> None:
+        for other in (*found.fleet.members, *found.joining):
+            if other.name != self._self.name:
+                _check_alike(self._self, other)
 
     def leave(self) -> None:
         """Be no member any more; the seat is vacant at once. May be repeated."""
@@ -138,6 +194,28 @@ class Roster:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
             logger.info("epoch %d of the fleet has the seats %s", found.epoch + 1, holders)
         return True
+
+
+def _check_alike(mine: Member, other: Member) -> None:
+    """Refuse to be a member beside one that places tables otherwise or has another token."""
+    for name in ("copies", "depth", "tokens"):
+        value, theirs = getattr(mine.layout, name), getattr(other.layout, name)
+        if value != theirs:
+            raise ConfigError(
+                f"strandline.fleet.{name} is {value}; allowed: {theirs}, as at the member"
+                f" {other.url}",
+                hint="stop all servers of a fleet to change how it places tables",
+            )
+    if mine.token != other.token:
+        raise ConfigError(
+            f"the server's token is {_shown(mine.token)}; allowed: {_shown(other.token)}, as at the"
+            f" member {other.url}",
+            hint="give all servers of a fleet the same token",
+        )
+
+
+def _shown(mark: str) -> str:
+    return f"*** with the mark {mark}" if mark else "none"
 
 
 def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:

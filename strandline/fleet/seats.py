@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from executor_proxy.placement import Seat
+from executor_proxy.placement import DEFAULT, Layout, Seat
 
 SEAT_LASTS_S: Final = 600.0
 """How long a seat stays without a member: the paper's time until a server counts as dead."""
@@ -43,12 +43,16 @@ class Member:
         url: Where clients reach it.
         is_standby: Whether it was started to wait for a seat, instead of getting a new one.
         joined: Grows from member to member; another one after a restart.
+        layout: How it places tables; the same at all members.
+        token: What ``strandline.fleet.records.token_mark`` makes of its token; likewise.
     """
 
     name: str
     url: str
     is_standby: bool
     joined: int
+    layout: Layout = DEFAULT
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Flags of ``strandline serve``, and the settings that only this command has.
 
-A flag sets one or more settings of this module, ``strandline.settings.service`` or
-``strandline.settings.read_limits``. ``strandline.settings.sources`` collects their values.
+A flag sets one or more settings of this module, ``strandline.settings.service``,
+``strandline.settings.fleet`` or ``strandline.settings.read_limits``. Their values are collected by
+``strandline.settings.sources``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from strandline.settings import fleet as fleet_settings
 from strandline.settings import read_limits as read_settings
 from strandline.settings import service as config
 from strandline.settings.setting import Setting, as_text, declared, refusal
@@ -77,7 +79,7 @@ CONFIG: Final = Setting(
     "service",
 )
 
-SERVE_SETTINGS: Final = declared(globals())
+SERVE_SETTINGS: Final = (*declared(globals()), *fleet_settings.FLEET_SETTINGS)
 """The settings that only ``strandline serve`` has."""
 
 
@@ -160,14 +162,22 @@ FLAGS: Final[tuple[Flag, ...]] = (
         (config.STORAGE_TYPE,),
         f"[{'|'.join(TYPES)}]",
         words=TYPES,
-        about="Where views are kept: in memory; in memory and a file (spillable); or in RocksDB"
-        " (rocksdb), from which a restart continues.",
+        about="Where views are kept: in memory; in memory and a file (spillable); in RocksDB"
+        " (rocksdb) or an SQL database (sql), from which a restart continues.",
     ),
     Flag(
         "--store-dir",
         (config.SPILL_DIR, config.ROCKSDB_DIR),
         "DIR",
         about="Directory for the files of spillable and rocksdb; rocksdb needs one.",
+    ),
+    Flag(
+        "--store-url",
+        (config.STORE_URL,),
+        "URL",
+        about="Database of sql: sqlite:///PATH, a file on this machine, or"
+        " postgresql://USER@HOST/DATABASE, which needs the extra fleet. Give a password in the"
+        " file, by a variable or in PGPASSFILE: flags are visible to everybody on the machine.",
     ),
     Flag(
         "--memory",
@@ -217,6 +227,26 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--early-conflicts-period", (config.EARLY_CONFLICTS_PERIOD,), "MS"),
     Flag("--heartbeat-interval", (config.HEARTBEAT_INTERVAL,), "MS"),
     Flag("--heartbeat-misses", (config.HEARTBEAT_MISSES,), "NUMBER"),
+    Flag(
+        "--fleet",
+        (fleet_settings.FLEET,),
+        "URL",
+        about=f"{fleet_settings.FLEET.doc} Give a password in the file, by a variable or in"
+        " PGPASSFILE.",
+    ),
+    Flag("--advertise", (fleet_settings.ADVERTISE,), "URL"),
+    Flag(
+        "--standby",
+        (fleet_settings.STANDBY,),
+        "",
+        about="Wait for the seat of a server that died, instead of getting a new one.",
+    ),
+    Flag("--fleet-copies", (fleet_settings.COPIES,), "NUMBER"),
+    Flag("--fleet-depth", (fleet_settings.DEPTH,), "NUMBER"),
+    Flag("--fleet-tokens", (fleet_settings.TOKENS,), "NUMBER"),
+    Flag("--fleet-heartbeat", (fleet_settings.HEARTBEAT,), "SECONDS"),
+    Flag("--fleet-ca", (fleet_settings.CA,), "FILE"),
+    Flag("--fleet-dead", (fleet_settings.DEAD,), "SECONDS"),
     Flag("--log-level", (LOG_LEVEL,), "[DEBUG|INFO|WARNING|ERROR]"),
     Flag("--log-format", (LOG_FORMAT,), "[text|json]"),
 )

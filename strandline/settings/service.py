@@ -94,10 +94,11 @@ EMBED_GZIP: Final = Setting(
 STORAGE_TYPE: Final = Setting(
     "hoodie.filesystem.view.type",
     "MEMORY",
-    "Where the service keeps its views: in memory, in memory and a file, or in RocksDB, from which"
-    " a restart continues. The remote kinds mean memory, as for Hudi's embedded server.",
+    "Where the service keeps its views: in memory, in memory and a file, in RocksDB or in an SQL"
+    " database; from the last two a restart continues. The remote kinds mean memory, as for Hudi's"
+    " embedded server, and Hudi doesn't have SQL.",
     "service",
-    allowed=("MEMORY", "SPILLABLE_DISK", "EMBEDDED_KV_STORE", "REMOTE_FIRST", "REMOTE_ONLY"),
+    allowed=("MEMORY", "SPILLABLE_DISK", "EMBEDDED_KV_STORE", "SQL", "REMOTE_FIRST", "REMOTE_ONLY"),
 )
 SPILL_DIR: Final = Setting(
     "hoodie.filesystem.view.spillable.dir",
@@ -113,6 +114,14 @@ ROCKSDB_DIR: Final = Setting(
     " the current user below the system's directory for temporary files. Hudi's default is shared"
     " by all users of a machine and emptied at every start.",
     "service",
+)
+STORE_URL: Final = Setting(
+    "strandline.view.store.url",
+    "",
+    "Database of SQL: sqlite:///PATH, a file on this machine, or postgresql://USER@HOST/DATABASE,"
+    " which needs the extra fleet. libpq also finds passwords in PGPASSFILE or PGPASSWORD.",
+    "service",
+    secret=True,
 )
 MEMORY_BYTES: Final = Setting(
     "strandline.service.memory.max.bytes",

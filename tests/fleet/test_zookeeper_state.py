@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,7 @@ from kazoo.client import KazooClient
 
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
+from strandline.fleet.state.url import open_state
 from strandline.fleet.state.zookeeper import ZookeeperState
 from strandline.fleet.state.zookeeper_nodes import Transaction
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
@@ -22,6 +24,7 @@ from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
 from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
+from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
 from timeline.clock import Clock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError
 
@@ -190,6 +193,13 @@ def test_fleets_are_apart(server: ZookeeperServer, subject: Subject) -> None:
         assert other.children("") == ()
 
 
+def test_a_url_with_a_fleets_name_opens_it(subject: Subject) -> None:
+    named = f"zk://{subject.hosts}/{subject.fleet}"
+    with closing(subject.open()) as one, closing(open_state(named, SESSION_S)) as same:
+        one.write(Put("a", b"1"))
+        assert same.children("") == ("a",)
+
+
 def test_a_lease_can_not_be_shorter_than_the_session(subject: Subject) -> None:
     with (
         closing(subject.open()) as state,
@@ -242,3 +252,8 @@ def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
         assert one._nodes.change(fill) is None
         assert seen == [first, two.get("a").version]
         assert two.get("a").value == b"new"
+
+
+def test_servers_with_their_state_here(subject: Subject, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    check_a_fleet_of_servers(tmp_path, f"zk://{subject.hosts}/{subject.fleet}")

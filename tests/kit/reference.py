@@ -118,11 +118,13 @@ def served() -> set[str]:
 
 
 def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Command]]:
-    """Yield name and command of every verb."""
+    """Yield name and command of every verb, such as ``fleet status``."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if command is not None and not command.hidden:
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {below}", verb) for below, verb in commands(command))
+        elif command is not None and not command.hidden:
             yield name, command
 
 
@@ -148,11 +150,17 @@ def _commands() -> Iterator[str]:
 
 def _option(option: click.Option) -> tuple[str, str, str, str]:
     if not isinstance(option, SettingOption):
-        return f"`{', '.join(option.opts)}`", "", "", option.help or ""
+        spelled = ", ".join(option.opts) + ("" if option.is_flag else f" {_metavar(option)}")
+        default = f"`{option.default}`" if option.show_default else ""
+        return f"`{spelled}`", "", default, option.help or ""
     flag = option.flag
     spelled = f"{flag.name} {flag.metavar}".strip()
     names = ", ".join(f"`{setting.name}`" for setting in flag.settings)
     return f"`{spelled}`", names, f"`{flag.default}`" if flag.default else "", flag.doc
+
+
+def _metavar(option: click.Option) -> str:
+    return option.metavar or option.type.name.split()[0].upper()
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -63,11 +63,12 @@ class ServeProcess:
             if found := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
                 break
+        else:
+            raise AssertionError(f"it ended with {process.wait(PATIENCE_S)}: {said.decode()}")
         self._write(said)
         self._process = process
         self._logging = threading.Thread(target=self._log, args=(process.stderr,), daemon=True)
         self._logging.start()
-        assert self.port, said.decode()
 
     def _log(self, stream: IO[bytes]) -> None:
         with stream:

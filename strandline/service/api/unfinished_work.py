@@ -47,7 +47,7 @@ KEPT_BYTES: Final = 64 << 20
 
 _HEADER: Final = WAIT_HEADER.lower().encode("ascii")
 _SECONDS: Final = re.compile(rb"\d{1,4}(\.\d{1,3})?")
-_JOINED_PATHS: Final = frozenset({LOOKUP_PATH}).union(
+JOINED_PATHS: Final = frozenset({LOOKUP_PATH}).union(
     BY_NAME[name].path.rstrip("/")
     for name in (*FIXED_BY_TIMELINE, "load_partitions", "load_all_partitions")
 )
@@ -201,7 +201,7 @@ def _question(request: Request) -> _Question:
 
 def _may_join(request: Request) -> bool:
     """Whether the client's timeline determines the answer; see the module."""
-    if request.path.rstrip("/") not in _JOINED_PATHS:
+    if request.path.rstrip("/") not in JOINED_PATHS:
         return False
     names = {pair.partition(b"=")[0] for pair in request.query.split(b"&")}
     if any(b"%" in name or b"+" in name for name in names):

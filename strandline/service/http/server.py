@@ -136,6 +136,7 @@ class ServiceServer:
         # Before the registry ends its connections, so that clients open no new ones meanwhile.
         listener.close()
         await registry.close(self.options.grace_s)
+        self.parts.hang_up()
 
     def start_thread(self) -> threading.Thread:
         """Serve in a thread of its own; return once requests are answered."""

@@ -82,6 +82,8 @@ class MarkerDirectory:
         clock: Clock,
         clusterings: Callable[[Collection[str]], Collection[str]],
         watch: Callable[[MarkerDirectory], ConflictWatch] | None = None,
+        *,
+        is_one_of_many: bool = False,
     ) -> None:
         """Make a directory whose files haven't been read yet.
 
@@ -92,11 +94,13 @@ class MarkerDirectory:
             clock: Times flushes and use.
             clusterings: See ``concurrent_clusterings``; may read storage.
             watch: Starts to watch a directory for conflicts; ``None``: none are detected.
+            is_one_of_many: Whether other services create markers here, too. Then a marker may be
+                told to be new by each of them.
         """
         self.instant = instant
         self.used_s = clock.monotonic()
         self._clock = clock
-        self._files = MarkerFiles(storage, instant)
+        self._files = MarkerFiles(storage, instant, is_one_of_many=is_one_of_many)
         self._clusterings = clusterings
         self._start = start
         self._start_watch = watch
@@ -162,7 +166,7 @@ class MarkerDirectory:
     def names(self) -> tuple[str, ...]:
         """Return the durable markers, in the order of their creation."""
         with self._io:
-            return tuple(self._files.names())
+            return tuple(self._files.all_names())
 
     def announced(self) -> tuple[str, ...]:
         """Return the durable markers, then those that wait for their flush."""

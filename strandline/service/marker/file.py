@@ -76,10 +76,17 @@ class MarkerFiles:
     cache is valid for one ``MARKERS.type``, told by its modification time.
     """
 
-    def __init__(self, storage: Storage, instant: str) -> None:
-        """Make an empty cache of the markers of an instant."""
-        # Only this service creates files here, so a file system without exclusive creates will do.
-        self._storage = storage.as_only_creator()
+    def __init__(self, storage: Storage, instant: str, *, is_one_of_many: bool = False) -> None:
+        """Make an empty cache of the markers of an instant.
+
+        Args:
+            storage: The table's storage.
+            instant: Requested time of the write.
+            is_one_of_many: Whether other services create files in the directory.
+        """
+        # A single service needs no file system with exclusive creates.
+        self._storage = storage if is_one_of_many else storage.as_only_creator()
+        self._is_one_of_many = is_one_of_many
         self._path = directory_path(instant)
         self._forget()
 
@@ -104,6 +111,17 @@ class MarkerFiles:
             self._names = dict.fromkeys(stored.names)
             self._index, self._type_ms = stored.last_index, type_ms if stored.has_type else None
         return self._names.keys()
+
+    def all_names(self) -> Collection[str]:
+        """Return the markers, those of other services included, in the order of their files.
+
+        Cost: as ``names``; of many services, what ``read_stored`` costs.
+        """
+        names = self.names()
+        if not self._is_one_of_many:
+            return names
+        # Others add files without a trace in ``MARKERS.type``. The own ones are on storage, too.
+        return read_stored(self._storage, self._path).names
 
     def append(self, fresh: Collection[str]) -> None:
         """Write markers behind those that ``names`` has just returned.

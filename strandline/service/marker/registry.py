@@ -74,8 +74,17 @@ class MarkerService:
         conflicts: ConflictOptions | None = None,
         clock: Clock | None = None,
         detector: ConflictDetector | None = None,
+        is_one_of_many: bool = False,
     ) -> None:
-        """Make a service without directories; ``None`` for ``conflicts``: none are detected."""
+        """Make a service without directories.
+
+        Args:
+            table_of: Finds tables.
+            conflicts: How conflicts are detected; ``None``: they aren't.
+            clock: Times flushes and use.
+            detector: Detects them.
+            is_one_of_many: Whether other services create markers in the same directories.
+        """
         self._table_of = table_of
         self._clock = clock or SystemClock()
         self._conflicts = conflicts or ConflictOptions()
@@ -84,6 +93,7 @@ class MarkerService:
         )
         self._flushers = _threads("markers")
         self._finders = _threads("marker-directories")
+        self._is_one_of_many = is_one_of_many
         self._lock = threading.Lock()
         self._directories: dict[_Place, MarkerDirectory] = {}
         self._spelled: dict[str, MarkerDirectory] = {}
@@ -239,6 +249,7 @@ class MarkerService:
             self._clock,
             partial(concurrent_clusterings, storage, place.instant),
             watch if self._conflicts.enabled else None,
+            is_one_of_many=self._is_one_of_many,
         )
 
     def _make_room(self) -> None:

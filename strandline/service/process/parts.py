@@ -13,12 +13,14 @@ from fsview.metrics import Metrics
 from fsview.store.stores import Stores
 from fsview.view_manager import Opener, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
+from strandline.fleet.forward import Forwarder
+from strandline.service.api.forwarding import Forwarding
 from strandline.service.api.instant_states import InstantStates
 from strandline.service.api.marker_creation import MarkerCreation
 from strandline.service.api.marker_routes import marker_rows
 from strandline.service.api.pages import create_pages, page_routes
 from strandline.service.api.readiness import Readiness, ServiceChecks
-from strandline.service.api.remote_partitioner import RemotePartitioner
+from strandline.service.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.service.api.router import Router, greeting
 from strandline.service.api.unfinished_work import UnfinishedWork
 from strandline.service.api.view_routes import lookup_row, view_rows
@@ -56,6 +58,8 @@ class Parts:
         clock: Clock | None = None,
         opener: Opener | None = None,
         ending: threading.Event | None = None,
+        forwarder: Forwarder | None = None,
+        fleet: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """Assemble the parts; nothing runs before ``start``.
 
@@ -64,6 +68,8 @@ class Parts:
             clock: For every part.
             opener: Opens a table's storage; ``None``: by the scheme of its base path.
             ending: For ``SamplingCheck``.
+            forwarder: Passes requests on to the other servers of a fleet; ``None``: there is none.
+            fleet: Returns what the status shows of the fleet.
         """
         self._clock = clock or SystemClock()
         self._started = self._clock.monotonic()
@@ -88,7 +94,10 @@ class Parts:
         )
         self.admission = Admission(options.token, options.admit_networks)
         self.markers = MarkerService(
-            self.views.storage_of, conflicts=options.conflicts, clock=self._clock
+            self.views.storage_of,
+            conflicts=options.conflicts,
+            clock=self._clock,
+            is_one_of_many=forwarder is not None,
         )
         self.readiness = Readiness(ServiceChecks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
@@ -97,6 +106,10 @@ class Parts:
         pages = create_pages(self.status)
         creation = MarkerCreation(self.markers)
         self.unfinished = UnfinishedWork()
+        self._forwarder = forwarder
+        self._fleet = fleet
+        # Requests about starts name no table, so in a fleet all servers compute the same ones.
+        partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
         self.router = Router(
             (
                 ("GET", GREETING, greeting),
@@ -108,7 +121,7 @@ class Parts:
                 *view_rows(self.answers),
                 lookup_row(BatchedAnswers(self.answers, gzip=options.gzip)),
                 *marker_rows(self.markers),
-                *writer_rows(RemotePartitioner(), self.instant_states),
+                *writer_rows(partitioner, self.instant_states),
             ),
             partial(reply_of, pages),
             self.unfinished,
@@ -123,7 +136,15 @@ class Parts:
         Args:
             threads: Run requests that may wait for storage.
         """
-        return partial(self.router.answer, threads)
+        answer = partial(self.router.answer, threads)
+        if self._forwarder is None:
+            return answer
+        return partial(Forwarding(self._forwarder).answer, answer)
+
+    def hang_up(self) -> None:
+        """End the connections to other servers; on the server's loop."""
+        if self._forwarder is not None:
+            self._forwarder.close()
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, in a form for JSON."""
@@ -143,6 +164,8 @@ class Parts:
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "busy": self.unfinished.status(),
+            **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
+            **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
             "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
@@ -150,6 +173,10 @@ class Parts:
             "tables": self.views.status(),
             "settings": dict(self._settings),
         }
+
+    def load(self) -> tuple[int, int]:
+        """Return how many tables are open, and the bytes that are held for all of them."""
+        return len(self.views.open_tables()), self.views.stores.budget.used
 
     def add_root(self, root: str) -> None:
         """Serve the tables at and below a path.

@@ -53,8 +53,8 @@ class TimelineService:
         host: Address to bind.
         port: 0 takes a free one.
         advertised: Host name or address at which executors reach it; ``None``: ``host``.
-        storage: Where views are kept: ``"memory"``, ``"spillable"`` or ``"rocksdb"``; ``None``
-            uses ``settings``.
+        storage: Where views are kept: ``"memory"``, ``"spillable"``, ``"rocksdb"`` or ``"sql"``,
+            whose database ``settings`` name; ``None`` uses ``settings``.
         token: Bearer token; ``None`` makes a random one, ``""`` admits everybody (Java clients).
         store_dir: Directory for the files of ``storage``; ``None`` uses ``settings``.
         storage_options: For fsspec, if a root isn't local.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.fleet.records import EPOCH, member_key, member_name, read_fleet
+from strandline.fleet.records import EPOCH, Load, member_bytes, member_key, member_name, read_fleet
 from strandline.fleet.roster import Roster
-from strandline.fleet.seats import Fleet
+from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Delete, Lease, Op, Put, StateStore, Versioned
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.manual_clock import ManualClock
@@ -239,9 +239,30 @@ def test_every_change_of_the_seats_is_an_epoch(servers: Servers) -> None:
 
 def test_a_member_that_is_still_joining_does_not_count(servers: Servers) -> None:
     a = servers.start("a")
-    half = json.dumps({"url": "http://b:1", "standby": False, "joined": 0}).encode()
+    half = member_bytes(Member("b", "http://b:1", False, 0))
     servers.state.hold(member_key(member_name("http://b:1")), half, 10.0)
     assert held(a.step()) == {0: "http://a:1"}
+
+
+def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Servers) -> None:
+    holds = [Load(1, 10 << 20)]
+    a = Roster(
+        servers.client(), "http://a:1", clock=servers.clock, dead_s=100, load=lambda: holds[-1]
+    )
+    a.join()
+    name = member_name("http://a:1")
+
+    def told(load: Load, wait_s: int) -> Load:
+        holds.append(load)
+        servers.run(1, a, step_s=wait_s)
+        return read_fleet(servers.state).loads[name]
+
+    assert told(holds[0], 0) == holds[0]
+    assert told(Load(2, 0), 29) == holds[0], "the time since then isn't over"
+    assert told(Load(2, 0), 1) == Load(2, 0)
+    assert told(Load(2, 200_000), 60) == Load(2, 0), "a change too small"
+    assert told(Load(2, 1 << 20), 0) == Load(2, 1 << 20)
+    assert a.step().leader is not None
 
 
 def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> None:
@@ -277,3 +298,27 @@ def test_records_of_others_are_refused_by_name(
     with pytest.raises(kind, match=said):
         servers.start("a")
     assert member_name("http://a:1") not in servers.state.children("members")
+
+
+def test_no_seat_is_given_away_just_because_the_store_was_away(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    """All leases ended meanwhile, and a standby's server is not the last to be back."""
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    a.join()
+    b, _ = servers.start("b"), a.step()
+    a.step()
+    s = servers.start("s", is_standby=True)
+    hooked.is_away = True
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    servers.clock.advance(60_000)
+    hooked.is_away = False
+    assert held(a.step()) == {0: "http://a:1", 1: "http://b:1"}
+    servers.run(3, a, s)
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://b:1"}
+    servers.run(1, a, s, b)
+    servers.run(10, a, s, b)
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://b:1"}
+    servers.run(22, a, s)  # b is dead now
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://s:1"}

@@ -49,7 +49,7 @@ def test_values_that_are_not_text_are_taken_too():
         (
             STORAGE_TYPE,
             "TAPE",
-            "MEMORY, SPILLABLE_DISK, EMBEDDED_KV_STORE, REMOTE_FIRST, REMOTE_ONLY",
+            "MEMORY, SPILLABLE_DISK, EMBEDDED_KV_STORE, SQL, REMOTE_FIRST, REMOTE_ONLY",
         ),
     ],
 )

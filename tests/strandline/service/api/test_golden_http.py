@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.stores import BUDGET_BYTES, StoreOptions
+from fsview.store.stores import BUDGET_BYTES
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
@@ -21,7 +21,7 @@ from tests.conformance.view_suite import Client, ViewSuite, all_servers, replay,
 from tests.kit import golden
 from tests.kit.golden_services import GoldenLake, Service, running_as
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running, serving
-from tests.kit.stores import ALL_KINDS, LITTLE
+from tests.kit.stores import ALL_KINDS, LITTLE, options_of
 
 pytestmark = pytest.mark.property
 
@@ -69,9 +69,7 @@ def compared() -> list[tuple[str, int]]:
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_every_kind_of_storage_answers_as_recorded(kind: str, tmp_path: Path) -> None:
     """Also where Java's leaves the status of files out."""
-    directory = None if kind == "memory" else str(tmp_path)
-    budget_bytes = LITTLE if kind == "spillable" else BUDGET_BYTES
-    store = StoreOptions(kind, directory, budget_bytes)
+    store = options_of(kind, tmp_path, LITTLE if kind == "spillable" else BUDGET_BYTES)
     parts = Parts(PartsOptions((TABLES.root,), TOKEN, store=store), opener=TABLES)
     differences = []
     with running(ServiceServer(parts, ServerOptions())) as server:

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import trustme
 from cryptography.hazmat.primitives import serialization
 
 from executor_proxy.http import HttpSession
@@ -26,6 +25,7 @@ from strandline.settings.service import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICAT
 from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
+from tests.kit.papers import Papers
 from tests.kit.patience import PATIENCE_S
 from tests.kit.raw_http import RawConnection, request
 from timeline.errors import ConfigError, ServiceUnreachableError
@@ -33,20 +33,6 @@ from timeline.errors import ConfigError, ServiceUnreachableError
 TABLES = GoldenTables()
 BASE = TABLES.base_path("cow_basic_v9", 7)
 GREETING = request("/", token=TOKEN)
-
-
-class Papers:
-    """An authority, and a certificate of it for this machine, as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = trustme.CA()
-        issued = self.authority.issue_cert("127.0.0.1", "localhost")
-        self.ca = str(folder / "ca.pem")
-        self.certificate, self.key = str(folder / "service.pem"), str(folder / "service.key")
-        self.authority.cert_pem.write_to_path(self.ca)
-        issued.private_key_pem.write_to_path(self.key)
-        for blob in issued.cert_chain_pems:
-            blob.write_to_path(self.certificate, append=True)
 
 
 @pytest.fixture(scope="module")

@@ -39,15 +39,24 @@ class Inline(TableThreads):
 
 
 class Site:
-    """Tables at ``/memory/<name>``, one clock, and a service with early conflicts."""
+    """Tables at ``/memory/<name>``, one clock, and a service with early conflicts.
 
-    def __init__(self, options: ConflictOptions = ON) -> None:
-        self.tables: dict[str, SmallTable] = {}
-        self.table = self.add("t")
+    Args:
+        options: How conflicts are detected.
+        beside: Another service of the same tables.
+    """
+
+    def __init__(self, options: ConflictOptions = ON, *, beside: Site | None = None) -> None:
+        self.tables: dict[str, SmallTable] = {} if beside is None else beside.tables
+        self.table = self.add("t") if beside is None else beside.table
         self.clock = self.table.clock
         self.detector = ConflictDetector(options, self.clock, pool=Inline())
         self.markers = MarkerService(
-            self._table_of, conflicts=options, clock=self.clock, detector=self.detector
+            self._table_of,
+            conflicts=options,
+            clock=self.clock,
+            detector=self.detector,
+            is_one_of_many=beside is not None,
         )
 
     def add(self, name: str) -> SmallTable:

@@ -23,6 +23,7 @@ from executor_proxy.http import HttpSession
 from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, Flag
 from strandline.settings.setting import REFUSAL_CHARACTERS
+from strandline.settings.sources import ServeSettings
 from tests.kit import golden
 from tests.kit.patience import PATIENCE_S
 from tests.kit.serve_process import environment
@@ -63,10 +64,35 @@ def own_logging() -> Iterator[None]:
         (["--root", "/", "--token-file", "/no/such"], "token file /no/such: No such file"),
         (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
         (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
+        (["--root", "/", "--no-token", "--storage", "sql"], "sql needs a store URL"),
+        (["--root", "/", "--no-token", "--store-url", "x://y"], "storage memory has no database"),
         (["--root", "/", "--no-token", "--tls-key", "/x"], "a TLS certificate and its key are"),
+        (
+            ["--root", "/", "--no-token", "--standby"],
+            "--standby is given without --fleet; allowed:",
+        ),
+        (["--root", "/", "--no-token", "--fleet-ca", "x"], "--fleet-ca is given without --fleet"),
+        (["--root", "/", "--no-token", "--advertise", "x"], "--advertise is given without --fleet"),
+        (
+            ["--root", "/", "--no-token", "--fleet", "etcd://h/f"],
+            "the fleet's URL 'etcd://***' can't",
+        ),
+        (["--root", "/", "--no-token", "--fleet", "zk://h:1/f"], "--fleet needs --advertise URL"),
+        (
+            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "h:1"],
+            "--advertise is 'h:1'; allowed: http://HOST:PORT, https://HOST:PORT",
+        ),
+        (
+            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://h:0"],
+            "--advertise is 'http://h:0'; allowed: http://HOST:PORT",
+        ),
+        (["--fleet-copies", "4"], "--fleet-copies is '4'; allowed: integer, 1 to 3"),
+        (["--fleet-depth", "0"], "--fleet-depth is '0'; allowed: integer, 1 to 2"),
+        (["--fleet-tokens", "0"], "--fleet-tokens is '0'; allowed: integer, 1 to 10000"),
+        (["--fleet-dead", "0"], "--fleet-dead is '0'; allowed: number in s, 1 to 3600"),
         (["--memory", "0"], "--memory is '0'; allowed: integer in MiB, 1 or more"),
         (["--memory", "10GB"], "--memory is '10GB'; allowed: integer in MiB, 1 or more"),
-        (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb"),
+        (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb, sql"),
         (["--port", "70000"], "--port is '70000'; allowed: integer, 0 to 65535"),
         (["--port", "7\n8"], r"--port is '7\n8'; allowed: integer, 0 to 65535"),
         (["--threads", "1025"], "--threads is '1025'; allowed: integer in threads, -1 to 1024"),
@@ -129,13 +155,28 @@ def test_a_store_directory_that_can_not_be_is_refused_in_one_line(tmp_path: Path
         assert str(taken) in result.stderr
 
 
+def test_a_password_of_a_store_is_shown_nowhere(tmp_path: Path) -> None:
+    for bad in ("postgresql://me:s3cr3t/@db/views", "mysql://me:s3cr3t@db/views"):
+        result = run("--root", str(tmp_path), "--no-token", "--storage", "sql", "--store-url", bad)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+        assert "a store's URL" in result.stderr
+        assert "s3cr3t" not in result.output
+    settings = ServeSettings.read({}, {"STRANDLINE_VIEW_STORE_URL": "postgresql://me:s3cr3t@db/"})
+    assert settings.redacted()["strandline.view.store.url"] == {
+        "value": "***",
+        "from": "environment",
+    }
+
+
 def test_the_help_names_every_option_and_the_defaults() -> None:
     said = " ".join(run("--help").output.split())
     for part in (
         "--root PATH",
         "[default: 127.0.0.1]",
         "[default: 26754]",
-        "--storage [memory|spillable|rocksdb]",
+        "--storage [memory|spillable|rocksdb|sql]",
+        "--store-url URL",
         "--store-dir DIR",
         "--memory MIB",
         "[default: 512]",

@@ -11,12 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.http.authorization import new_token
+from strandline.settings.service import STORE_URL
+from strandline.settings.setting import Settings
 from tests.kit.processes import is_alive, wait_for_end
 from tests.strandline.service.process.services import LATEST, params
 from timeline.errors import (
@@ -105,7 +108,9 @@ def test_it_can_be_stopped_twice_and_started_again(lake: Path) -> None:
     ("wrong", "message"),
     [
         ({"store_dir": "/x"}, "store directory /x: storage memory keeps no files"),
-        ({"storage": "tape"}, "storage is 'tape'; allowed: memory, spillable, rocksdb"),
+        ({"storage": "tape"}, "storage is 'tape'; allowed: memory, spillable, rocksdb, sql"),
+        ({"storage": "sql"}, "storage sql needs a store URL"),
+        ({"storage": "sql", "store_dir": "/x"}, "store directory /x: storage sql keeps no files"),
         ({"roots": []}, r"roots is \[\]; it must be"),
         ({"roots": Path("/lake")}, r"roots is PosixPath\('/lake'\); it must be"),
         ({"roots": [""]}, "base path '' can't be opened"),
@@ -164,14 +169,23 @@ def loads_of(service: TimelineService, base: Path) -> dict[str, int]:
     }
 
 
+def lasting(kind: str, directory: Path) -> dict[str, Any]:
+    """Return the arguments of a service whose store lasts, in a directory."""
+    if kind == "rocksdb":
+        return {"storage": kind, "store_dir": str(directory)}
+    url = {STORE_URL.name: f"sqlite://{directory}/views.db"}
+    return {"storage": kind, "settings": Settings.parse(url, [STORE_URL])}
+
+
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_service_with_rocksdb_goes_on_from_where_the_last_one_was(
-    lake: Path, tmp_path: Path, how: str
+@pytest.mark.parametrize("kind", ["rocksdb", "sql"])
+def test_a_service_whose_store_lasts_goes_on_from_where_the_last_one_was(
+    lake: Path, tmp_path: Path, kind: str, how: str
 ) -> None:
     base = lake / "one"
     answers = []
     for turn in range(2):
-        with TimelineService([str(base)], storage="rocksdb", store_dir=str(tmp_path)) as service:
+        with TimelineService([str(base)], **lasting(kind, tmp_path)) as service:
             http = HttpSession(service.url, token=service.token)
             answers.append(http.get(LATEST, params(base)))
             assert loads_of(service, base) == {("record" if turn else "listing"): 1}

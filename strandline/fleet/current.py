@@ -1,0 +1,118 @@
+"""``CurrentFleet``: the fleet as a server knows it, for the threads that answer requests."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from strandline.fleet.seats import Fleet
+from strandline.fleet.state.base import Cancel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFleet:
+    """A fleet at one time, and its ring.
+
+    Attributes:
+        fleet: Members and seats; empty before the server has joined.
+        epoch: Number of changes of the seats so far. Seats become vacant without one.
+        layout: How tables are placed.
+        seats: The ring's seats, by number; the vacant ones have no address.
+    """
+
+    fleet: Fleet = field(default_factory=Fleet)
+    epoch: int = 0
+    layout: Layout = DEFAULT
+    seats: tuple[Seat, ...] = field(init=False)
+    _ring: Ring = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A frozen value's own fields, set while nobody else has it.
+        object.__setattr__(self, "seats", self.fleet.ring)
+        object.__setattr__(self, "_ring", Ring(self.seats, self.layout))
+
+    def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
+        """Return the seats that have a table, see ``executor_proxy.placement.owners``.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            partition: Path under the table's base, which counts at depth 2 only.
+
+        Returns:
+            The owner first; vacant seats are among them. None before the server has joined.
+
+        Cost: two microseconds; no lock.
+        """
+        return self._ring.owners(table, partition)
+
+
+class CurrentFleet:
+    """The newest ``KnownFleet``; read by any thread without a lock, told by one.
+
+    The lock guards the list of listeners.
+
+    Args:
+        url: Where clients and other members reach this server.
+        layout: How tables are placed; the same at all members.
+
+    Attributes:
+        url: The address.
+        known: The fleet; replaced, never changed. A request reads it once.
+    """
+
+    def __init__(self, url: str, layout: Layout = DEFAULT) -> None:
+        self.url = url
+        self.known = KnownFleet(layout=layout)
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[KnownFleet], object]] = []
+
+    def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
+        """Return the seats that have a table now, see ``KnownFleet.owners``."""
+        return self.known.owners(table, partition)
+
+    def tell(self, fleet: Fleet, epoch: int) -> None:
+        """Replace what is known, and call the listeners if it differs."""
+        before = self.known
+        if (fleet, epoch) == (before.fleet, before.epoch):
+            return
+        known = self.known = KnownFleet(fleet, epoch, before.layout)
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            try:
+                listener(known)
+            except Exception:
+                # The other listeners don't suffer for it.
+                logger.exception("a listener failed at epoch %d of the fleet", epoch)
+
+    def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
+        """Have a function called with each fleet that differs from the last.
+
+        Args:
+            call: Returns soon, as the fleet's thread calls it. What it raises is logged.
+
+        Returns:
+            Ends that: no call begins after the next change. May be repeated.
+        """
+        entry = _Listener(call)
+        with self._lock:
+            self._listeners.append(entry)
+
+        def cancel() -> None:
+            with self._lock:
+                self._listeners = [each for each in self._listeners if each is not entry]
+
+        return cancel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Listener:
+    call: Callable[[KnownFleet], object]
+
+    def __call__(self, known: KnownFleet) -> object:
+        return self.call(known)

@@ -1,0 +1,224 @@
+"""``Forwarder``: has the server of a table answer a request that came to another one.
+
+A request goes to the table's owner, else to the next copy, each over kept connections
+(``strandline.fleet.peer``). If none answers, the server that was asked serves it itself: a server
+that is lost, slow or wrong costs time and no answer. A request that isn't safe to repeat, and may
+have arrived, goes to nobody else, and its client is told.
+
+A request is passed on once: it bears ``FORWARDED``, and who gets it answers, whatever it thinks of
+the owners. So servers that know different seats send no request in circles.
+
+Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 3.4: writes at the primary, reads at any copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from executor_proxy.exchange import tls_context
+from executor_proxy.placement import Seat
+from strandline.fleet.peer import Peer
+from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
+from timeline.errors import ConfigError, ServiceError, ServiceUnreachableError
+
+logger = logging.getLogger(__name__)
+
+FORWARDED: Final = "strandline-forwarded"
+"""Header of a request that another server of the fleet has passed on."""
+
+MAX_PEERS: Final = 256
+"""Most servers with kept connections; those of a fleet are replaced over the months."""
+
+_ABOUT_THE_PEER: Final = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.REQUEST_URI_TOO_LONG,
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    }
+)
+"""Refusals of a request that this server has admitted: the peer's token, roots or limits differ."""
+
+Owners = Callable[[str, str | None], Sequence[Seat]]
+"""(Text of a table's ``TableId``, partition or ``None``) → the seats that have the table now, the
+owner first; vacant ones have no address. Never waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A request that is passed on.
+
+    Attributes:
+        method: ``GET`` or ``POST``.
+        target: Path and query, ASCII.
+        headers: Those that the answer depends on, by name.
+        body: The body.
+        is_safe: Whether it may arrive at several servers.
+        within_s: When an answer is too late; ``None``: after ``PeerLimits.answer_s``.
+    """
+
+    method: str
+    target: bytes
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+    is_safe: bool = True
+    within_s: float | None = None
+
+
+class Forwarder:
+    """Passes requests on; used on one loop, except ``status``.
+
+    Args:
+        url: This server's address among those of the seats.
+        owners: Knows the owners.
+        token: Bearer token that all servers of the fleet take.
+        ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
+        limits: What one peer may take and hold.
+
+    Raises:
+        ConfigError: ``ca_file`` isn't valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        owners: Owners,
+        token: str | None,
+        *,
+        ca_file: str | None = None,
+        limits: PeerLimits | None = None,
+    ) -> None:
+        self._url = url
+        self._owners = owners
+        self._token = None if token is None else token.encode("ascii")
+        if ca_file is not None:
+            tls_context(ca_file)
+        self._ca_file = ca_file
+        self._limits = limits or PeerLimits()
+        self._received = Received()
+        self._peers: dict[str, Peer | None] = {}
+        self._counts: Counter[str] = Counter()
+
+    def before(
+        self, table: str, partition: str | None = None, *, is_shared: bool = False
+    ) -> tuple[str, ...]:
+        """Return the servers that come before this one in answering about a table, best first.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            partition: The partition that is asked about, if one is.
+            is_shared: Whether any copy may answer, as at a client's instant; else the owner does.
+        """
+        urls = [seat.url for seat in self._owners(table, partition) if seat.url]
+        if self._url not in urls:
+            return tuple(urls)
+        return () if is_shared else tuple(urls[: urls.index(self._url)])
+
+    def is_owner(self, table: str) -> bool:
+        """Whether this server has the first seat of a table, and so is told of its changes.
+
+        A server that hasn't joined its fleet yet is on its own. One behind vacant seats has been
+        told of changes only since they are vacant.
+        """
+        seats = self._owners(table, None)
+        return not seats or seats[0].url == self._url
+
+    async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer | None:
+        """Return the answer of the first server that gives one.
+
+        Returns:
+            ``None`` if none does: this server is to answer.
+
+        Raises:
+            ServiceError: A request that isn't safe got no valid answer, and may have arrived.
+        """
+        counts = self._counts
+        for url in urls:
+            peer = self._peer(url)
+            if peer is None:
+                counts["no_address"] += 1
+                continue
+            if not peer.may_be_asked():
+                counts["spared"] += 1
+                continue
+            within_s = self._limits.answer_s if request.within_s is None else request.within_s
+            sent = self._bytes(peer, request)
+            try:
+                answer = await peer.ask(sent, is_safe=request.is_safe, within_s=within_s)
+            except ServiceError as error:
+                counts[error.code] += 1
+                may_have_arrived = (
+                    not isinstance(error, ServiceUnreachableError) or error.may_have_arrived
+                )
+                if may_have_arrived and not request.is_safe:
+                    raise
+            else:
+                if not _is_of_another(answer, request):
+                    counts["answered"] += 1
+                    return answer
+                counts["refused"] += 1
+        counts["served_here"] += 1
+        return None
+
+    def close(self) -> None:
+        """End all connections; on the loop."""
+        for peer in filter(None, self._peers.values()):
+            peer.close()
+
+    def status(self) -> dict[str, int]:
+        """Return how many requests were passed on, and what became of them; from any thread."""
+        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
+        return dict(sorted(counted.items()))
+
+    def _peer(self, url: str) -> Peer | None:
+        """Return the peer at an address; ``None`` if a member has told one that isn't valid."""
+        if url in self._peers:
+            # Taken out and put back last, so the order is that of use.
+            peer = self._peers.pop(url)
+        else:
+            self._make_room()
+            try:
+                peer = Peer(url, self._limits, self._received, self._ca_file)
+            except ConfigError as error:
+                logger.warning("a member of the fleet can't be asked: %s", error)
+                peer = None
+        self._peers[url] = peer
+        return peer
+
+    def _make_room(self) -> None:
+        """Drop the least recently used peers of too many, unless they are in use."""
+        for url in list(self._peers)[: max(len(self._peers) - MAX_PEERS + 1, 0)]:
+            peer = self._peers[url]
+            if peer is None or peer.is_idle:
+                del self._peers[url]
+                if peer is not None:
+                    peer.close()
+
+    def _bytes(self, peer: Peer, request: Forwarded) -> bytes:
+        """Return the bytes of a request."""
+        lines = [
+            b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.target),
+            b"host: " + peer.host,
+            b"%b: 1" % FORWARDED.encode("ascii"),
+        ]
+        if self._token is not None:
+            lines.append(b"authorization: Bearer " + self._token)
+        lines += [b"%b: %b" % field for field in request.headers.items()]
+        if request.method == "POST":
+            lines.append(b"content-length: %d" % len(request.body))
+        return b"\r\n".join(lines) + b"\r\n\r\n" + request.body
+
+
+def _is_of_another(answer: PeerAnswer, request: Forwarded) -> bool:
+    """Whether another server may have a better answer."""
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        # One that is at work says when to ask again; one that stops doesn't.
+        return "retry-after" not in answer.headers and request.is_safe
+    return answer.status in _ABOUT_THE_PEER

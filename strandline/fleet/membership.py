@@ -1,0 +1,166 @@
+"""``Membership``: a server's part in its fleet as a running thing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from executor_proxy.placement import DEFAULT, Layout
+from strandline.fleet.current import CurrentFleet
+from strandline.fleet.records import Load, token_mark
+from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.state.base import Cancel, StateStore
+from strandline.settings.fleet import HEARTBEAT
+from timeline.clock import Clock, SystemClock
+from timeline.errors import ConfigError, FleetError, StateConflictError
+from timeline.joined_thread import JoinedThread
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = HEARTBEAT.default
+_LOOK_S: Final = 0.5
+"""While a server waits for its address, it looks this often whether it was stopped."""
+
+
+class Membership:
+    """A thread that keeps a server a member, and tells ``current`` of the fleet's changes.
+
+    It goes on with the last seats while the state store is away, or while the fleet refuses the
+    server, until it can join again.
+
+    Args:
+        state: The fleet's state store, which stays the caller's.
+        url: Where clients and other members reach this server; its identity.
+        is_standby: Whether it waits for a seat instead of getting a new one.
+        layout: How tables are placed, which all members must agree on.
+        token: The server's token, which all members must have; ``None``: none has one.
+        load: Returns what the server holds; called by the membership's thread.
+        heartbeat_s: Seconds between two steps; a change in the store begins one at once.
+        dead_s: How long it stays a member when it is silent.
+        clock: Measures how long seats are vacant.
+
+    Attributes:
+        current: The fleet as it is known.
+        trouble: Why the last seats are used; ``None``: they are the newest.
+
+    Raises:
+        ConfigError: A time or the layout isn't allowed.
+    """
+
+    def __init__(
+        self,
+        state: StateStore,
+        url: str,
+        *,
+        is_standby: bool = False,
+        layout: Layout = DEFAULT,
+        token: str | None = None,
+        load: Callable[[], Load] = Load,
+        heartbeat_s: float = HEARTBEAT_S,
+        dead_s: float = DEAD_S,
+        clock: Clock | None = None,
+    ) -> None:
+        if not 0 < 3 * heartbeat_s <= dead_s:
+            raise ConfigError(
+                f"strandline.fleet.dead.secs is {dead_s:g}; allowed: at least three times"
+                f" strandline.fleet.heartbeat.secs, which is {heartbeat_s:g}"
+            )
+        self.current = CurrentFleet(url, layout)
+        self.trouble: str | None = None
+        self._state = state
+        self._heartbeat_s = heartbeat_s
+        self._clock = clock or SystemClock()
+        self._roster = Roster(
+            state,
+            url,
+            is_standby=is_standby,
+            clock=self._clock,
+            dead_s=dead_s,
+            layout=layout,
+            token=token_mark(token),
+            load=load,
+        )
+        self._due = threading.Event()
+        self._is_stopped = False
+        self._thread = JoinedThread(self._run, "strandline-fleet", daemon=True)
+        self._cancel: Cancel = lambda: None
+
+    def start(self, within_s: float = 0.0) -> None:
+        """Join, take the first step, and start the thread; to be called once.
+
+        Args:
+            within_s: How long to wait if a member has this address: that may be this server before
+                it was killed, which counts as a member for a while.
+
+        Raises:
+            ConfigError: The fleet has another schema, layout or token.
+            FleetError: A record can't be read, a member has this address, or the store is away.
+        """
+        try:
+            self._cancel = self._state.watch("", self._due.set)
+            if self._join(self._clock.monotonic() + within_s):
+                self._step()
+                self._thread.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _join(self, deadline_s: float) -> bool:
+        """Join as soon as no member has the address; return false if ``interrupt`` ended it."""
+        is_told = False
+        while not self._is_stopped:
+            try:
+                self._roster.join()
+            except StateConflictError as error:
+                if self._clock.monotonic() >= deadline_s:
+                    raise
+                if not is_told:
+                    logger.info("waiting: %s", error)
+                    is_told = True
+            else:
+                return True
+            self._due.wait(min(self._heartbeat_s, _LOOK_S))
+            self._due.clear()
+        return False
+
+    def interrupt(self) -> None:
+        """Let ``start`` return soon without having joined; for a signal handler."""
+        # No lock: the handler may have interrupted the thread that holds it.
+        self._is_stopped = True
+
+    def stop(self) -> None:
+        """End the thread and leave the fleet, whose seat is vacant at once; may be repeated."""
+        self._is_stopped = True
+        self._cancel()
+        self._due.set()
+        self._thread.join()
+        try:
+            self._roster.leave()
+        except FleetError as error:
+            logger.warning("%s leaves when its lease ends: %s", self.current.url, error)
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait(self._heartbeat_s)
+            # Before the step: what changes during it begins another one.
+            self._due.clear()
+            if self._is_stopped:
+                return
+            try:
+                self._step()
+            except (FleetError, ConfigError) as error:
+                if self.trouble is None:
+                    logger.warning("the last seats of the fleet are used meanwhile: %s", error)
+                self.trouble = str(error)
+            except Exception:
+                # A member whose thread ends would be dead to the others while it serves.
+                logger.exception("a step of the fleet failed")
+
+    def _step(self) -> None:
+        self._roster.step()
+        if self.trouble is not None:
+            logger.info("the seats of the fleet are read again")
+            self.trouble = None
+        self.current.tell(self._roster.fleet, self._roster.epoch)

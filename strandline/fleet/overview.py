@@ -1,0 +1,127 @@
+"""What the state store knows of a fleet, as values for people and for JSON; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from executor_proxy.placement import Layout, Ring
+from strandline.fleet.records import FleetRead
+from strandline.fleet.seats import HeldSeat, Member
+from timeline.storage.table_id import TableId
+
+_HEAD: Final = ("seat", "server", "tables", "MB", "role")
+Line = tuple[str, str, str, str, str]
+
+
+def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a fleet in a form for JSON.
+
+    Args:
+        found: The fleet as it was read.
+        tables: Base paths, in any spelling, whose servers are wanted.
+
+    Raises:
+        ConfigError: A base path isn't one.
+    """
+    fleet, layout = found.fleet, _layout(found)
+    ring = None if layout is None else Ring(fleet.ring, layout)
+    leader = fleet.leader
+    return {
+        "epoch": found.epoch,
+        "leader": None if leader is None else leader.url,
+        "layout": None
+        if layout is None
+        else {"copies": layout.copies, "depth": layout.depth, "tokens": layout.tokens},
+        "seats": [_seat_row(found, seat) for seat in fleet.seats],
+        "waiting": [
+            {"url": member.url, "standby": member.is_standby, **_load(found, member.name)}
+            for member in _waiting(found)
+        ],
+        "tables": {
+            path: []
+            if ring is None
+            else [seat.url for seat in ring.owners(str(TableId.of(path).normal()))]
+            for path in tables
+        },
+    }
+
+
+def as_text(told: dict[str, Any], name: str) -> str:
+    """Return an overview as lines of text.
+
+    Args:
+        told: What ``overview`` returned.
+        name: Of the fleet.
+    """
+    held = sum(seat["url"] is not None for seat in told["seats"])
+    lines = [f"fleet {name}, epoch {told['epoch']}: {held} of {len(told['seats'])} seats are taken"]
+    if told["layout"] is not None:
+        lines.append(", ".join(f"{key} {value}" for key, value in told["layout"].items()))
+    rows = [_HEAD, *_seat_lines(told), *_waiting_lines(told)]
+    width = max(len(row[1]) for row in rows)
+    if len(rows) > 1:
+        table = (
+            f"{seat:>4}  {url:<{width}}  {tables:>6}  {mb:>6}  {role}"
+            for seat, url, tables, mb, role in rows
+        )
+        lines += ["", *(line.rstrip() for line in table)]
+    for path, urls in told["tables"].items():
+        shown = ", ".join("(vacant)" if url is None else url for url in urls)
+        lines += ["", f"{path}: {shown or 'no seat'}"]
+    return "\n".join(lines)
+
+
+def _layout(found: FleetRead) -> Layout | None:
+    """Return the layout on which the members have agreed."""
+    members = found.fleet.members
+    return members[0].layout if members else None
+
+
+def _seat_row(found: FleetRead, seat: HeldSeat) -> dict[str, Any]:
+    if seat.number in found.fleet.vacant:
+        return {"number": seat.number, "url": None, "last": seat.url}
+    return {
+        "number": seat.number,
+        "url": seat.url,
+        "last": seat.url,
+        **_load(found, seat.holder),
+    }
+
+
+def _load(found: FleetRead, name: str) -> dict[str, int]:
+    load = found.loads[name]
+    return {"tables": load.tables, "bytes": load.held_bytes}
+
+
+def _waiting(found: FleetRead) -> list[Member]:
+    """Return the members without a seat: standbys, and those that join."""
+    holders = {seat.holder for seat in found.fleet.seats}
+    living = (*found.fleet.members, *found.joining)
+    waiting = [member for member in living if member.name not in holders]
+    return sorted(waiting, key=lambda member: member.url)
+
+
+def _seat_lines(told: dict[str, Any]) -> list[Line]:
+    return [
+        (str(seat["number"]), "-", "", "", f"vacant, last {seat['last']}")
+        if seat["url"] is None
+        else _line(str(seat["number"]), seat, _role(told, seat["url"], ""))
+        for seat in told["seats"]
+    ]
+
+
+def _waiting_lines(told: dict[str, Any]) -> list[Line]:
+    return [
+        _line("-", each, _role(told, each["url"], "standby" if each["standby"] else "waits"))
+        for each in told["waiting"]
+    ]
+
+
+def _line(seat: str, row: dict[str, Any], role: str) -> Line:
+    return seat, row["url"], str(row["tables"]), f"{row['bytes'] / 1e6:.0f}", role
+
+
+def _role(told: dict[str, Any], url: str, role: str) -> str:
+    leads = "leader" if url == told["leader"] else ""
+    return ", ".join(word for word in (role, leads) if word)

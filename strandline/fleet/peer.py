@@ -1,0 +1,214 @@
+"""``Peer``: the kept connections to one other server, and whether it is worth asking.
+
+Each connection has one request at a time. A request takes an idle connection, or opens one, or
+waits for one in a queue; both numbers are bounded. A peer that can't be reached, or is late, isn't
+asked for a while, which doubles up to ``LONGEST_S``; then one request finds out, while all others
+still go elsewhere. A peer that has answered meanwhile is well, and only that request was late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from functools import partial
+from typing import Final
+
+from executor_proxy.exchange import Peer as Place
+from executor_proxy.exchange import tls_context
+from strandline.fleet.peer_connection import PeerAnswer, PeerConnection, PeerLimits, Received
+from timeline.errors import ServiceError, ServiceTimeoutError, ServiceUnreachableError
+
+logger = logging.getLogger(__name__)
+
+FIRST_S: Final = 1.0
+"""How long a peer isn't asked after its first failure; doubles with each."""
+LONGEST_S: Final = 16.0
+
+
+class Peer:
+    """Another server; used on one loop.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``.
+        limits: What it may take and hold.
+        received: Counts the bodies of all peers.
+        ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
+
+    Attributes:
+        url: The address.
+        host: Value of ``Host`` in requests.
+
+    Raises:
+        ConfigError: The address or the file isn't valid.
+    """
+
+    def __init__(
+        self, url: str, limits: PeerLimits, received: Received, ca_file: str | None = None
+    ) -> None:
+        self.url = url
+        place = Place.of(url, ca_file if url.startswith("https:") else None)
+        self._address = (place.host, place.port)
+        host = f"[{place.host}]" if ":" in place.host else place.host.encode("idna").decode()
+        self.host = f"{host}:{place.port}".encode("ascii")
+        self._tls: ssl.SSLContext | None = tls_context(place.ca_file) if place.encrypted else None
+        self._limits, self._received = limits, received
+        self._idle: list[PeerConnection] = []
+        self._open: set[PeerConnection] = set()
+        self._busy = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._answered_at = float("-inf")
+        self._shut_until = float("-inf")
+        self._shut_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return not self._busy
+
+    def may_be_asked(self) -> bool:
+        """Return whether a request may be sent now; after a failure, to one request at a time."""
+        if not self._shut_s:
+            return True
+        now = asyncio.get_running_loop().time()
+        if now < self._shut_until:
+            return False
+        # The others go elsewhere until the end of this trial is known.
+        self._shut_until = now + self._shut_s
+        return True
+
+    async def ask(self, request: bytes, *, is_safe: bool, within_s: float) -> PeerAnswer:
+        """Send a request, and return the answer.
+
+        Args:
+            request: The bytes of the request.
+            is_safe: Whether it may arrive twice: a kept connection may have been closed by the peer
+                while it was idle.
+            within_s: When the answer is too late.
+
+        Raises:
+            ServiceError: There is no valid answer; see ``PeerConnection.exchange``. If it is a
+                ``ServiceUnreachableError``, its ``may_have_arrived`` may be false.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._busy >= self._limits.connections and len(self._waiting) >= self._limits.queued:
+            # Much is asked of it, which is no sign that it is down.
+            raise _not_sent(f"{self.url}: {len(self._waiting)} requests wait for it")
+        try:
+            answer = await self._in_turn(request, is_safe, began + within_s)
+        except ServiceError as error:
+            # Answers of others since then show that it is well.
+            is_down = isinstance(error, ServiceUnreachableError | ServiceTimeoutError)
+            if is_down and self._answered_at <= began:
+                self._shut(error, loop.time())
+            raise
+        self._answered_at = loop.time()
+        if self._shut_s:
+            logger.info("%s answers again", self.url)
+            self._shut_s = 0.0
+        return answer
+
+    def close(self) -> None:
+        """End all connections."""
+        for connection in tuple(self._open):
+            connection.abort()
+
+    def _shut(self, error: ServiceError, now: float) -> None:
+        self._shut_s = min(self._shut_s * 2, LONGEST_S) or FIRST_S
+        self._shut_until = now + self._shut_s
+        logger.warning("%s isn't asked for %g s: %s", self.url, self._shut_s, error)
+
+    async def _in_turn(self, request: bytes, is_safe: bool, until_s: float) -> PeerAnswer:
+        """Wait for a connection if there are too many, then ask."""
+        if self._busy >= self._limits.connections:
+            await self._turn(until_s)
+        else:
+            self._busy += 1
+        try:
+            connection = self._idle_one()
+            if connection is not None:
+                try:
+                    return await self._exchange(connection, request, until_s)
+                except ServiceUnreachableError:
+                    if not is_safe or connection.has_begun or not connection.used:
+                        raise
+            return await self._exchange(await self._connected(until_s), request, until_s)
+        finally:
+            self._pass_on()
+
+    async def _turn(self, until_s: float) -> None:
+        """Wait until another request has ended, whose place this one takes."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        late = loop.call_at(until_s, _fail, turn, f"{self.url}: no free connection in time")
+        try:
+            await turn
+        except BaseException:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._pass_on()  # it was given a place in the same turn of the loop
+            raise
+        finally:
+            late.cancel()
+
+    def _pass_on(self) -> None:
+        """Give the place of a request that has ended to the next that waits."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy -= 1
+
+    def _idle_one(self) -> PeerConnection | None:
+        """Return the idle connection that was used last, if one is fresh."""
+        oldest = asyncio.get_running_loop().time() - self._limits.idle_s
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and connection.idle_since >= oldest:
+                return connection
+            connection.abort()
+        return None
+
+    async def _exchange(
+        self, connection: PeerConnection, request: bytes, until_s: float
+    ) -> PeerAnswer:
+        try:
+            return await connection.exchange(request, until_s)
+        finally:
+            if connection.is_open:
+                self._idle.append(connection)
+
+    async def _connected(self, until_s: float) -> PeerConnection:
+        loop = asyncio.get_running_loop()
+        left_s = min(self._limits.connect_s, until_s - loop.time())
+        make = partial(PeerConnection, self.url, self._limits, self._received, self._forget)
+        opening = loop.create_connection(make, *self._address, ssl=self._tls)
+        try:
+            _, connection = await asyncio.wait_for(opening, left_s)
+        except asyncio.TimeoutError as error:
+            raise _not_sent(f"{self.url}: no connection within {left_s:.3g} s") from error
+        except OSError as error:
+            raise _not_sent(f"{self.url}: no connection ({error})") from error
+        self._open.add(connection)
+        return connection
+
+    def _forget(self, connection: PeerConnection) -> None:
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+
+def _fail(turn: asyncio.Future[None], message: str) -> None:
+    if not turn.done():
+        turn.set_exception(_not_sent(message))
+
+
+def _not_sent(message: str) -> ServiceUnreachableError:
+    error = ServiceUnreachableError(message)
+    error.may_have_arrived = False
+    return error

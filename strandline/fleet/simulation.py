@@ -1,0 +1,126 @@
+"""What a fleet of some size would be like: even, at rest when servers come and go, available; pure.
+
+The tables are names that the fleet's own ring places, so figures include its chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Final
+
+from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from strandline.fleet.ring_figures import copied, expected, fullest, kept, lost_share, moved, owned
+
+MAX_SERVERS: Final = 100
+MAX_TABLES: Final = 100_000
+MAX_ENUMERATED: Final = 12
+"""Most servers of which all sets that can be down are counted."""
+ENUMERATED_TABLES: Final = 300
+"""Most tables of which it is asked whether any has no server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change of the ring means, as shares of all tables.
+
+    Attributes:
+        moved: Tables with another owner than before.
+        even: What ``moved`` would be on an even ring.
+        copied: Copies that are made anew, by the number of tables.
+    """
+
+    moved: float
+    even: float
+    copied: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Figures of a fleet.
+
+    Attributes:
+        servers: How many have a seat.
+        tables: How many tables were placed.
+        layout: How.
+        owned: Tables that the fullest server owns, by the mean of all.
+        kept: Tables of which the fullest has a copy, by the mean.
+        joins: When a server gets a new seat.
+        leaves: When a seat goes, the mean of all seats.
+        down: Chance that a server is down, which is assumed.
+        without_copy: Mean share of tables none of whose servers is up.
+        any_without_copy: Chance that there is such a table among the first ``ENUMERATED_TABLES``;
+            ``None`` for fleets of more than ``MAX_ENUMERATED``.
+        without_server: Chance that no server at all is up.
+    """
+
+    servers: int
+    tables: int
+    layout: Layout
+    owned: float
+    kept: float
+    joins: Change
+    leaves: Change | None
+    down: float
+    without_copy: float
+    any_without_copy: float | None
+    without_server: float
+
+
+def simulate(
+    servers: int, tables: int = 10_000, layout: Layout = DEFAULT, down: float = 0.01
+) -> Simulation:
+    """Return the figures of a fleet whose seats have the numbers from 0.
+
+    Args:
+        servers: 1 to ``MAX_SERVERS``.
+        tables: 1 to ``MAX_TABLES``.
+        layout: How tables are placed. At depth 2 read "partition" for "table".
+        down: Chance that a server is down, 0 to 1; servers fail independently.
+
+    Cost: a ring and all tables for each seat; a second for 10 servers.
+    """
+    names = [f"s3://lake/warehouse/table_{number}" for number in range(tables)]
+    seats = [Seat(number) for number in range(servers)]
+    ring, larger = Ring(seats, layout), Ring([*seats, Seat(servers)], layout)
+    copies = min(layout.copies, servers)
+    any_without = None
+    if servers <= MAX_ENUMERATED:
+        share_of = lost_share(ring, names[:ENUMERATED_TABLES])
+        any_without = expected(lambda state: share_of(state) > 0, servers, down)
+    return Simulation(
+        servers,
+        tables,
+        layout,
+        fullest(owned(ring, names).values(), servers),
+        fullest(kept(ring, names).values(), servers),
+        _change(ring, larger, names, 1 / (servers + 1)),
+        _leaving(ring, seats, layout, names),
+        down,
+        down**copies,
+        any_without,
+        down**servers,
+    )
+
+
+def _change(before: Ring, after: Ring, names: Sequence[str], even: float) -> Change:
+    return Change(
+        moved(before, after, names).total() / len(names),
+        even,
+        copied(before, after, names).total() / len(names),
+    )
+
+
+def _leaving(
+    ring: Ring, seats: Sequence[Seat], layout: Layout, names: Sequence[str]
+) -> Change | None:
+    if len(seats) == 1:
+        return None
+    without = (Ring([seat for seat in seats if seat != gone], layout) for gone in seats)
+    return _mean(_change(ring, smaller, names, 1 / len(seats)) for smaller in without)
+
+
+def _mean(changes: Iterable[Change]) -> Change:
+    each = list(changes)
+    return Change(mean(one.moved for one in each), each[0].even, mean(one.copied for one in each))

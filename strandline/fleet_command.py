@@ -1,0 +1,147 @@
+"""``strandline fleet``: what a fleet is like, or would be; neither is changed by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from executor_proxy.placement import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
+from strandline.fleet.overview import as_text, overview
+from strandline.fleet.records import read_fleet
+from strandline.fleet.simulation import (
+    ENUMERATED_TABLES,
+    MAX_SERVERS,
+    MAX_TABLES,
+    Change,
+    Simulation,
+    simulate,
+)
+from strandline.fleet.state.url import StateUrl, open_state
+from strandline.service.log_format import escaped
+from timeline.errors import ConfigError, FleetError
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group()
+def fleet() -> None:
+    """Show what a fleet of servers is like, or would be."""
+
+
+@fleet.command()
+@click.argument("url")
+@click.option("--table", "tables", multiple=True, metavar="PATH", help="Also show who has a table.")
+@AS_JSON
+def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
+    """Show members, seats and leader of the fleet at URL.
+
+    URL is that of serve's --fleet. What is shown is what the state store has: no server is asked.
+    """
+    with _refusals():
+        read = StateUrl.of(url)
+        if read.scheme == "sqlite" and not Path(read.place).is_file():
+            raise ConfigError(f"there is no fleet at {read}: no such file")
+        with closing(open_state(url)) as state:
+            told = overview(read_fleet(state), tables)
+    click.echo(json.dumps(told) if as_json else as_text(told, str(read)))
+
+
+@fleet.command("simulate")
+@click.option(
+    "--servers",
+    type=click.IntRange(1, MAX_SERVERS),
+    default=10,
+    show_default=True,
+    help="Servers with a seat.",
+)
+@click.option(
+    "--tables",
+    type=click.IntRange(1, MAX_TABLES),
+    default=10_000,
+    show_default=True,
+    help="Tables, or at depth 2 partitions.",
+)
+@click.option(
+    "--copies",
+    type=click.IntRange(1, MAX_COPIES),
+    default=DEFAULT.copies,
+    show_default=True,
+    help="As strandline.fleet.copies.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1, MAX_DEPTH),
+    default=DEFAULT.depth,
+    show_default=True,
+    help="As strandline.fleet.depth.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, MAX_TOKENS),
+    default=DEFAULT.tokens,
+    show_default=True,
+    help="As strandline.fleet.tokens.",
+)
+@click.option(
+    "--down",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    help="Chance that a server is down.",
+)
+@AS_JSON
+def simulate_command(
+    servers: int, tables: int, copies: int, depth: int, tokens: int, down: float, as_json: bool
+) -> None:
+    """Show how even a fleet would be, what moves when a server comes or goes, what fails.
+
+    Tables are placed by the fleet's own ring; nothing is connected to.
+    """
+    found = simulate(servers, tables, Layout(copies, depth, tokens), down)
+    click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise click.UsageError(escaped(str(error))) from error
+    except FleetError as error:
+        raise click.ClickException(escaped(str(error))) from error
+
+
+def _as_text(found: Simulation) -> str:
+    layout = found.layout
+    rows: list[tuple[str, str]] = [
+        ("the fullest server owns, by the mean", f"{found.owned:.2f}"),
+        ("the fullest server has copies, by the mean", f"{found.kept:.2f}"),
+        *_change_rows("a new seat", found.joins),
+        *([] if found.leaves is None else _change_rows("a seat that goes", found.leaves)),
+        ("a table has no server that is up", f"{found.without_copy:.3g}"),
+    ]
+    if found.any_without_copy is not None:
+        some = min(found.tables, ENUMERATED_TABLES)
+        rows.append((f"any of {some} tables has none", f"{found.any_without_copy:.3g}"))
+    rows.append(("no server is up", f"{found.without_server:.3g}"))
+    width = max(len(what) for what, _ in rows)
+    head = (
+        f"{found.servers} servers, {found.tables} tables; copies {layout.copies}, depth"
+        f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
+    )
+    return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
+
+
+def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:
+    return [
+        (
+            f"{what}: tables with another owner",
+            f"{100 * change.moved:.1f} % (even: {100 * change.even:.1f} %)",
+        ),
+        (f"{what}: copies made anew, by tables", f"{100 * change.copied:.1f} %"),
+    ]

@@ -1,0 +1,183 @@
+"""``FleetPart``: what a server in a fleet has beside the parts of one on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from executor_proxy.exchange import Peer, tls_context
+from executor_proxy.placement import Layout
+from strandline.fleet.forward import Forwarder
+from strandline.fleet.membership import Membership
+from strandline.fleet.records import Load
+from strandline.fleet.state.url import StateUrl, open_state
+from strandline.settings.fleet import (
+    ADVERTISE,
+    CA,
+    COPIES,
+    DEAD,
+    DEPTH,
+    FLEET,
+    HEARTBEAT,
+    STANDBY,
+    TOKENS,
+)
+from strandline.settings.setting import refusal
+from strandline.settings.sources import ServeSettings
+from timeline.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """A server's part in a fleet.
+
+    Attributes:
+        url: State store and name of the fleet.
+        address: Where clients and other servers reach it.
+        is_standby: Whether it waits for a seat.
+        layout: How tables are placed.
+        heartbeat_s: Longest time between two signs of life.
+        dead_s: When it counts as dead.
+        ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
+    """
+
+    url: str
+    address: str
+    is_standby: bool
+    layout: Layout
+    heartbeat_s: float
+    dead_s: float
+    ca_file: str | None = None
+
+    @classmethod
+    def of(cls, settings: ServeSettings) -> FleetOptions | None:
+        """Return what the settings say; ``None``: the server is on its own.
+
+        Raises:
+            ConfigError: A URL isn't one, is missing, or is there without a fleet.
+        """
+        get = settings.get
+        if not get(FLEET):
+            _refuse_without_fleet(settings)
+            return None
+        StateUrl.of(get(FLEET))
+        if get(CA):
+            tls_context(get(CA))
+        return cls(
+            get(FLEET),
+            _address(settings),
+            get(STANDBY),
+            Layout(get(COPIES), get(DEPTH), get(TOKENS)),
+            get(HEARTBEAT),
+            get(DEAD),
+            get(CA) or None,
+        )
+
+
+class FleetPart:
+    """A server's membership in a fleet, and its way to the other servers.
+
+    Args:
+        options: Its part.
+        token: Bearer token of all servers of the fleet.
+
+    Attributes:
+        forwarder: Passes requests on.
+
+    Raises:
+        ConfigError: The state store isn't one, or its driver isn't installed.
+        FleetError: The state store can't be reached.
+    """
+
+    def __init__(self, options: FleetOptions, token: str | None) -> None:
+        self._url = StateUrl.of(options.url)
+        self._dead_s = options.dead_s
+        self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._state = open_state(options.url, options.dead_s)
+        try:
+            self._membership = Membership(
+                self._state,
+                options.address,
+                is_standby=options.is_standby,
+                layout=options.layout,
+                token=token,
+                load=lambda: Load(*self._load()),
+                heartbeat_s=options.heartbeat_s,
+                dead_s=options.dead_s,
+            )
+        except BaseException:
+            self._state.close()
+            raise
+        current = self._membership.current
+        self.forwarder = Forwarder(current.url, current.owners, token, ca_file=options.ca_file)
+
+    def start(self, load: Callable[[], tuple[int, int]]) -> None:
+        """Join the fleet; if a member has this address, wait until a killed one has ended.
+
+        Args:
+            load: Returns how many tables are open, and the bytes that are held; for any thread.
+
+        Raises:
+            ConfigError: The fleet has another schema, layout or token.
+            FleetError: A member has this address, a record can't be read, or the store is away.
+        """
+        self._load = load
+        # A little more: the lease of a process that was killed may just have been renewed.
+        self._membership.start(within_s=1.5 * self._dead_s)
+
+    def interrupt(self) -> None:
+        """Let ``start`` return soon; for a signal handler."""
+        self._membership.interrupt()
+
+    def close(self) -> None:
+        """Leave the fleet, and end the connections to its state store; may be repeated."""
+        self._membership.stop()
+        self._state.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return the fleet as this server knows it, in a form for JSON."""
+        current = self._membership.current
+        known = current.known
+        fleet = known.fleet
+        seats = {seat.holder: seat.number for seat in fleet.seats}
+        members = {member.name: member for member in fleet.members}
+        return {
+            "state": str(self._url),
+            "url": current.url,
+            "epoch": known.epoch,
+            "trouble": self._membership.trouble,
+            "leader": None if fleet.leader is None else fleet.leader.url,
+            "members": [
+                {"url": each.url, "seat": seats.get(name), "standby": each.is_standby}
+                for name, each in sorted(members.items(), key=lambda item: item[1].url)
+            ],
+            "vacant": list(fleet.vacant),
+        }
+
+
+def _refuse_without_fleet(settings: ServeSettings) -> None:
+    if settings.get(ADVERTISE):
+        key = settings.key(ADVERTISE)
+    elif settings.get(STANDBY):
+        key = settings.key(STANDBY)
+    elif settings.get(CA):
+        key = settings.key(CA)
+    else:
+        return
+    raise ConfigError(f"{key} is given without --fleet; allowed: with --fleet URL")
+
+
+def _address(settings: ServeSettings) -> str:
+    """Return the address in the one form in which all servers have it."""
+    given, key = settings.get(ADVERTISE), settings.key(ADVERTISE)
+    if not given:
+        raise ConfigError("--fleet needs --advertise URL, where the other servers reach this one")
+    try:
+        place = Peer.of(given, None)
+    except ConfigError:
+        place = None
+    if place is None or not place.port:
+        raise refusal(key, repr(given), "; allowed: http://HOST:PORT, https://HOST:PORT")
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{'https' if place.encrypted else 'http'}://{host}:{place.port}"

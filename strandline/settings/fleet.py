@@ -1,0 +1,90 @@
+"""Settings of a server in a fleet; only ``strandline serve`` has them.
+
+What places tables must be the same at all servers of a fleet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from executor_proxy.placement import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
+from strandline.settings.setting import Setting, declared
+
+FLEET: Final = Setting(
+    "strandline.fleet.url",
+    "",
+    "State store and name of the fleet that the server joins: zk://HOST:PORT[,HOST:PORT]/FLEET,"
+    " postgresql://USER@HOST/DATABASE?fleet=FLEET, or for servers of one machine"
+    " sqlite:///PATH[?fleet=FLEET]. If empty, it is on its own.",
+    "service",
+    secret=True,
+)
+ADVERTISE: Final = Setting(
+    "strandline.fleet.advertise",
+    "",
+    "Where clients and the other servers of the fleet reach this one: http://HOST:PORT or"
+    " https://HOST:PORT. It is the server's identity, so it stays the same after a restart.",
+    "service",
+)
+STANDBY: Final = Setting(
+    "strandline.fleet.standby",
+    False,
+    "Whether the server waits for the seat of one that died, instead of getting a new one.",
+    "service",
+)
+CA: Final = Setting(
+    "strandline.fleet.tls.ca",
+    "",
+    "PEM file with the authorities that are trusted when requests are passed on by https; if empty,"
+    " the system's.",
+    "service",
+)
+COPIES: Final = Setting(
+    "strandline.fleet.copies",
+    DEFAULT.copies,
+    "Servers that answer about a table, its owner included.",
+    "service",
+    minimum=1,
+    maximum=MAX_COPIES,
+)
+DEPTH: Final = Setting(
+    "strandline.fleet.depth",
+    DEFAULT.depth,
+    "1: all of a table has the same owner; 2: each of its partitions has one, for tables too large"
+    " for a server.",
+    "service",
+    minimum=1,
+    maximum=MAX_DEPTH,
+)
+TOKENS: Final = Setting(
+    "strandline.fleet.tokens",
+    DEFAULT.tokens,
+    "Points of each seat on the fleet's ring; more make the servers' shares more even.",
+    "service",
+    minimum=1,
+    maximum=MAX_TOKENS,
+    secret=False,
+)
+HEARTBEAT: Final = Setting(
+    "strandline.fleet.heartbeat.secs",
+    3.0,
+    "Longest time between two signs of life of the server; at most a third of"
+    " strandline.fleet.dead.secs.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=1200,
+)
+DEAD: Final = Setting(
+    "strandline.fleet.dead.secs",
+    10.0,
+    "Time after which a silent server counts as dead, and a standby takes its seat. ZooKeeper"
+    " allows 4 to 40 s by default.",
+    "service",
+    unit="s",
+    minimum=1,
+    maximum=3600,
+)
+
+FLEET_SETTINGS: Final = declared(globals())
+"""All settings of this module."""

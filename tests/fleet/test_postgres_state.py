@@ -1,0 +1,326 @@
+"""The state store in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from strandline.fleet.roster import Roster
+from strandline.fleet.state.base import Check, Put, StateStore, Versioned
+from strandline.fleet.state.postgres import PostgresState
+from strandline.fleet.state.url import open_state
+from tests.conformance.state_lease_suite import LeaseSuite, holding_process
+from tests.conformance.state_machine import StateMachine
+from tests.conformance.state_suite import StateSuite
+from tests.conformance.state_watch_suite import Told, WatchSuite
+from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
+from timeline.clock import Clock
+from timeline.errors import (
+    ConfigError,
+    InputError,
+    StateConflictError,
+    StateUnavailableError,
+)
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Subject:
+    url: str
+    fleet: str
+    answer_s: float = 60.0
+
+    def open(self, clock: Clock | None = None) -> PostgresState:
+        # Looks often: what no message tells of is seen soon.
+        return PostgresState(self.url, self.fleet, look_s=0.05, answer_s=self.answer_s)
+
+
+@pytest.fixture
+def subject(server: PostgresServer) -> Subject:
+    return Subject(server.url(), uuid.uuid4().hex)
+
+
+class TestPostgresState(StateSuite):
+    pass
+
+
+class TestPostgresLeases(LeaseSuite):
+    pass
+
+
+class TestPostgresWatches(WatchSuite):
+    pass
+
+
+def test_random_steps_of_two_clients(server: PostgresServer) -> None:
+    def machine() -> StateMachine:
+        return StateMachine(Subject(server.url(), uuid.uuid4().hex).open)
+
+    few = settings(max_examples=25, stateful_step_count=25, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=few)
+
+
+def wait_until_absent(state: StateStore, key: str) -> None:
+    told = Told()
+    cancel = state.watch(key, told)
+    while state.get(key) is not None:
+        told.wait()
+    cancel()
+
+
+def test_the_lease_of_a_silent_holder_ends_and_that_is_told(subject: Subject) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        lease = one.hold("members/a", b"1", 1.0)
+        wait_until_absent(two, "members/a")
+        with pytest.raises(StateConflictError, match="'members/a' is absent"):
+            two.write(Check("members/a", lease.version), Put("seats/1", b""))
+        assert not lease.renew()
+        held = two.hold("members/a", b"2", 60.0)
+        assert not lease.renew(b"still me")
+        lease.release()
+        assert one.get("members/a") == Versioned(b"2", held.version)
+
+
+def test_a_key_can_be_put_where_a_lease_has_ended(subject: Subject) -> None:
+    with closing(subject.open()) as state:
+        lease = state.hold("a", b"1", 1.0)
+        wait_until_absent(state, "a")
+        version = state.write(Put("a", b"2"))
+        assert version > lease.version
+        assert not lease.renew()
+        assert state.get("a") == Versioned(b"2", version)
+
+
+@pytest.mark.property
+def test_the_lease_of_a_killed_process_ends(subject: Subject) -> None:
+    with holding_process(subject) as process, closing(subject.open()) as state:
+        assert state.children("members") == ("killed",)
+        process.kill()
+        process.join()
+        wait_until_absent(state, "members/killed")
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_was_set_ends_leases(subject: Subject, hours: int) -> None:
+    """What is left of one: a renewal an hour from now, or an hour ago."""
+    with closing(subject.open()) as state:
+        lease = state.hold("a", b"1", 60.0)
+        with psycopg.connect(subject.url) as connection:
+            connection.execute(
+                "UPDATE strandline_fleet.state SET renewed = renewed + make_interval(hours => %s)",
+                (hours,),
+            )
+        assert state.get("a") is None
+        assert not lease.renew()
+        assert state.hold("a", b"2", 60.0).version > lease.version
+
+
+def test_versions_do_not_come_again_from_a_database_that_fell_back(subject: Subject) -> None:
+    """As after a standby has taken over that lacks the newest commits."""
+    with closing(subject.open()) as state, psycopg.connect(subject.url, autocommit=True) as admin:
+        state.write(Put("a", b"1"))
+        kept = admin.execute("SELECT * FROM strandline_fleet.last_version").fetchall()
+        lost = state.write(Put("b", b"1"))
+        (version,) = (version for fleet, version in kept if fleet == subject.fleet)
+        admin.execute(
+            "UPDATE strandline_fleet.last_version SET version = %s WHERE fleet = %s",
+            (version, subject.fleet),
+        )
+        assert state.write(Put("c", b"1")) > lost
+
+
+def test_a_change_is_told_without_looking(subject: Subject) -> None:
+    """Two clients that would look only in an hour."""
+    with (
+        closing(PostgresState(subject.url, subject.fleet, look_s=3600.0)) as one,
+        closing(PostgresState(subject.url, subject.fleet, look_s=3600.0)) as two,
+    ):
+        told = Told()
+        two.watch("a", told)
+        version = one.write(Put("a", b"1"))
+        told.wait()
+        one.write(Put("a", b"2", version))
+        told.wait()
+
+
+def test_a_change_is_found_without_being_told(subject: Subject) -> None:
+    """As behind a proxy that passes no messages on."""
+    with closing(subject.open()) as state, psycopg.connect(subject.url) as admin:
+        told = Told()
+        state.watch("a", told)
+        admin.execute(
+            "INSERT INTO strandline_fleet.state VALUES (%s, 'a', 'x', 1)", (subject.fleet,)
+        )
+        admin.commit()
+        told.wait()
+
+
+def test_a_server_that_is_away_for_a_while(server: PostgresServer, subject: Subject) -> None:
+    with closing(subject.open()) as state:
+        version = state.write(Put("a", b"1"))
+        lease = state.hold("members/a", b"", 3600.0)
+        told = Told()
+        state.watch("a", told)
+        server.stop()
+        try:
+            for use in (
+                lambda: state.get("a"),
+                lambda: state.children(""),
+                lambda: state.write(Put("a", b"2", version)),
+                lambda: state.hold("b", b"", 10.0),
+                lease.renew,
+                subject.open,
+            ):
+                with pytest.raises(StateUnavailableError, match=r"postgresql://127\.0\.0\.1"):
+                    use()
+        finally:
+            server.start()
+        assert state.get("a") == Versioned(b"1", version)
+        assert lease.renew()
+        state.write(Put("a", b"3", version))
+        told.wait()
+
+
+def test_a_fleet_lives_through_a_restart_of_its_database(
+    server: PostgresServer, subject: Subject
+) -> None:
+    with closing(subject.open()) as one, closing(subject.open()) as two:
+        a, b = (
+            Roster(state, f"http://{name}:1", dead_s=3600.0)
+            for name, state in (("a", one), ("b", two))
+        )
+        a.join()
+        b.join()
+        a.step()
+        before = b.step()
+        server.stop()
+        server.start()
+        for roster in (a, b):
+            with pytest.raises(StateUnavailableError):
+                roster.step()  # its connection was of the server before
+            assert roster.step() == before
+
+
+def test_a_database_that_was_stopped_is_away(server: PostgresServer, subject: Subject) -> None:
+    """Its machine answers, its process doesn't."""
+    with (
+        closing(Subject(subject.url, subject.fleet, answer_s=0.5).open()) as state,
+        psycopg.connect(subject.url, autocommit=True) as admin,
+    ):
+        state.write(Put("a", b"1"))
+        pids = [
+            pid
+            for (pid,) in admin.execute(
+                "SELECT pid FROM pg_stat_activity WHERE application_name = 'strandline'"
+            )
+        ]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StateUnavailableError):
+                state.get("a")
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        assert state.get("a") is not None
+
+
+def test_a_client_that_stops_while_it_writes_holds_nobody_up(subject: Subject) -> None:
+    """The others get an error after a time, and the database ends its transaction."""
+    with closing(Subject(subject.url, subject.fleet, answer_s=0.5).open()) as state:
+        version = state.write(Put("a", b"1"))
+        with psycopg.connect(subject.url) as stopped:
+            stopped.execute("SELECT FROM strandline_fleet.last_version FOR UPDATE")
+            with pytest.raises(StateUnavailableError, match="timeout"):
+                state.write(Put("a", b"2", version))
+            assert state.get("a") == Versioned(b"1", version)
+        state.write(Put("a", b"2", version))
+
+
+def test_a_conflict_costs_no_connection(subject: Subject) -> None:
+    with closing(subject.open()) as state, psycopg.connect(subject.url) as admin:
+        state.write(Put("a", b"1"))
+        asked = (
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'strandline' ORDER BY pid"
+        )
+        before = admin.execute(asked).fetchall()
+        for _ in range(3):
+            with pytest.raises(StateConflictError):
+                state.write(Put("a", b"2"))
+        assert admin.execute(asked).fetchall() == before
+
+
+def test_fleets_are_apart(subject: Subject) -> None:
+    with (
+        closing(subject.open()) as one,
+        closing(Subject(subject.url, f"{subject.fleet}-b").open()) as other,
+    ):
+        one.write(Put("a", b"1"))
+        one.hold("b", b"1", 10.0)
+        assert other.get("a") is None
+        assert other.children("") == ()
+        other.hold("b", b"1", 10.0)
+
+
+def test_a_url_with_a_fleets_name_opens_it(subject: Subject) -> None:
+    named = f"{subject.url}?connect_timeout=60&fleet={subject.fleet}"
+    with closing(subject.open()) as one, closing(open_state(named)) as same:
+        one.write(Put("a", b"1"))
+        assert same.children("") == ("a",)
+
+
+@pytest.mark.parametrize("fleet", ["", "../etc", "a b", "'; DROP SCHEMA strandline_fleet; --"])
+def test_a_fleet_has_a_name(server: PostgresServer, fleet: str) -> None:
+    with pytest.raises(InputError, match="is no key of a state store"):
+        PostgresState(server.url(), fleet)
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    name = f"d{uuid.uuid4().hex}"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return server.url(name)
+
+
+def test_schemas_of_others_are_refused_by_name(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA strandline_fleet")
+        with pytest.raises(ConfigError, match="the schema strandline_fleet is another program's"):
+            PostgresState(url, "f")
+        connection.execute("DROP SCHEMA strandline_fleet")
+        PostgresState(url, "f").close()
+        connection.execute("UPDATE strandline_fleet.schema_version SET version = 77")
+        with pytest.raises(ConfigError, match="has schema 77; allowed: 1"):
+            PostgresState(url, "f")
+
+
+def test_urls_of_others_are_refused_and_passwords_are_not_shown(server: PostgresServer) -> None:
+    with pytest.raises(ConfigError, match="isn't one of PostgreSQL"):
+        PostgresState("mysql://somewhere", "f")
+    with pytest.raises(StateUnavailableError, match="no_such_database") as refused:
+        PostgresState(f"postgresql://postgres:secret@127.0.0.1:{server.port}/no_such_database", "f")
+    assert "secret" not in str(refused.value)
+
+
+def test_servers_with_their_state_here(subject: Subject, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    check_a_fleet_of_servers(tmp_path, f"{subject.url}?fleet={subject.fleet}")

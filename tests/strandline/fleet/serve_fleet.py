@@ -1,0 +1,111 @@
+"""Processes of ``strandline serve`` that are one fleet, by default with its state in a file."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from executor_proxy.placement import Layout, Seat, owners
+from tests.kit.free_port import free_port
+from tests.kit.live_service import Answered, HttpClient
+from tests.kit.patience import PATIENCE_S
+from tests.kit.serve_process import ServeProcess
+from timeline.storage.table_id import TableId
+
+
+class FleetServer(ServeProcess):
+    """A server of a fleet, which keeps its address over restarts.
+
+    Attributes:
+        url: The address.
+    """
+
+    def __init__(
+        self, root: Path, folder: Path, name: str, *options: str, state: str | None = None
+    ) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        super().__init__(
+            root,
+            folder / f"{name}.log",
+            *("--fleet", state or state_url(folder), "--advertise", self.url),
+            *("--fleet-heartbeat", "0.5", "--fleet-dead", "5", *options),
+        )
+        self.port = port
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def fleet(self) -> dict[str, Any]:
+        """Return the fleet as the server knows it."""
+        found: dict[str, Any] = self.status()["fleet"]
+        return found
+
+    def seats(self) -> dict[int, str]:
+        """Return number and holder of the seats whose holders live."""
+        found = {member["seat"]: member["url"] for member in self.fleet()["members"]}
+        found.pop(None, None)
+        return found
+
+    def asked(self) -> int:
+        """Return how many questions about views the server has answered."""
+        return sum(self.status()["requests"].values())
+
+    def ask(self, path: str, params: dict[str, str], method: str = "GET") -> Answered:
+        """Ask on a connection of its own."""
+        with HttpClient(self.port, None) as client:
+            return client.request(method, f"{path}?{urlencode(params)}")
+
+
+def state_url(folder: Path) -> str:
+    return f"sqlite://{folder}/fleet.db"
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Ask servers until something is so; each question takes its time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+
+
+def wait_for_seats(servers: Iterable[FleetServer], seats: dict[int, str]) -> None:
+    """Wait until all servers know these seats, and no others."""
+    for server in servers:
+        wait_until(lambda server=server: server.seats() == seats)  # type: ignore[misc]
+
+
+def placed(servers: Iterable[FleetServer], base_path: str, layout: Layout) -> list[FleetServer]:
+    """Return the servers of a table, the owner first, and then the others."""
+    by_url = {server.url: server for server in servers}
+    seats = [Seat(number, url) for number, url in next(iter(by_url.values())).seats().items()]
+    table = str(TableId.of(base_path).normal())
+    found = [by_url[str(seat.url)] for seat in owners(seats, table, layout=layout)]
+    return [*found, *(server for server in by_url.values() if server not in found)]
+
+
+def check_a_fleet_of_servers(folder: Path, state: str) -> None:
+    """Have two servers and a standby join, one killed and replaced, and all end.
+
+    Args:
+        folder: Has an empty ``lake``.
+        state: URL of the state store.
+    """
+    with ExitStack() as stack:
+        a, b, standby = (
+            stack.enter_context(FleetServer(folder / "lake", folder, name, *how, state=state))
+            for name, how in (("a", ()), ("b", ()), ("s", ("--standby",)))
+        )
+        wait_for_seats((a, b, standby), {0: a.url, 1: b.url})
+        b.kill()
+        wait_for_seats((a, standby), {0: a.url, 1: standby.url})
+        b.start()
+        wait_until(lambda: len(a.fleet()["members"]) == 3)
+        assert a.seats() == {0: a.url, 1: standby.url}
+        assert a.fleet()["trouble"] is None

@@ -1,0 +1,81 @@
+"""The fleet as the threads of a server see it."""
+
+from __future__ import annotations
+
+import pytest
+
+from executor_proxy.placement import Layout, owners
+from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.seats import Fleet, HeldSeat, Member
+
+MEMBERS = tuple(Member(name, f"http://{name}:1", False, at) for at, name in enumerate("abc", 1))
+SEATS = tuple(HeldSeat(at, (each.name,), each.url) for at, each in enumerate(MEMBERS))
+FLEET = Fleet(MEMBERS, SEATS)
+LAYOUT = Layout(copies=2, depth=2, tokens=7)
+
+
+def test_a_server_that_has_not_joined_knows_no_owner() -> None:
+    current = CurrentFleet("http://a:1")
+    assert current.known.owners("file:///t") == ()
+    assert current.known.epoch == 0
+
+
+def test_owners_are_those_that_clients_find() -> None:
+    current = CurrentFleet("http://a:1", LAYOUT)
+    current.tell(FLEET, 3)
+    for at in range(50):
+        table, partition = f"file:///t{at}", f"day={at}"
+        expected = owners(FLEET.ring, table, partition, LAYOUT)
+        assert current.known.owners(table, partition) == expected
+        assert len(expected) == 2
+
+
+def test_a_dead_members_seat_keeps_its_tables_without_an_address() -> None:
+    current = CurrentFleet("http://a:1", LAYOUT)
+    current.tell(FLEET, 1)
+    before = {at: current.known.owners(f"t{at}") for at in range(50)}
+    current.tell(Fleet(MEMBERS[:2], SEATS), 1)
+    for at, seats in before.items():
+        now = current.known.owners(f"t{at}")
+        assert [seat.number for seat in now] == [seat.number for seat in seats]
+        assert [seat.url for seat in now] == [
+            None if seat.number == 2 else seat.url for seat in seats
+        ]
+
+
+def test_listeners_hear_of_each_change_once() -> None:
+    current, heard = CurrentFleet("http://a:1"), list[KnownFleet]()
+    cancel = current.listen(heard.append)
+    current.tell(FLEET, 1)
+    current.tell(FLEET, 1)
+    assert heard == [current.known]
+    current.tell(FLEET, 2)
+    assert [known.epoch for known in heard] == [1, 2]
+    cancel()
+    cancel()
+    current.tell(FLEET, 3)
+    assert len(heard) == 2
+
+
+def test_a_listener_that_fails_is_logged_and_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    current, heard = CurrentFleet("http://a:1"), list[int]()
+
+    def fail(_: KnownFleet) -> None:
+        raise RuntimeError("a fault of the listener")
+
+    current.listen(fail)
+    current.listen(lambda known: heard.append(known.epoch))
+    current.tell(FLEET, 1)
+    assert heard == [1]
+    assert "a listener failed at epoch 1" in caplog.text
+
+
+def test_the_same_function_may_listen_twice() -> None:
+    current, heard = CurrentFleet("http://a:1"), list[KnownFleet]()
+    first = current.listen(heard.append)
+    current.listen(heard.append)
+    first()
+    current.tell(FLEET, 1)
+    assert len(heard) == 1

@@ -1,0 +1,140 @@
+"""``strandline fleet``: what it shows of a fleet, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from executor_proxy.placement import Layout, owners
+from strandline.__main__ import main
+from strandline.fleet.records import EPOCH, Load
+from strandline.fleet.roster import Roster
+from strandline.fleet.state.base import Put
+from strandline.fleet.state.sqlite import SqliteState
+from tests.kit.manual_clock import ManualClock
+from timeline.storage.table_id import TableId
+
+LAYOUT = Layout(copies=2, tokens=50)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["fleet", *arguments], prog_name="strandline")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fleet.db"
+
+
+@pytest.fixture
+def rosters(path: Path) -> Iterator[dict[str, Roster]]:
+    """Servers ``a`` and ``b`` with a seat, a third seat that is vacant, and a standby."""
+    with closing(SqliteState(path)) as state:
+        made = {
+            name: Roster(
+                state,
+                f"http://{name}:1",
+                is_standby=name == "s",
+                layout=LAYOUT,
+                clock=ManualClock(0),
+                load=lambda name=name: Load(3, 25_000_000) if name == "a" else Load(),
+            )
+            for name in "abcs"
+        }
+        for name in "abc":
+            made[name].join()
+        made["a"].step()
+        made["c"].leave()
+        yield made
+
+
+def test_members_seats_and_leader_are_shown(path: Path, rosters: dict[str, Roster]) -> None:
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 0
+    assert told.output.splitlines() == [
+        f"fleet sqlite://{path}, epoch 1: 2 of 3 seats are taken",
+        "copies 2, depth 1, tokens 50",
+        "",
+        "seat  server      tables      MB  role",
+        "   0  http://a:1       3      25  leader",
+        "   1  http://b:1       0       0",
+        "   2  -                           vacant, last http://c:1",
+    ]
+    rosters["s"].join()
+    assert run("status", f"sqlite://{path}").output.splitlines()[-1] == (
+        "   -  http://s:1       0       0  standby"
+    )
+
+
+def test_the_servers_of_a_table_are_those_of_the_ring(
+    path: Path, rosters: dict[str, Roster]
+) -> None:
+    table = "s3://lake/t/"
+    told = run("status", f"sqlite://{path}", "--json", "--table", table)
+    found = json.loads(told.output)
+    # As ``a`` saw it, before ``c`` left.
+    placed = owners(rosters["a"].fleet.ring, str(TableId.of(table).normal()), layout=LAYOUT)
+    assert found["tables"] == {table: [None if s.number == 2 else s.url for s in placed]}
+    assert found["leader"] == "http://a:1"
+    assert found["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
+    assert found["seats"][2] == {"number": 2, "url": None, "last": "http://c:1"}
+
+
+def test_a_fleet_that_nobody_has_joined_is_empty(path: Path) -> None:
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}", "--table", "/lake/t")
+    assert told.output == (
+        f"fleet sqlite://{path}, epoch 0: 0 of 0 seats are taken\n\n/lake/t: no seat\n"
+    )
+
+
+def test_what_is_no_fleet_is_refused_by_name(path: Path) -> None:
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        f"Error: there is no fleet at sqlite://{path}: no such file\n",
+    )
+    assert not path.exists()
+    assert run("status", "etcd://h/f").stderr.startswith(
+        "Error: the fleet's URL 'etcd://***' can't"
+    )
+    with closing(SqliteState(path)) as state:
+        state.write(Put(EPOCH, b'{"schema": 7, "epoch": 1}'))
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 2
+    assert "the fleet's records have schema 7; allowed: 1" in told.stderr
+    with closing(SqliteState(path)) as state:
+        found = state.get(EPOCH)
+        assert found is not None
+        state.write(Put(EPOCH, b"[]", found.version))
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+    assert "the record 'epoch' is list" in told.stderr
+
+
+def test_a_simulation_is_shown_as_text_and_as_json() -> None:
+    small = ("simulate", "--servers", "3", "--tables", "200", "--down", "0.1")
+    told = run(*small)
+    assert told.exit_code == 0
+    assert told.output.startswith(
+        "3 servers, 200 tables; copies 3, depth 1, tokens 100; a server is"
+    )
+    assert "a seat that goes: tables with another owner    33.3 % (even: 33.3 %)\n" in told.output
+    found = json.loads(run(*small, "--json").output)
+    assert found["without_copy"] == pytest.approx(0.001)
+    assert found["leaves"]["copied"] == 0
+    alone = run("simulate", "--servers", "1", "--tables", "10").output
+    assert "a seat that goes" not in alone
+
+
+@pytest.mark.parametrize(
+    "given", [("--servers", "0"), ("--copies", "4"), ("--depth", "3"), ("--down", "2"), ("x",)]
+)
+def test_sizes_that_are_not_allowed_are_refused(given: tuple[str, ...]) -> None:
+    told = run("simulate", *given)
+    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)

@@ -1,0 +1,155 @@
+"""Servers that join a fleet, follow it by themselves, and leave."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.placement import Layout
+from strandline.fleet.current import KnownFleet
+from strandline.fleet.membership import Membership
+from strandline.fleet.records import EPOCH, read_fleet
+from strandline.fleet.state.base import Put
+from strandline.fleet.state.sqlite import SqliteState
+from tests.kit.patience import PATIENCE_S
+from timeline.errors import ConfigError, StateConflictError
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[SqliteState]:
+    with closing(SqliteState(tmp_path / "fleet.db", poll_s=0.01)) as opened:
+        yield opened
+
+
+def member(state: SqliteState, name: str, layout: Layout | None = None) -> Membership:
+    # Beats so seldom that only what the store tells begins a step.
+    return Membership(
+        state, f"http://{name}:1", layout=layout or Layout(), heartbeat_s=3600, dead_s=10_800
+    )
+
+
+def wait_for_seats(membership: Membership, *urls: str) -> None:
+    changes: queue.Queue[KnownFleet] = queue.Queue()
+    cancel = membership.current.listen(changes.put)
+    known = membership.current.known
+    while tuple(seat.url for seat in known.seats) != urls:
+        known = changes.get(timeout=PATIENCE_S)
+    cancel()
+
+
+def test_members_hear_of_each_other_and_of_who_leaves(state: SqliteState) -> None:
+    a, b = member(state, "a"), member(state, "b")
+    a.start()
+    assert [seat.url for seat in a.current.known.seats] == ["http://a:1"]
+    b.start()
+    for each in (a, b):
+        wait_for_seats(each, "http://a:1", "http://b:1")
+    a.stop()
+    a.stop()
+    wait_for_seats(b, None, "http://b:1")  # type: ignore[arg-type]
+    b.stop()
+    assert read_fleet(state).fleet.members == ()
+
+
+def test_the_last_seats_stay_while_records_can_not_be_read(
+    state: SqliteState, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = member(state, "a")
+    a.start()
+    before = state.get(EPOCH)
+    assert before is not None
+    broken = state.write(Put(EPOCH, b"{", before.version))
+    other = member(state, "b")
+    with pytest.raises(Exception, match="'epoch' is no JSON"):
+        other.start()
+    assert [seat.url for seat in a.current.known.seats] == ["http://a:1"]
+    state.write(Put(EPOCH, before.value, broken))
+    third = member(state, "c")
+    third.start()
+    wait_for_seats(a, "http://a:1", "http://c:1")
+    third.stop()
+    a.stop()
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (Layout(tokens=7), "strandline.fleet.tokens is 7; allowed: 100, as at the member http://a"),
+        (Layout(copies=1), "strandline.fleet.copies is 1; allowed: 3, as at"),
+        (Layout(depth=2), "strandline.fleet.depth is 2; allowed: 1, as at"),
+    ],
+)
+def test_another_layout_is_refused_until_all_have_left(
+    state: SqliteState, layout: Layout, said: str
+) -> None:
+    a = member(state, "a")
+    a.start()
+    with pytest.raises(ConfigError, match=said):
+        member(state, "b", layout).start()
+    assert [each.url for each in read_fleet(state).fleet.members] == ["http://a:1"]
+    a.stop()
+    b = member(state, "b", layout)
+    b.start()
+    assert b.current.known.layout == layout
+    b.stop()
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        (None, r"the server's token is none; allowed: \*\*\* with the mark [0-9a-f]{8}, as at the"),
+        (
+            "b",
+            r"token is \*\*\* with the mark \w+; allowed: \*\*\* with the mark \w+, as at",
+        ),
+    ],
+)
+def test_another_token_is_refused_and_none_is_shown(
+    state: SqliteState, token: str | None, said: str
+) -> None:
+    a = Membership(state, "http://a:1", token="the-token", heartbeat_s=3600, dead_s=10_800)
+    a.start()
+    with pytest.raises(ConfigError, match=said) as refused:
+        Membership(state, "http://b:1", token=token, heartbeat_s=3600, dead_s=10_800).start()
+    assert "the-token" not in str(refused.value)
+    assert b"the-token" not in b"".join(
+        found.value for name in state.children("members") if (found := state.get(f"members/{name}"))
+    )
+    a.stop()
+
+
+def test_a_server_waits_for_its_address_until_it_is_interrupted(state: SqliteState) -> None:
+    a = member(state, "a")
+    a.start()
+    same = member(state, "a")
+    same.interrupt()
+    same.start(within_s=3600)
+    assert same.current.known.seats == ()
+    same.stop()
+    assert [each.url for each in read_fleet(state).fleet.members] == ["http://a:1"]
+    other = member(state, "b")
+    other.start()
+    a.stop()
+    again = member(state, "a")
+    again.start(within_s=3600)
+    wait_for_seats(other, "http://a:1", "http://b:1")
+    again.stop()
+    other.stop()
+
+
+def test_a_url_that_is_taken_is_refused_and_its_holder_stays(state: SqliteState) -> None:
+    a = member(state, "a")
+    a.start()
+    with pytest.raises(StateConflictError, match="has the address http://a:1"):
+        member(state, "a").start()
+    assert [each.url for each in read_fleet(state).fleet.members] == ["http://a:1"]
+    a.stop()
+
+
+def test_a_member_that_would_die_between_two_beats_is_refused(state: SqliteState) -> None:
+    with pytest.raises(ConfigError, match=r"dead\.secs is 8; allowed: at least three times"):
+        Membership(state, "http://a:1", heartbeat_s=3, dead_s=8)

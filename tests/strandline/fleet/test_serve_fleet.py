@@ -1,0 +1,198 @@
+"""``strandline serve`` as a fleet: servers are killed, replaced, and return."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.placement import Layout
+from fsview.wire.routes import BY_NAME
+from tests.kit.live_service import known
+from tests.kit.patience import PATIENCE_S
+from tests.kit.serve_process import environment
+from tests.kit.small_table import SmallTable
+from tests.strandline.fleet.serve_fleet import (
+    FleetServer,
+    placed,
+    state_url,
+    wait_for_seats,
+    wait_until,
+)
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+LATEST, NEWEST = (BY_NAME[name].path for name in ("latest_base_files", "last_instant"))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    found = SmallTable(LocalStorage(str(tmp_path / "lake" / "t")))
+    found.write(("p=1", "a-0"), ("p=2", "b-0"))
+    return found
+
+
+class Fleet:
+    """Starts servers of one lake, which end with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
+
+    def start(self, name: str, *options: str) -> FleetServer:
+        server = FleetServer(self.folder / "lake", self.folder, name, *options)
+        return self._stack.enter_context(server)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, table: SmallTable) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        yield Fleet(tmp_path, stack)
+
+
+def test_the_owner_answers_then_the_next_and_who_returns_has_its_seat(
+    fleet: Fleet, table: SmallTable
+) -> None:
+    layout = Layout(copies=2)
+    servers = [fleet.start(name, "--fleet-copies", "2") for name in "abc"]
+    seats = {number: server.url for number, server in enumerate(servers)}
+    wait_for_seats(servers, seats)
+    owner, copy, other = placed(servers, table.storage.base_path, layout)
+    asked = known(table.storage, partition="p=1")
+    first = other.ask(LATEST, asked)
+    assert first.status == 200
+    assert b"a-0" in first.body
+    assert (owner.asked(), copy.asked(), other.asked()) == (1, 0, 0)
+    # Its death isn't known yet; the copy answers, also of a commit that it was never told of.
+    owner.kill()
+    assert other.ask(LATEST, asked).body == first.body
+    newest = table.write(("p=1", "a-0"))
+    base = {"basepath": table.storage.base_path}
+    assert newest.encode() in other.ask(NEWEST, base).body
+    assert copy.asked() >= 2
+    assert other.asked() == 0
+    left = {number: url for number, url in seats.items() if url != owner.url}
+    wait_for_seats((copy, other), left)
+    assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
+    owner.start()
+    wait_for_seats(servers, seats)
+    assert newest.encode() in other.ask(NEWEST, base).body
+    assert owner.asked() >= 1
+
+
+def test_with_a_shared_store_a_lost_owner_s_table_is_listed_by_nobody(
+    fleet: Fleet, table: SmallTable, tmp_path: Path
+) -> None:
+    shared = ("--storage", "sql", "--store-url", f"sqlite://{tmp_path}/views.db")
+    a, b = (fleet.start(name, "--fleet-copies", "1", *shared) for name in "ab")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    owner, other = placed((a, b), table.storage.base_path, Layout(copies=1))
+    asked = known(table.storage, partition="p=1")
+    first = other.ask(LATEST, asked)
+    assert first.status == 200
+    owner.kill()
+    assert other.ask(LATEST, asked).body == first.body
+    (told,) = other.status()["tables"].values()
+    loads = {name: n for name, n in told["counters"].items() if name.startswith("partition_loads")}
+    assert loads == {"partition_loads{source=record}": 1}
+
+
+def test_a_server_that_is_started_again_at_once_waits_for_its_own_end(fleet: Fleet) -> None:
+    a, b = fleet.start("a"), fleet.start("b")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    b.kill()
+    b.start()
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+
+
+def test_a_standby_takes_the_seat_and_who_returns_is_one(fleet: Fleet) -> None:
+    a, b = fleet.start("a"), fleet.start("b")
+    standby = fleet.start("s", "--standby")
+    wait_for_seats((a, b, standby), {0: a.url, 1: b.url})
+    a.kill()  # the leader
+    wait_for_seats((b, standby), {0: standby.url, 1: b.url})
+    assert b.fleet()["leader"] == b.url
+    a.start()
+    wait_until(lambda: len(b.fleet()["members"]) == 3)
+    assert b.seats() == {0: standby.url, 1: b.url}
+
+
+def test_a_server_that_hangs_is_replaced_and_joins_anew(fleet: Fleet, table: SmallTable) -> None:
+    a, b = fleet.start("a"), fleet.start("b")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    standby = fleet.start("s", "--standby")
+    a.send(signal.SIGSTOP)
+    wait_for_seats((b, standby), {0: standby.url, 1: b.url})
+    assert b.ask(LATEST, known(table.storage, partition="p=1")).status == 200
+    a.send(signal.SIGCONT)
+    wait_for_seats((a, b, standby), {0: standby.url, 1: b.url})
+    wait_until(lambda: len(b.fleet()["members"]) == 3)
+
+
+def test_a_server_that_is_told_to_end_leaves_at_once(fleet: Fleet, tmp_path: Path) -> None:
+    # It would count as a member for an hour.
+    slow = ("--fleet-heartbeat", "600", "--fleet-dead", "3600")
+    a = fleet.start("a", *slow)
+    with FleetServer(tmp_path / "lake", tmp_path, "b", *slow) as b:
+        wait_for_seats((a,), {0: a.url, 1: b.url})
+    wait_for_seats((a,), {0: a.url})
+    assert a.fleet()["vacant"] == [1]
+
+
+def test_the_last_seats_are_used_while_the_state_store_is_away(
+    fleet: Fleet, table: SmallTable, tmp_path: Path
+) -> None:
+    a, b = (fleet.start(name, "--fleet-copies", "1") for name in "ab")
+    seats = {0: a.url, 1: b.url}
+    wait_for_seats((a, b), seats)
+    owner, other = placed((a, b), table.storage.base_path, Layout(copies=1))
+    state = tmp_path / "fleet.db"
+    state.rename(tmp_path / "elsewhere.db")
+    for server in (a, b):
+        wait_until(lambda server=server: server.fleet()["trouble"] is not None)  # type: ignore[misc]
+        assert "was deleted or replaced" in server.fleet()["trouble"]
+        assert server.seats() == seats
+    assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
+    assert (owner.asked(), other.asked()) == (1, 0)
+    assert other.ask("/healthz", {}).status == 200
+    (tmp_path / "elsewhere.db").rename(state)
+    for server in (a, b):
+        wait_until(lambda server=server: server.fleet()["trouble"] is None)  # type: ignore[misc]
+        assert server.seats() == seats
+
+
+def refused(root: Path, *options: str) -> tuple[int, str]:
+    """Return the exit code and the message of a server that doesn't serve."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "strandline", "serve", "--root", str(root), "--port", "0", *options],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ended.stderr.count("Error: ") == 1, ended.stderr
+    return ended.returncode, ended.stderr.partition("Error: ")[2]
+
+
+def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> None:
+    a = fleet.start("a")
+    (tmp_path / "token").write_text("another")
+    joins = ("--fleet", state_url(tmp_path), "--fleet-heartbeat", "0.3", "--fleet-dead", "1")
+    lake, elsewhere = tmp_path / "lake", ("--advertise", "http://127.0.0.1:1")
+    code, said = refused(lake, *joins, *elsewhere, "--token-file", str(tmp_path / "token"))
+    assert code == 2
+    assert "the server's token is *** with the mark" in said
+    assert f"allowed: none, as at the member {a.url} (give all servers" in said
+    code, said = refused(lake, *joins, *elsewhere, "--no-token", "--fleet-tokens", "7")
+    assert code == 2
+    assert f"strandline.fleet.tokens is 7; allowed: 100, as at the member {a.url}" in said
+    code, said = refused(lake, *joins, "--advertise", a.url, "--no-token")
+    assert code == 1
+    assert f"a member of the fleet has the address {a.url}" in said
+    assert a.seats() == {0: a.url}
