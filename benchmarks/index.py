@@ -30,7 +30,6 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.stored_files import all_stored_files
-from strandline.write.tasks.columns import PROBLEM
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import KEY_HASH
 from timeline.storage.open import open_storage
@@ -79,7 +78,7 @@ def keyed(keys: Sequence[str], partition: str) -> pa.Table:
     """Return keyed rows."""
     paths = pa.repeat(pa.scalar(partition), len(keys))
     columns = {RECORD_KEY: pa.array(keys), PARTITION_PATH: paths}
-    columns |= {KEY_HASH: key_hashes(pa.array(keys)), PROBLEM: pa.nulls(len(keys), pa.string())}
+    columns |= {KEY_HASH: key_hashes(pa.array(keys))}
     return pa.table(columns)
 
 

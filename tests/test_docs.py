@@ -80,7 +80,7 @@ def test_every_command_has_a_heading() -> None:
 
 @pytest.mark.parametrize("name", [name for name, _ in reference.commands()])
 def test_every_command_has_help(name: str) -> None:
-    told = CliRunner().invoke(main, [name, "--help"], prog_name="strandline")
+    told = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="strandline")
     assert told.exit_code == 0
     assert told.stdout.startswith(f"Usage: strandline {name}")
 
@@ -137,17 +137,20 @@ def test_links_lead_to_files(document: Path) -> None:
         assert target.startswith("http") or (ROOT / document.parent / target).exists(), target
 
 
-def test_the_settings_in_the_operators_guide_exist() -> None:
-    told = text("docs/operating.md")
-    flags = {flag.name for flag in FLAGS}
+@pytest.mark.parametrize("guide", ["docs/operating.md", "docs/fleet.md"])
+def test_the_settings_in_the_operators_guides_exist(guide: str) -> None:
+    told = text(guide)
+    options = {
+        name for _, verb in reference.commands() for each in verb.params for name in each.opts
+    }
     variables = {variable(setting) for flag in FLAGS for setting in flag.settings}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) <= flags
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) <= options
     assert set(re.findall(r"STRANDLINE_[A-Z_]+", told)) <= {
         *variables,
         "STRANDLINE_PORT",
         "STRANDLINE_",
     }
-    assert set(re.findall(r"\bstrandline\.serve(?:\.[a-z]+)+", told)) <= {
+    assert set(re.findall(r"\bstrandline\.(?:serve|fleet)(?:\.[a-z]+)+", told)) <= {
         s.name for s in SERVE_SETTINGS
     }
 

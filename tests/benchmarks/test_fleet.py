@@ -1,0 +1,59 @@
+"""The benchmark of a fleet, for a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fleet import CLIENTS, PERCENTS, forwarded
+from benchmarks.servers.adoption import adopted
+from benchmarks.servers.big_table import Shape
+from benchmarks.servers.lookup_load import LookupLoad
+from benchmarks.servers.server import ServerError
+from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
+
+pytestmark = pytest.mark.property
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply(b"other"), "/asked was answered with"),
+        (Reply(b"right", 404), "/asked was answered with"),
+        (Raw(b"HTTP/1.1 200 OK\r\n"), "was closed after"),
+    ],
+)
+def test_an_answer_that_is_another_is_an_error(reply: Reply | Raw, error: str) -> None:
+    with (
+        ScriptedServer(lambda _: reply) as server,
+        LookupLoad(int(server.url.rpartition(":")[2]), 2, {"/asked": b"right"}) as load,
+        pytest.raises(ServerError, match=error),
+    ):
+        load.run(0.1)
+
+
+def test_each_client_asks_until_the_time_is_over() -> None:
+    with (
+        ScriptedServer(lambda _: Reply(b"right")) as server,
+        LookupLoad(int(server.url.rpartition(":")[2]), 3, {"/1": b"right", "/2": b"right"}) as load,
+    ):
+        latencies = load.run(0.0)
+        assert len(latencies) == len(server.requests) == 3
+        assert {request.path for request in server.requests} == {"/1", "/2"}
+
+
+def test_look_ups_are_passed_on_and_compared(tmp_path: Path) -> None:
+    rows = list(forwarded(tmp_path, rounds=2, run_s=0.02))
+    assert len(rows) == 2 * len(CLIENTS) * len(PERCENTS)
+    assert all(len(row.values) == 2 for row in rows)
+    assert sum(row.bound is not None for row in rows) == len(CLIENTS)
+
+
+def test_what_one_server_reads_others_adopt(tmp_path: Path) -> None:
+    rows = {
+        row.what: row for row in adopted(tmp_path, 2, Shape(partitions=12, groups=20, slices=2))
+    }
+    counted = [row for what, row in rows.items() if "reads" in what or "calls" in what]
+    assert [row.met for row in counted] == [True] * 3
+    assert len(rows["a commit on 12 partitions: adoption"].values) == 6
