@@ -121,6 +121,11 @@ class Forwarder:
             return tuple(urls)
         return () if is_shared else tuple(urls[: urls.index(self._url)])
 
+    def others(self, table: str) -> tuple[str, ...]:
+        """Return the other servers that have a table; none if this one isn't among its servers."""
+        urls = [seat.url for seat in self._owners(table, None) if seat.url]
+        return tuple(url for url in urls if url != self._url) if self._url in urls else ()
+
     def is_owner(self, table: str) -> bool:
         """Whether this server has the first seat of a table, and so is told of its changes.
 
@@ -148,10 +153,8 @@ class Forwarder:
             if not peer.may_be_asked():
                 counts["spared"] += 1
                 continue
-            within_s = self._limits.answer_s if request.within_s is None else request.within_s
-            sent = self._bytes(peer, request)
             try:
-                answer = await peer.ask(sent, is_safe=request.is_safe, within_s=within_s)
+                answer = await self._sent(peer, request)
             except ServiceError as error:
                 counts[error.code] += 1
                 may_have_arrived = (
@@ -167,6 +170,20 @@ class Forwarder:
         counts["served_here"] += 1
         return None
 
+    async def tell(self, url: str, request: Forwarded) -> PeerAnswer | None:
+        """Return one server's answer to a request of this server's own, which isn't counted.
+
+        Returns:
+            ``None`` if there is none, or if the server failed a moment ago and isn't asked.
+        """
+        peer = self._peer(url)
+        if peer is None or not peer.may_be_asked():
+            return None
+        try:
+            return await self._sent(peer, request)
+        except ServiceError:
+            return None  # the peer has logged what says that it is down
+
     def close(self) -> None:
         """End all connections; on the loop."""
         for peer in filter(None, self._peers.values()):
@@ -176,6 +193,11 @@ class Forwarder:
         """Return how many requests were passed on, and what became of them; from any thread."""
         counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
         return dict(sorted(counted.items()))
+
+    async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
+        within_s = self._limits.answer_s if request.within_s is None else request.within_s
+        sent = self._bytes(peer, request)
+        return await peer.ask(sent, is_safe=request.is_safe, within_s=within_s)
 
     def _peer(self, url: str) -> Peer | None:
         """Return the peer at an address; ``None`` if a member has told one that isn't valid."""

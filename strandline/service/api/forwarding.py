@@ -14,11 +14,14 @@ owner is: a snapshot's answer can't be wrong. An answer comes back as it was sen
 A client without a bound on its wait may wait for minutes while its table is loaded. Its request is
 sent with a bound and repeated as often as the owner says that it is at work: so a server that hangs
 isn't taken for one that loads.
+
+Who has answered ``refresh/`` tells the table's other servers of it (``strandline.fleet.copies``).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
@@ -32,8 +35,9 @@ from fsview.wire.marker_form import (
     DIRECTORY_EXISTS,
     MARKERS,
 )
-from fsview.wire.param import PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
+from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, ROUTES
+from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.forward import FORWARDED, Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.service.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
@@ -53,6 +57,7 @@ _PARTITION_BYTES: Final = 4096
 """Longest partition by which an owner is found; longer ones count as none."""
 
 _MARK: Final = FORWARDED.encode("ascii")
+_TOLD: Final = TOLD.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
 """Headers that an answer depends on."""
@@ -67,6 +72,7 @@ class _Kind:
         is_pinnable: Whether a client's timeline may determine its answer.
         is_safe: Whether a request may arrive twice.
         of_partition: Whether it names one partition.
+        is_refresh: Whether the table's copies are told of what it found.
         first: Method and path of what a server has to do before it answers in the owner's place,
             as it isn't told of changes.
     """
@@ -74,6 +80,7 @@ class _Kind:
     is_pinnable: bool = False
     is_safe: bool = True
     of_partition: bool = False
+    is_refresh: bool = False
     first: tuple[str, str] | None = None
 
 
@@ -84,6 +91,7 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
         (route.method, route.path.rstrip("/")): _Kind(
             is_pinnable=route.synced,
             of_partition=route.of_partition,
+            is_refresh=route is _SYNC,
             first=None if route is _SYNC else sync,
         )
         for route in ROUTES
@@ -103,10 +111,21 @@ _KINDS: Final = _kinds()
 
 
 class Forwarding:
-    """Answers the requests of a server in a fleet; used on its loop."""
+    """Answers the requests of a server in a fleet; used on its loop.
 
-    def __init__(self, forwarder: Forwarder) -> None:
+    Args:
+        forwarder: Passes requests on.
+        copies: Tells other servers.
+        newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
+            waits.
+    """
+
+    def __init__(
+        self, forwarder: Forwarder, copies: Copies, newest: Callable[[str], str | None]
+    ) -> None:
         self._forwarder = forwarder
+        self._copies = copies
+        self._newest = newest
 
     async def answer(self, here: Application, request: Request) -> Reply:
         """Answer a request by the server that comes first.
@@ -115,6 +134,7 @@ class Forwarding:
             here: Answers it by this server.
             request: An admitted request.
         """
+        began_s = asyncio.get_running_loop().time()
         method = "GET" if request.method == "HEAD" else request.method
         kind = _KINDS.get((method, request.path.rstrip("/")))
         table = None if kind is None else _table_text(request.table)
@@ -135,7 +155,20 @@ class Forwarding:
         if kind.first is not None and not (is_pinned or self._forwarder.is_owner(table)):
             # An error of it is also that of the question.
             await here(replace(request, method=kind.first[0], path=kind.first[1], body=b""))
-        return await here(request)
+        reply = await here(request)
+        if kind.is_refresh and reply.status == HTTPStatus.OK and _TOLD not in request.fields:
+            await self._tell(table, request, began_s)
+        return reply
+
+    async def _tell(self, table: str, request: Request, began_s: float) -> None:
+        """Have the table's copies follow what this server has seen."""
+        timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
+        if timeline_hash is None:
+            return
+        wait_s = wait_of(request)
+        spent_s = asyncio.get_running_loop().time() - began_s
+        within_s = None if wait_s is None else wait_s - spent_s
+        await self._copies.tell(table, timeline_hash, within_s=within_s)
 
     async def _asked(
         self, urls: tuple[str, ...], kind: _Kind, method: str, request: Request

@@ -82,6 +82,12 @@ class Answers:
         # Its root may have been removed since, and its ready bytes must not be sent any more.
         return None if table is None or table.is_closed else table
 
+    def newest_hash(self, base_path: str) -> str | None:
+        """Return the timeline hash of the newest snapshot of a known table; never waits."""
+        table = self.known_table(base_path)
+        history = None if table is None else table.state.held
+        return None if history is None else history.newest.timeline.hash
+
     def forget_unserved(self) -> None:
         """Drop the answers of closed tables, and have all base paths resolved again.
 

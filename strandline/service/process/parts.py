@@ -13,6 +13,7 @@ from fsview.metrics import Metrics
 from fsview.store.stores import Stores
 from fsview.view_manager import Opener, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
+from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
 from strandline.service.api.forwarding import Forwarding
 from strandline.service.api.instant_states import InstantStates
@@ -59,6 +60,7 @@ class Parts:
         opener: Opener | None = None,
         ending: threading.Event | None = None,
         forwarder: Forwarder | None = None,
+        copies: Copies | None = None,
         fleet: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """Assemble the parts; nothing runs before ``start``.
@@ -69,6 +71,7 @@ class Parts:
             opener: Opens a table's storage; ``None``: by the scheme of its base path.
             ending: For ``SamplingCheck``.
             forwarder: Passes requests on to the other servers of a fleet; ``None``: there is none.
+            copies: Tells those servers of changes; ``None``: with its defaults, in a fleet.
             fleet: Returns what the status shows of the fleet.
         """
         self._clock = clock or SystemClock()
@@ -107,6 +110,7 @@ class Parts:
         creation = MarkerCreation(self.markers)
         self.unfinished = UnfinishedWork()
         self._forwarder = forwarder
+        self._copies = None if forwarder is None else copies or Copies(forwarder)
         self._fleet = fleet
         # Requests about starts name no table, so in a fleet all servers compute the same ones.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
@@ -137,9 +141,10 @@ class Parts:
             threads: Run requests that may wait for storage.
         """
         answer = partial(self.router.answer, threads)
-        if self._forwarder is None:
+        if self._forwarder is None or self._copies is None:
             return answer
-        return partial(Forwarding(self._forwarder).answer, answer)
+        forwarding = Forwarding(self._forwarder, self._copies, self.answers.newest_hash)
+        return partial(forwarding.answer, answer)
 
     def hang_up(self) -> None:
         """End the connections to other servers; on the server's loop."""
@@ -165,6 +170,7 @@ class Parts:
             "threads": dict(self.threads()),
             "busy": self.unfinished.status(),
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
+            **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
             "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from executor_proxy.placement import Seat
+from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
 from strandline.service.http.listener import bind
@@ -17,6 +18,7 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient, running
 from tests.kit.papers import Papers
+from tests.kit.patience import PATIENCE_S
 
 
 class FixedFleet:
@@ -37,6 +39,7 @@ class FixedFleet:
         limits: PeerLimits,
         papers: Papers | None,
         conflicts: ConflictOptions,
+        wait_s: float,
     ) -> None:
         self._stack = stack
         self.order: list[str | None] = []
@@ -51,7 +54,11 @@ class FixedFleet:
                 options, ca = papers.options, papers.ca
             url = options.url(listener.getsockname()[1])
             forwarder = Forwarder(url, self._owners, TOKEN, ca_file=ca, limits=limits)
-            parts = Parts(PartsOptions((root,), TOKEN, conflicts=conflicts), forwarder=forwarder)
+            parts = Parts(
+                PartsOptions((root,), TOKEN, conflicts=conflicts),
+                forwarder=forwarder,
+                copies=Copies(forwarder, wait_s=wait_s, busy_s=int(PATIENCE_S)),
+            )
             end = stack.enter_context(ExitStack())
             server = end.enter_context(running(ServiceServer(parts, options, listener)))
             self.urls.append(url)
@@ -79,6 +86,11 @@ class FixedFleet:
         found: dict[str, int] = self.servers[number].parts.status()["forwarded"]
         return found
 
+    def copies(self, number: int) -> dict[str, int]:
+        """Return what became of telling the copies."""
+        found: dict[str, int] = self.servers[number].parts.status()["copies"]
+        return found
+
     def opened(self, number: int) -> int:
         """Return how many connections a server has accepted."""
         found: int = self.servers[number].parts.status()["connections"]["accepted"]
@@ -92,7 +104,8 @@ def fixed_fleet(
     limits: PeerLimits | None = None,
     papers: Papers | None = None,
     conflicts: ConflictOptions | None = None,
+    wait_s: float = PATIENCE_S,
 ) -> Iterator[FixedFleet]:
     with ExitStack() as stack:
         limits, conflicts = limits or PeerLimits(), conflicts or ConflictOptions()
-        yield FixedFleet(root, stack, count, limits, papers, conflicts)
+        yield FixedFleet(root, stack, count, limits, papers, conflicts, wait_s)

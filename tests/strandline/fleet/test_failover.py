@@ -134,7 +134,8 @@ def test_the_next_syncs_first_while_the_owners_seat_is_vacant(fleet, table):
     assert ask("POST", SYNC, base).body == b"true"
     fleet.order[0] = None
     assert newer.encode() in ask("GET", NEWEST, base).body
-    assert fleet.asked(1) == {"latest_base_files": 1, "sync": 3, "last_instant": 3}
+    assert fleet.asked(1) == {"latest_base_files": 1, "sync": 5, "last_instant": 3}
+    assert fleet.copies(0) == {"in_step": 4, "told": 4}
     assert fleet.asked(0) == {"sync": 2}, "the owner itself doesn't sync before it answers"
 
 
