@@ -1,6 +1,7 @@
 """Real Hudi on Spark, for ``-m oracle``: Spark fetches its bundle, reads come back as plain rows.
 
-A process has one session, so one release of Hudi.
+A process has one session, so one release of Hudi. ``python -m tests.oracle.hudi RELEASE`` only
+fetches a release, so that no two processes do at once, and a download that fails is one error.
 
 ``STRANDLINE_IVY_DIR`` says where the downloads are kept; without it they go to Ivy's own cache.
 """
@@ -8,6 +9,8 @@ A process has one session, so one release of Hudi.
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -186,3 +189,8 @@ def merged(rows: Iterable[Mapping[str, Any]], changes: Iterable[Mapping[str, Any
         if held is None or change["ts"] >= held["ts"]:
             newest[change["id"]] = dict(change)
     return sorted(newest.values(), key=lambda row: row["id"])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, hudi_session(folder, sys.argv[1]):
+        pass
