@@ -75,6 +75,7 @@ class Copies:
                 self._counts["skipped"] += 1
                 continue
             self._running[url] += 1
+            self._counts["told"] += 1
             task = asyncio.get_running_loop().create_task(self._told(table, url, timeline_hash))
             # The loop itself keeps tasks by weak references only.
             self._tasks.add(task)
@@ -96,7 +97,6 @@ class Copies:
 
     async def _told(self, table: str, url: str, timeline_hash: str) -> bool:
         """Have one copy sync; return whether it has."""
-        self._counts["told"] += 1
         try:
             answer = await self._forwarder.tell(url, self._request(table))
         finally:

@@ -163,7 +163,11 @@ def test_a_copy_that_hangs_is_not_waited_for(hasty, table):
 def test_a_client_that_bounds_its_wait_bounds_that_for_copies(fleet, table):
     with ScriptedServer(lambda _: Hang()) as hanging:
         fleet.order[1:] = [hanging.url]
-        refresh(fleet, table, 0, **{"Strandline-Wait": "0.01"})
+        base, bound = {"basepath": table.storage.base_path}, {"Strandline-Wait": "0.2"}
+        # It is busy if the sync itself takes longer.
+        wait_until(
+            lambda: fleet.client(0).request("POST", SYNC, base, bound).status == HTTPStatus.OK
+        )
         assert fleet.copies(0) == {"late": 1, "told": 1}
         # It isn't waited for again before it has answered.
         table.write(A)
