@@ -13,7 +13,7 @@ import random
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
@@ -154,9 +154,15 @@ class BigTable:
         self.shape = replace(self.shape, partitions=len(self.partitions))
         self._fill(added, with_files=False)
 
-    def begin_write(self) -> None:
-        """Leave a commit in flight, so that the files can be found only by listing."""
-        self._meta.transition_to_inflight(self._meta.create_requested(COMMIT, next(self._times)))
+    def begin_write(self) -> str:
+        """Leave a commit in flight, so that the files can be found only by listing; return it."""
+        instant = next(self._times)
+        self._meta.transition_to_inflight(self._meta.create_requested(COMMIT, instant))
+        return instant
+
+    def follow_clock(self) -> None:
+        """Take the clock's times from now on, as other writers of the table do."""
+        self._times = map(str, _clock_times())
 
     def _fill(self, partitions: Sequence[str], *, with_files: bool = True) -> None:
         """Create partitions with all their slices."""
@@ -248,6 +254,18 @@ def _day(number: int) -> str:
 def _instant_time(number: int) -> str:
     """Return the time of the n-th instant; there is one a minute."""
     return (_FIRST_INSTANT + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S000")
+
+
+def _clock_times() -> Iterator[int]:
+    """Return an iterator of the clock's times in milliseconds, each once.
+
+    A commit's completion time is one later (``BigTable._commit``), so they are two apart or more.
+    """
+    last = 0
+    while True:
+        now = datetime.now().astimezone(timezone.utc).strftime("%Y%m%d%H%M%S%f")[:-3]
+        last = max(last + 2, int(now))
+        yield last
 
 
 def _file_ids(seed: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,21 +17,24 @@ _LOOK_S: Final = 0.1
 
 
 class FleetServer(StrandlineServer):
-    """A server of a fleet in which each table has its owner only."""
+    """A server of a fleet; by default each table has its owner only.
 
-    def __init__(self, root: Path, state: Path) -> None:
-        """Start it.
+    Args:
+        root: The folder of the tables.
+        state: The file of the fleet's state.
+        options: More of the command line's.
+        copies: Servers of each table.
+        port: Its port; 0 for one that is free.
+    """
 
-        Args:
-            root: The folder of the tables.
-            state: The file of the fleet's state.
-        """
-        with socket.socket() as probe:  # the address has to be known before the start
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
+    def __init__(
+        self, root: Path, state: Path, *options: str, copies: int = 1, port: int = 0
+    ) -> None:
+        port = port or _free_port()  # the address has to be known before the start
         self.url = f"http://127.0.0.1:{port}"
-        fleet = ("--fleet", f"sqlite://{state}", "--fleet-copies", "1", "--advertise", self.url)
-        super().__init__(str(root), "--check-interval", "0", "--port", str(port), *fleet)
+        fleet = ("--fleet", f"sqlite://{state}", "--fleet-copies", str(copies))
+        here = ("--advertise", self.url, "--port", str(port))
+        super().__init__(str(root), "--check-interval", "0", *here, *fleet, *options)
 
     def told(self) -> dict[str, Any]:
         """Return the status of the server."""
@@ -38,10 +42,30 @@ class FleetServer(StrandlineServer):
         found: dict[str, Any] = json.loads(gzip.decompress(body) if body[:1] == b"\x1f" else body)
         return found
 
+    def seats(self) -> dict[int, str]:
+        """Return the address of each seat's holder, as this server knows them."""
+        members = self.told()["fleet"]["members"]
+        return {each["seat"]: each["url"] for each in members if each["seat"] is not None}
+
     def forwarded(self) -> int:
         """Return how many requests another server has answered for this one."""
         answered: int = self.told()["forwarded"].get("answered", 0)
         return answered
+
+
+def wait_for_seats(servers: Sequence[FleetServer]) -> dict[int, str]:
+    """Wait until each server knows that all have seats; return their addresses by seat.
+
+    Raises:
+        ServerError: They don't within ``JOINED_S``.
+    """
+    until_s = time.monotonic() + JOINED_S
+    while time.monotonic() < until_s:
+        known = [server.seats() for server in servers]
+        if all(set(seats.values()) == {server.url for server in servers} for seats in known):
+            return known[0]
+        time.sleep(_LOOK_S)
+    raise ServerError(f"after {JOINED_S:g} s not all of {len(servers)} servers have seats")
 
 
 def owner_and_other(servers: tuple[FleetServer, FleetServer], where: str) -> list[FleetServer]:
@@ -55,13 +79,20 @@ def owner_and_other(servers: tuple[FleetServer, FleetServer], where: str) -> lis
         ServerError: They don't agree within ``JOINED_S``.
     """
     until_s = time.monotonic() + JOINED_S
+    wait_for_seats(servers)
     while time.monotonic() < until_s:
-        if all(len(server.told()["fleet"]["members"]) == len(servers) for server in servers):
-            before = [server.forwarded() for server in servers]
-            for server in servers:
-                server.ask(where)
-            passes_on = [server.forwarded() > n for server, n in zip(servers, before, strict=True)]
-            if sum(passes_on) == 1:
-                return sorted(servers, key=lambda server: passes_on[servers.index(server)])
+        before = [server.forwarded() for server in servers]
+        for server in servers:
+            server.ask(where)
+        passes_on = [server.forwarded() > n for server, n in zip(servers, before, strict=True)]
+        if sum(passes_on) == 1:
+            return sorted(servers, key=lambda server: passes_on[servers.index(server)])
         time.sleep(_LOOK_S)
     raise ServerError(f"after {JOINED_S:g} s it isn't known which server has the table")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

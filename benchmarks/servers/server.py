@@ -124,20 +124,24 @@ class Server(ABC):
             until_idle: Whether to count the process's work after the last answer, too.
         """
         self.settle()
-        cpu, wall = time.clock_gettime(self._clock), time.perf_counter()
+        cpu, wall = self.cpu_s(), time.perf_counter()
         for where in targets:
             self.ask(where, method)
         wall = time.perf_counter() - wall
         if until_idle:
             self.settle()
-        return Cost(time.clock_gettime(self._clock) - cpu, wall)
+        return Cost(self.cpu_s() - cpu, wall)
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the server's process so far."""
+        return time.clock_gettime(self._clock)
 
     def settle(self) -> None:
         """Wait until the process idles; a JVM compiles and collects after an answer."""
-        before = time.clock_gettime(self._clock)
+        before = self.cpu_s()
         while True:
             time.sleep(_QUIET_S)
-            now = time.clock_gettime(self._clock)
+            now = self.cpu_s()
             if now - before < _QUIET_CPU_S:
                 return
             before = now

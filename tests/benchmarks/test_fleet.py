@@ -10,6 +10,8 @@ from benchmarks.fleet import CLIENTS, PERCENTS, forwarded
 from benchmarks.servers.adoption import adopted
 from benchmarks.servers.big_table import Shape
 from benchmarks.servers.lookup_load import LookupLoad
+from benchmarks.servers.mix import SIZES, mixed
+from benchmarks.servers.outage import figure10
 from benchmarks.servers.server import ServerError
 from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
 
@@ -47,7 +49,7 @@ def test_look_ups_are_passed_on_and_compared(tmp_path: Path) -> None:
     rows = list(forwarded(tmp_path, rounds=2, run_s=0.02))
     assert len(rows) == 2 * len(CLIENTS) * len(PERCENTS)
     assert all(len(row.values) == 2 for row in rows)
-    assert sum(row.bound is not None for row in rows) == len(CLIENTS)
+    assert sum(row.bound is not None for row in rows) == 4
 
 
 def test_what_one_server_reads_others_adopt(tmp_path: Path) -> None:
@@ -57,3 +59,20 @@ def test_what_one_server_reads_others_adopt(tmp_path: Path) -> None:
     counted = [row for what, row in rows.items() if "reads" in what or "calls" in what]
     assert [row.met for row in counted] == [True] * 3
     assert len(rows["a commit on 12 partitions: adoption"].values) == 6
+
+
+def test_a_mix_of_look_ups_and_changes_reads_no_instant_twice(tmp_path: Path) -> None:
+    rows = list(mixed(tmp_path, 1, Shape(partitions=3, groups=2, slices=2), hundreds=1, rare=20))
+    reads = [row for row in rows if "reads" in row.what]
+    assert [row.met for row in reads] == [True] * 2 * (len(SIZES) - 1)
+    assert all(row.values[0] > 0 for row in rows)
+
+
+def test_no_request_fails_while_a_server_is_away(tmp_path: Path) -> None:
+    script = [(20.0, "kill", (1,)), (80.0, "start", (1,))]
+    rows = list(figure10(tmp_path, speed=50, servers=2, tables=2, scripts={"short": script}))
+    assert (rows[0].what, rows[0].values, rows[0].met) == (
+        "figure 10, short's script: failed of 300",
+        [0],
+        True,
+    )

@@ -1,0 +1,240 @@
+"""Look-ups and commits in the shares of a lake, asked of fleets of several sizes.
+
+The shares are those of Spotify's load in the HopsFS paper (its table 1), as operations of a table:
+a file that is read is a look-up of a partition, a directory that is listed one of the whole table,
+a file that is made is a commit, one that is deleted or renamed a clean or a rollback.
+
+A table's servers share a store in SQLite and are asked in turn. After a change all of them are
+asked at its instant: one reads it, the others adopt it. Their CPU has the database's in it, which
+runs in their processes. On few cores the rate of several servers says nothing; the CPU time of a
+request does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+from typing import Final, TypeAlias
+
+from benchmarks.results.ratios import Bound, Ratio
+from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
+from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
+from benchmarks.servers.server import ServerError, target
+from executor_proxy.placement import Layout, Seat, addresses
+from strandline import LocalEngine, WriteClient
+
+TABLES: Final = 4
+SHAPE: Final = Shape(partitions=50, groups=20, slices=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a fleet.
+
+    Attributes:
+        servers: Number of servers.
+        copies: How many of them answer about a table; with a shared store one is enough.
+    """
+
+    servers: int
+    copies: int = 1
+
+    def __str__(self) -> str:
+        found = f"{self.servers} server{'s' * (self.servers > 1)}"
+        return found if self.copies == 1 else f"{found}, {self.copies} copies"
+
+
+SIZES: Final = (Size(1), Size(2), Size(4), Size(4, 3))
+"""The first is what the others are compared with."""
+
+SPOTIFY: Final = {"read": 86, "list": 9, "commit": 3, "clean": 1, "rollback": 1}
+"""Operations of each kind in a hundred."""
+
+MORE: Final = 1.2
+"""The goal: so many times one server's CPU does a look-up cost at several."""
+
+Costs: TypeAlias = dict[str, list[float]]
+"""Kind of operation → CPU seconds of each, of all servers."""
+
+_OPTIONS: Final = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "day",
+    "hoodie.clean.commits.retained": "2",
+    "hoodie.clean.automatic": "false",
+    "strandline.write.rollback.foreign": "true",
+}
+
+
+class Mixed:
+    """Servers of one fleet over tables of their own, and the load that asks them.
+
+    Args:
+        folder: Where to make a folder of tables.
+        size: Of the fleet.
+        stack: Ends them.
+        shape: Of each table.
+    """
+
+    def __init__(self, folder: Path, size: Size, stack: ExitStack, shape: Shape = SHAPE) -> None:
+        folder.mkdir()
+        self._tables = [_Table(folder / f"table{number}", shape, stack) for number in range(TABLES)]
+        store = ("--storage", "sql", "--store-url", f"sqlite://{folder}/views.db")
+        self.servers = [
+            stack.enter_context(
+                FleetServer(folder, folder / "fleet.db", *store, copies=size.copies)
+            )
+            for _ in range(size.servers)
+        ]
+        seats = [Seat(*seat) for seat in wait_for_seats(self.servers).items()]
+        for table in self._tables:
+            placed = addresses(seats, str(table.big.path), Layout(copies=size.copies))
+            by_url = {server.url: server for server in self.servers}
+            table.servers = [by_url[url] for url in placed.urls[: placed.copies]]
+            table.turns = cycle(table.servers)
+            for where in (*map(table.look_up, table.big.partitions), table.list_all()):
+                self._ask(table.servers, where)
+        self._random = random.Random(0)
+
+    def run(self, shares: Mapping[str, int]) -> Costs:
+        """Run so many operations of each kind, mixed; return what each of a kind cost.
+
+        Raises:
+            ServerError: Servers answer differently.
+        """
+        kinds = [kind for kind, share in shares.items() for _ in range(share)]
+        costs: Costs = defaultdict(list)
+        for kind in self._random.sample(kinds, len(kinds)):
+            costs[kind].append(self._measured(kind))
+        for table in self._tables:
+            self._ask(table.servers, table.look_up(table.big.partitions[0]))
+        return costs
+
+    def read(self) -> int:
+        """Return how many files servers have read to follow the tables."""
+        tables = (table for server in self.servers for table in server.told()["tables"].values())
+        calls = (call for table in tables for call in table["storage_calls"])
+        return sum(c["count"] for c in calls if (c["kind"], c["cause"]) == ("read", "sync"))
+
+    def _measured(self, kind: str) -> float:
+        """Do one operation; return the servers' CPU seconds for what is asked of them."""
+        table = self._random.choice(self._tables)
+        partition = self._random.choice(table.big.partitions)
+        if kind in _CHANGES:
+            _CHANGES[kind](table, partition)
+            table.state = table.big.state()
+            # The first reads what is new, the others adopt it.
+            return self._ask(table.servers, table.look_up(partition))
+        where = table.list_all() if kind == "list" else table.look_up(partition)
+        return self._ask([next(table.turns)], where)
+
+    def _ask(self, servers: Sequence[FleetServer], where: str) -> float:
+        begun = sum(server.cpu_s() for server in self.servers)
+        if len({server.ask(where) for server in servers}) != 1:
+            raise ServerError(f"servers differ in {where}")
+        return sum(server.cpu_s() for server in self.servers) - begun
+
+
+class _Table:
+    """A table, its writer, and the state of a client that has read the timeline."""
+
+    def __init__(self, path: Path, shape: Shape, stack: ExitStack) -> None:
+        self.big = BigTable.create(path, shape, AVRO_VERSION)
+        self.big.follow_clock()
+        self.client = stack.enter_context(
+            WriteClient(LocalEngine(), path, _OPTIONS | {"hoodie.table.name": path.name})
+        )
+        self.state = self.big.state()
+        self.servers: Sequence[FleetServer] = ()
+        self.turns: Iterator[FleetServer] = iter(())
+
+    def look_up(self, partition: str) -> str:
+        return target("latest_file_slices", str(self.big.path), self.state, partition=partition)
+
+    def list_all(self) -> str:
+        return target("all_latest_base_files", str(self.big.path), self.state)
+
+
+def _commit(table: _Table, partition: str) -> None:
+    table.big.update([partition], 1)
+
+
+def _clean(table: _Table, partition: str) -> None:
+    """Commit and clean, so that there is something to be deleted."""
+    _commit(table, partition)
+    table.client.clean()
+
+
+def _roll_back(table: _Table, partition: str) -> None:
+    table.client.rollback(table.big.begin_write())
+
+
+_CHANGES: Final[Mapping[str, Callable[[_Table, str], None]]] = {
+    "commit": _commit,
+    "clean": _clean,
+    "rollback": _roll_back,
+}
+
+
+def mixed(
+    folder: Path, rounds: int, shape: Shape = SHAPE, *, hundreds: int = 10, rare: int = 10_000
+) -> Iterator[Ratio]:
+    """Measure both loads at fleets of all sizes, in turns.
+
+    Args:
+        folder: An empty folder.
+        rounds: Runs of each load at each size.
+        shape: Of the tables.
+        hundreds: Of operations in a run of the first load.
+        rare: Operations of which one is a commit, in the second load.
+
+    Raises:
+        ServerError: Servers answer differently.
+    """
+    with ExitStack() as stack:
+        fleets = {
+            size: Mixed(folder / f"fleet{number}", size, stack, shape)
+            for number, size in enumerate(SIZES)
+        }
+        spotify = {kind: share * hundreds for kind, share in SPOTIFY.items()}
+        loads = {"Spotify's mix": spotify, f"1 commit in {rare:,}": {"read": rare - 1, "commit": 1}}
+        for load, shares in loads.items():
+            costs: dict[Size, list[Costs]] = {size: [] for size in SIZES}
+            before = [fleets[size].read() for size in SIZES]
+            for number in range(rounds):
+                for size in SIZES[:: -1 if number % 2 else 1]:
+                    costs[size].append(fleets[size].run(shares))
+            reads = [fleets[size].read() - n for size, n in zip(SIZES, before, strict=True)]
+            for size, read in zip(SIZES, reads, strict=True):
+                yield from _rows(f"{load}, {size}", size, costs[size], costs[SIZES[0]])
+                if size == SIZES[0]:
+                    continue
+                what = f"{load}, {size}: reads of instants"
+                yield Ratio(what, [read], "", str(SIZES[0]), [reads[0]], Bound(ratio=1))
+
+
+def _rows(what: str, size: Size, costs: list[Costs], alone: list[Costs]) -> Iterator[Ratio]:
+    """Yield what look-ups and changes cost at a fleet, beside one server."""
+    by_kind = {
+        "a look-up": (("read", "list"), 1, Bound(ratio=MORE) if size.copies == 1 else None),
+        "a change at each server": (tuple(_CHANGES), size.copies, None),
+    }
+    for name, (kinds, servers, bound) in by_kind.items():
+        here = [_mean(run, kinds) / servers for run in costs]
+        if size == SIZES[0]:
+            yield Ratio(f"{what}: CPU of {name}", here, "us")
+        else:
+            there = [_mean(run, kinds) for run in alone]
+            yield Ratio(f"{what}: CPU of {name}", here, "us", str(SIZES[0]), there, bound)
+    rates = [1 / _mean(run, tuple(run)) for run in costs]
+    yield Ratio(f"{what}: requests a CPU second", rates, "")
+
+
+def _mean(costs: Costs, kinds: Sequence[str]) -> float:
+    """Return what an operation of these kinds costs."""
+    return fmean(cost for kind in kinds for cost in costs.get(kind, ()))
