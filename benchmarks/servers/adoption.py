@@ -1,12 +1,14 @@
 """Servers that share a store in SQLite: what a second one does not read, and what adopting takes.
 
 All are views in this process, each with a database connection and counted storage of its own. One
-syncs after each commit, then the others do. Answers of the last commit are compared.
+syncs after each commit, then the others do; at last all sync at the same moment. Answers of the
+last commit are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from benchmarks.servers.server import ServerError
 from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
+from timeline.joined_thread import JoinedThread, join_all
 from timeline.storage.local import LocalStorage
 
 SHAPE: Final = Shape(partitions=1000, groups=100, slices=3)
@@ -59,6 +62,7 @@ def adopted(folder: Path, rounds: int, shape: Shape = SHAPE) -> Iterator[Ratio]:
             other.sync()
         for touched, goals in GOALS.items():
             yield from _commits(big, first, others, rounds, touched, goals)
+        yield _at_once(big, (first, *others), rounds)
         for partition in big.partitions[:3]:
             answers = [LocalView.newest(v).latest_file_slices(partition) for v in (first, *others)]
             if any(answer != answers[0] for answer in answers):
@@ -84,6 +88,23 @@ def _commits(
     yield Ratio(f"{what}: sync", syncs, "ms", bound=Bound(value=goals[0]))
     yield Ratio(f"{what}: adoption", adoptions, "ms", bound=Bound(value=goals[1]))
     yield Ratio(f"{what}: reads by {SERVERS} servers", read, "", bound=Bound(value=1))
+
+
+def _at_once(big: BigTable, views: Sequence[TableView], rounds: int) -> Ratio:
+    """Have all servers sync at the same moment, each on a thread."""
+    read = []
+    touched = min(GOALS)
+    start = threading.Barrier(len(views))
+    for _ in range(rounds):
+        big.update(big.partitions[:touched], GROUPS, with_files=False)
+        before = _reads(*views)
+        threads = [JoinedThread(lambda v=view: (start.wait(), v.sync()), "sync") for view in views]
+        for thread in threads:
+            thread.start()
+        join_all(threads)
+        read.append(_reads(*views) - before)
+    what = f"a commit on {touched:,} partitions: reads by {SERVERS} servers asked at once"
+    return Ratio(what, read, "", bound=Bound(value=1))
 
 
 def _reads(*views: TableView) -> int:

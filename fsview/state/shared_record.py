@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
@@ -122,6 +123,10 @@ class SharedRecord(TableRecord):
         if is_ahead or any(step.news is None for step in changes.steps):
             raise StoreBehindError(f"the record of {self._table_id} must be read whole")
         return changes
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait until no other server reads what is new; see ``Database.turn``."""
+        return self._shared.turn()
 
     def is_next(self, changes: Changes) -> bool:
         """Whether nothing was saved or adopted since the changes were read."""

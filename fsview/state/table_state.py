@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -167,6 +167,16 @@ class TableState:
         """Answer nothing until the record was read whole and followed: it may be an old one."""
         logger.info("the record of %s is read whole: %s", self.table_id, why)
         self.is_behind, self._is_caught_up = True, False
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait until no other server that shares the store reads what is new, but not for long.
+
+        The others wait within the block; what they had recorded before is to be adopted there.
+
+        Raises:
+            StoreError: The store can't be asked; not at the end of the block.
+        """
+        return nullcontext() if self._shared is None else self._shared.turn()
 
     def told(self, *, whole: bool) -> Told | None:
         """Return what other servers that share the store have recorded since.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -251,18 +251,31 @@ class TimelineFollower:
                 here: it must be listed after that is adopted, or a listing could be followed that
                 is older than the record.
         """
-        client = self.client_for("sync")
         old = history.newest
-        active = client.active_timeline().sharing(old.active)
+        active = self.client_for("sync").active_timeline().sharing(old.active)
         if active == old.active:
             return old
-        # Others may have read the new instants already.
-        if not alone:
+        if alone:
+            return self._read_on(history, active, alone=True)
+        with ExitStack() as until_read:
+            is_adopted = False
             try:
-                if self.adopt(whole=True):
-                    return self._adopted(active)
+                # Others may have read the new instants already,
+                is_adopted = self.adopt(whole=True)
+                if not is_adopted:
+                    # or one may just have read them when the turn comes.
+                    until_read.enter_context(self.state.turn())
+                    is_adopted = self.adopt(whole=True)
             except StoreError:
                 alone = True
+            if is_adopted:
+                return self._adopted(active)
+            return self._read_on(history, active, alone=alone)
+
+    def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
+        """Bring the history up to a timeline by reading what is new on it; see ``_follow``."""
+        client = self.client_for("sync")
+        old = history.newest
         properties = self._stat_properties("sync")
         if properties != self._properties:
             client = TableMetaClient.open(self.storage, cause="sync")

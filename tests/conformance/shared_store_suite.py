@@ -1,5 +1,7 @@
 """Conformance suite of databases for shared stores: define the ``open_database`` fixture.
 
+Its databases must wait for the turn to read a table for ``PATIENCE_S``.
+
 Two databases opened at one directory are what two servers have.
 """
 
@@ -279,6 +281,60 @@ class SharedStoreSuite:
         with pytest.raises(StoreError, match=str(orphan)):
             store.get(orphan)
         assert store.status()["blobs"] == 1
+
+    def test_one_has_the_turn_to_read(self, pair: list[SharedStore]) -> None:
+        """Another that wants it waits, and has it as soon as it has ended."""
+        store, other = pair
+        asked, had = threading.Event(), []
+
+        def ask() -> None:
+            asked.set()
+            with other.turn() as is_had:
+                had.append(is_had)
+
+        waiting = threading.Thread(target=ask)
+        with store.turn() as is_had:
+            assert is_had
+            waiting.start()
+            asked.wait()
+            change(store, a=b"1")
+            assert other.rows() == {"a": b"1"}
+            change(other, b=b"2")
+            with pytest.raises(StoreBehindError):
+                change(store, a=b"2")
+        waiting.join()
+        assert had == [True]
+
+    def test_a_turn_ends_with_an_error(self, pair: list[SharedStore]) -> None:
+        def fail() -> None:
+            with pair[0].turn():
+                raise StoreBehindError("behind")
+
+        with pytest.raises(StoreBehindError, match="behind"):
+            fail()
+        for store in pair:
+            with store.turn() as is_had:
+                assert is_had
+
+    def test_turns_of_two_tables_are_apart(
+        self, open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        database = open_database(tmp_path)
+        one, other = SharedStore(database, TABLE), SharedStore(database, OTHER)
+        with one.turn() as is_had, other.turn() as others:
+            assert is_had
+            assert others
+
+    def test_no_turn_of_a_database_that_is_closed(
+        self, open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        database = open_database(tmp_path)
+        store = SharedStore(database, TABLE)
+        with store.turn() as is_had:
+            assert is_had
+            database.close()
+        with pytest.raises(StoreError, match="closed"), store.turn():
+            pass
 
     def test_tables_of_one_database_are_apart(
         self, open_database: OpenDatabase, tmp_path: Path

@@ -15,6 +15,7 @@ from fsview.store.sql.store import SharedStore
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite, change
 from tests.conformance.store_machine import OpenStore
+from tests.kit.patience import PATIENCE_S
 from tests.kit.postgres_server import PostgresServer, postgres_server
 from tests.kit.stores import blobs_of
 from timeline.errors import ConfigError, StoreError, StoreLockedError
@@ -49,7 +50,7 @@ def open_database(server: PostgresServer) -> Iterator[OpenDatabase]:
     def open_at(directory: Path) -> PostgresDatabase:
         if directory not in urls:
             urls[directory] = new_database(server)
-        opened.append(PostgresDatabase(urls[directory]))
+        opened.append(PostgresDatabase(urls[directory], turn_s=PATIENCE_S))
         return opened[-1]
 
     yield open_at
@@ -100,6 +101,37 @@ def test_a_transaction_whose_server_has_stopped_is_ended(url: str) -> None:
     with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
         stop_in_the_middle()
     assert store.rows() == {"a": b"1"}
+    stopped.close()
+    other.close()
+
+
+def test_a_turn_whose_server_has_stopped_holds_others_up_for_a_moment(url: str) -> None:
+    """Then they go on without it."""
+    stopped = PostgresDatabase(url, idle_timeout_s=PATIENCE_S)
+    other = PostgresDatabase(url, turn_s=0.05)
+    with stopped.turn(TABLE) as is_had:
+        assert is_had
+        for _ in range(2):
+            with other.turn(TABLE) as others:
+                assert not others
+        change(SharedStore(other, TABLE), a=b"1")
+    with other.turn(TABLE) as others:
+        assert others
+    stopped.close()
+    other.close()
+
+
+def test_a_turn_whose_server_has_stopped_is_ended(url: str) -> None:
+    """By the database; the server goes on when it runs again, and needs no turn to record."""
+    stopped = PostgresDatabase(url, idle_timeout_s=0.05)
+    other = PostgresDatabase(url, turn_s=PATIENCE_S)
+    with stopped.turn(TABLE) as is_had:
+        assert is_had
+        with other.turn(TABLE) as others:
+            assert others
+        change(SharedStore(stopped, TABLE), a=b"1")
+    with stopped.turn(TABLE) as is_had:
+        assert is_had
     stopped.close()
     other.close()
 

@@ -24,10 +24,13 @@ from typing import Final
 from fsview.store.base import Blob, Handle, Rows
 from timeline.storage.table_id import TableId
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Of the tables; a database with another one is refused."""
 
 FIRST_GENERATION: Final = 1
+
+TURN_S: Final = 0.5
+"""Longest time that a server waits for its turn to read a table, and keeps others waiting."""
 
 NewBlobs = Sequence[tuple[Handle, Blob]]
 
@@ -180,6 +183,20 @@ class Database(ABC):
             StoreLockedError: Others held the lock for too long.
             StoreFullError: Its disk is full.
             StoreError: The database can't be written, or the answer to the commit was lost.
+        """
+
+    @abstractmethod
+    def turn(self, table_id: TableId) -> AbstractContextManager[bool]:
+        """Wait for the turn to read what is new in a table's storage, for ``TURN_S`` at most.
+
+        It saves servers from reading the same, and nothing more. Who has it holds no lock that a
+        reader or a writer of the database needs. Who died, or is stopped, doesn't keep it.
+
+        Returns:
+            Whether it was had: the wait may have been in vain.
+
+        Raises:
+            StoreError: The database can't be asked for it. The end of the block raises nothing.
         """
 
     @abstractmethod

@@ -2,20 +2,24 @@
 
 A transaction that writes locks the table's row of ``head``, and gives up after a time. The database
 ends a transaction whose server has stopped in the middle of it, so such a server holds nobody up.
+The turn to read a table is an advisory lock in a transaction of its own.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, Database, Session
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, table_key
 from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
 from timeline.errors import ConfigError, StoreError, StoreFullError, StoreLockedError
 from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 5.0
@@ -26,6 +30,8 @@ _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalive
 
 _MAKING: Final = 0x5374726C
 """Key of the advisory lock of who makes the tables."""
+_KEY_BYTES: Final = 8
+"""Of an advisory lock's key."""
 
 
 class PostgresDatabase(Database):
@@ -36,6 +42,7 @@ class PostgresDatabase(Database):
         url: str,
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        turn_s: float = TURN_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> None:
         """Connect, and make the tables if need be.
@@ -43,6 +50,7 @@ class PostgresDatabase(Database):
         Args:
             url: As for libpq: ``postgresql://user@host,host/database?target_session_attrs=…``.
             lock_timeout_s: Longest time to wait while others write to the same table.
+            turn_s: Longest time to wait for the turn to read a table.
             idle_timeout_s: Time after which the database ends a transaction without statements.
 
         Raises:
@@ -71,6 +79,7 @@ class PostgresDatabase(Database):
         }
         self._url = url
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._turn_s = turn_s
         self._lock_timeout_s = lock_timeout_s
         self._connections: Connections[Any] = Connections(self.name, self._opened, _close)
         with self._lent() as connection, connection.cursor() as cursor:
@@ -93,6 +102,33 @@ class PostgresDatabase(Database):
             session.lock()
             yield session
             cursor.execute("COMMIT")
+
+    @contextmanager
+    def turn(self, table_id: TableId) -> Iterator[bool]:
+        """See ``Database``; a lock of a transaction, which may be idle for ``idle_timeout_s``."""
+        is_over = False
+        try:
+            with self._lent() as connection, connection.cursor() as cursor:
+                cursor.execute("BEGIN")
+                yield self._is_turn(cursor, table_id)
+                is_over = True
+                cursor.execute("ROLLBACK")
+        except StoreError as exc:
+            if not is_over:
+                raise
+            logger.debug("the turn of %s had ended: %s", table_id, exc)
+
+    def _is_turn(self, cursor: Any, table_id: TableId) -> bool:
+        key = int.from_bytes(table_key(table_id)[:_KEY_BYTES], "big", signed=True)
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", (key,))
+        if cursor.fetchone()[0]:
+            return True
+        cursor.execute(f"SET LOCAL lock_timeout = {self._turn_s * 1e3:.0f}")
+        try:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+        except self._driver.errors.LockNotAvailable:
+            return False
+        return True
 
     def close(self) -> None:
         """See ``Database``."""

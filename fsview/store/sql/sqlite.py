@@ -3,29 +3,42 @@
 The file is in WAL mode: readers and the one writer don't wait for each other. A commit isn't synced
 to the disk: kill -9 loses nothing, a loss of power perhaps the last commits. A file that isn't such
 a database is refused and left as it is. It must not lie on a network file system.
+
+The turn to read a table is a row with an end by the machine's monotonic clock, which all its
+processes share. A lock on a file would not end while its process is stopped.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_bytes
 from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, Database, Session
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session
 from fsview.store.sql.sqlite_session import APPLICATION_ID, SCHEMA, SqliteSession
+from timeline.clock import Clock, SystemClock
 from timeline.errors import StoreError, StoreFullError, StoreLockedError
 from timeline.storage.table_id import TableId
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a connection, as ``sqlite3.connect``."""
 
+logger = logging.getLogger(__name__)
+
 LOCK_TIMEOUT_S: Final = 10.0
+
+_LOOK_S: Final = 0.005
+"""How long a server that waits for its turn doesn't look."""
+_HOLDER_BYTES: Final = 16
 
 
 class SqliteDatabase(Database):
@@ -39,14 +52,20 @@ class SqliteDatabase(Database):
         path: Path,
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        turn_s: float = TURN_S,
         connect: Connect = sqlite3.connect,
+        clock: Clock | None = None,
+        wait: Callable[[float], object] = time.sleep,
     ) -> None:
         """Open a file, or make a new one.
 
         Args:
             path: The file; its directory is made if need be.
             lock_timeout_s: Longest time to wait while other processes write.
+            turn_s: Longest turn to read a table, and longest wait for one, of all processes.
             connect: Opens the connections.
+            clock: Its monotonic time must be that of all processes of the machine.
+            wait: Waits for a number of seconds.
 
         Raises:
             StoreLockedError: Other processes held it locked.
@@ -55,6 +74,8 @@ class SqliteDatabase(Database):
         self.name = str(path)
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
+        self._turn_s = turn_s
+        self._clock, self._wait = clock or SystemClock(), wait
         self._writing = threading.Lock()
         self._connections = Connections(self.name, self._opened, _abandon)
         try:
@@ -87,9 +108,48 @@ class SqliteDatabase(Database):
             yield SqliteSession(connection, table_id)
             connection.execute("COMMIT")
 
+    @contextmanager
+    def turn(self, table_id: TableId) -> Iterator[bool]:
+        """See ``Database``; it ends by itself after ``turn_s``."""
+        holder = token_bytes(_HOLDER_BYTES)
+        is_had = self._take_turn(table_id, holder)
+        try:
+            yield is_had
+        finally:
+            if is_had:
+                self._end_turn(table_id, holder)
+
     def close(self) -> None:
         """See ``Database``."""
         self._connections.close()
+
+    def _take_turn(self, table_id: TableId, holder: bytes) -> bool:
+        started = now = self._clock.monotonic()
+        while (left_s := started + self._turn_s - now) > 0:
+            try:
+                with self._hurried(table_id, left_s) as session:
+                    if session.take_turn(holder, now, self._turn_s):
+                        return True
+            except StoreLockedError:  # another process writes for that long
+                return False
+            self._wait(min(_LOOK_S, left_s))
+            now = self._clock.monotonic()
+        return False
+
+    def _end_turn(self, table_id: TableId, holder: bytes) -> None:
+        try:
+            with self._hurried(table_id, self._turn_s) as session:
+                session.end_turn(holder)
+        except StoreError as exc:
+            logger.debug("a turn of %s ends by itself: %s", table_id, exc)
+
+    @contextmanager
+    def _hurried(self, table_id: TableId, seconds: float) -> Iterator[SqliteSession]:
+        """Open a session without a transaction, which waits so long for others that write."""
+        with self._lent() as connection:
+            connection.execute(f"PRAGMA busy_timeout = {seconds * 1e3:.0f}")
+            yield SqliteSession(connection, table_id)
+            connection.execute(f"PRAGMA busy_timeout = {self._lock_timeout_s * 1e3:.0f}")
 
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:

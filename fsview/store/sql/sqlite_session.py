@@ -1,6 +1,7 @@
 """``SqliteSession``: the statements of shared stores in SQLite, and the tables.
 
-``fsview.store.sql.database`` says what the tables hold. Handles and names are BLOBs.
+``fsview.store.sql.database`` says what the tables hold. Handles and names are BLOBs. Another table
+has whose turn it is to read the storage of a table, until when.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ SCHEMA: Final = (
     """CREATE TABLE garbage (
         table_id BLOB NOT NULL, step INTEGER NOT NULL, handle BLOB NOT NULL,
         generation INTEGER NOT NULL, near BLOB NOT NULL, PRIMARY KEY (table_id, step, handle)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE turn (
+        table_id BLOB PRIMARY KEY, holder BLOB NOT NULL, until REAL NOT NULL
     ) WITHOUT ROWID""",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
@@ -189,6 +193,33 @@ class SqliteSession(Session):
     def trim_journal(self, step: int) -> None:
         """See ``Session``."""
         self._run("DELETE FROM journal WHERE table_id = ? AND step < ?", step)
+
+    # Without a transaction.
+
+    def take_turn(self, holder: bytes, now_s: float, seconds: float) -> bool:
+        """Have the turn for some seconds unless another has it; return whether that is so.
+
+        Args:
+            holder: Random.
+            now_s: Of the machine's monotonic clock.
+            seconds: The same for all who ask.
+        """
+        # Reading first: who waits would lock the file each time it looks.
+        # A much later end than it can have is one from before the machine was started.
+        taken = "SELECT 1 FROM turn WHERE table_id = ?1 AND until > ?2 AND until < ?2 + 2 * ?3"
+        if self._all(taken, now_s, seconds):
+            return False
+        sql = (
+            "INSERT INTO turn VALUES (?1, ?4, ?2 + ?3) ON CONFLICT DO UPDATE"
+            " SET holder = excluded.holder, until = excluded.until"
+            " WHERE NOT (until > ?2 AND until < ?2 + 2 * ?3)"
+        )
+        done = self._connection.execute(sql, (self._key, now_s, seconds, holder))
+        return done.rowcount == 1
+
+    def end_turn(self, holder: bytes) -> None:
+        """End a turn, if it isn't another's by now."""
+        self._run("DELETE FROM turn WHERE table_id = ? AND holder = ?", holder)
 
     def _count(self, blobs: int, size: int) -> None:
         sql = "UPDATE head SET blobs = blobs + ?2, bytes = bytes + ?3 WHERE table_id = ?1"

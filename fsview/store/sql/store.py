@@ -182,6 +182,15 @@ class SharedStore(Store):
         """See ``Store``."""
         return self._blobs([handle])[0]
 
+    def turn(self) -> AbstractContextManager[bool]:
+        """Wait for the turn to read the table's storage; see ``Database.turn``.
+
+        Raises:
+            StoreError: The database can't be asked for it.
+        """
+        self._check_open()
+        return self._database.turn(self._table_id)
+
     def commit(
         self, blobs: Sequence[Blob], rows: MakeRows | None = None, news: bytes | None = None
     ) -> list[StoredChunk]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.store.sql.sqlite import Connect, SqliteDatabase
+from fsview.store.sql.sqlite import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import KEPT_STEPS
 from fsview.table_view import TableView
@@ -46,13 +46,16 @@ class Server:
         storage: Storage | None = None,
         *,
         kept_steps: int = KEPT_STEPS,
-        connect: Connect = sqlite3.connect,
+        **options: Any,
     ) -> Iterator[Server]:
-        """Open a server; without storage of its own, with one of the files of a table in memory."""
+        """Open a server; without storage of its own, with one of the files of a table in memory.
+
+        ``options`` are those of ``SqliteDatabase``.
+        """
         if storage is None:
             storage = MemoryStorage(now_ms=table.clock.now_ms)
             storage.base_path, storage.files = table.storage.base_path, table.storage.files
-        database = SqliteDatabase(file, connect=connect)
+        database = SqliteDatabase(file, **options)
         store = SharedStore(database, TableView(storage).table_id, kept_steps)
         server = cls(table, storage, store, database)
         try:

@@ -63,6 +63,15 @@ def sweep(directory: Path) -> None:
     database.close()
 
 
+def hold(directory: Path) -> None:
+    """Have the turn to read, and not end it before it is told to."""
+    database = database_in(directory)
+    with database.turn(TABLE) as is_had:
+        say(int(is_had))
+        sys.stdin.readline()
+    database.close()
+
+
 def fork(directory: Path) -> None:
     """Fork with the store open; print how many calls of the fork were refused."""
     database = database_in(directory)
@@ -90,4 +99,4 @@ def fork(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    {step.__name__: step for step in (work, race, fork)}[sys.argv[1]](Path(sys.argv[2]))
+    {step.__name__: step for step in (work, race, hold, fork)}[sys.argv[1]](Path(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from fsview.store.stores import KEPT_STEPS
 from tests.fsview.store.sql.sharing_server import Server
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 
 Join = Callable[..., Server]
@@ -54,6 +56,79 @@ def test_each_new_instant_is_read_by_one_server(table: SmallTable, join: Join) -
     assert counted == [20, 20, 20]
     assert [s.metrics.get("sync_instants") for s in servers] == [10, 10, 10]
     assert sum(s.metrics.get("reloads") for s in servers) == 0
+
+
+class Together:
+    """Has one thread read only when all the others have to wait for it, once a round."""
+
+    def __init__(self, count: int) -> None:
+        self.barrier = threading.Barrier(count, timeout=PATIENCE_S)
+        self.met: set[int] = set()
+
+    def wait(self, _: object) -> None:
+        self.before_call("read", "")
+
+    def before_call(self, kind: str, path: str) -> None:
+        if kind == "read" and threading.get_ident() not in self.met:
+            self.met.add(threading.get_ident())
+            self.barrier.wait()
+
+
+def test_servers_asked_at_one_moment_read_an_instant_once(
+    table: SmallTable, tmp_path: Path
+) -> None:
+    count, rounds = 4, 3
+    with ExitStack() as stack:
+        together = Together(count)
+        servers = [
+            stack.enter_context(
+                Server.opened(table, tmp_path / "views.db", turn_s=PATIENCE_S, wait=together.wait)
+            )
+            for _ in range(count)
+        ]
+        for server in servers:
+            server.check()
+            server.calls()
+        for n in range(rounds):
+            table.write(("a", f"new{n}"), ("d", "d0"))
+            together.met.clear()
+            for server in servers:
+                server.storage.fail[:] = [together.before_call]
+            threads = [threading.Thread(target=server.view.sync) for server in servers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sum(server.calls().get("read sync", 0) for server in servers) == 1
+            for server in servers:
+                server.storage.fail.clear()
+                server.check()
+                server.calls()
+        assert sum(s.metrics.get("sync_instants") for s in servers) == rounds
+        assert sum(s.metrics.get("adopted_instants") for s in servers) == rounds * (count - 1)
+        assert sum(s.metrics.get("reloads") for s in servers) == 0
+
+
+def test_a_timeline_that_moved_on_during_an_adoption_is_listed_again(
+    table: SmallTable, join: Join
+) -> None:
+    """What came meanwhile is recorded for the others, too."""
+    one, other = join(), join()
+    one.check()
+    other.check()
+    table.write(("a", "new"))
+    one.view.sync()
+    table.write(("d", "new"))
+    other.calls()
+    other.view.sync()
+    assert other.calls()["list sync"] == 2
+    assert other.metrics.get("adopted_instants") == 1
+    assert other.metrics.get("sync_instants") == 1
+    assert not other.store.is_ahead
+    one.calls()
+    one.check()
+    assert one.metrics.get("adopted_instants") == 1
+    assert "read sync" not in one.calls()
 
 
 def test_each_partition_is_listed_by_one_server(table: SmallTable, join: Join) -> None:

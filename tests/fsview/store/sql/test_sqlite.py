@@ -12,6 +12,7 @@ from fsview.store.sql.store import SharedStore
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite
 from tests.conformance.store_machine import OpenStore
+from tests.kit.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def open_database() -> Iterator[OpenDatabase]:
     opened: list[SqliteDatabase] = []
 
     def open_at(directory: Path) -> SqliteDatabase:
-        opened.append(SqliteDatabase(directory / "views.db"))
+        opened.append(SqliteDatabase(directory / "views.db", turn_s=PATIENCE_S))
         return opened[-1]
 
     yield open_at

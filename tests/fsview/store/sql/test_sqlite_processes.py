@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.fsview.store.sql.sqlite_child import COMMITS, KEPT, database_in, opened, sweep
+from tests.fsview.store.sql.sqlite_child import COMMITS, KEPT, TABLE, database_in, opened, sweep
 from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[4]
@@ -92,6 +93,26 @@ def test_processes_are_killed(tmp_path: Path) -> None:
     state.commit()
     assert state.check_blobs() == []
     database.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_turn_ends_though_its_process_does_not_end_it(tmp_path: Path, how: int) -> None:
+    child = start("hold", tmp_path)
+    assert child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout.readline() == "1\n"
+    child.send_signal(how)
+    database = database_in(tmp_path)
+    had = False
+    while not had:
+        with database.turn(TABLE) as had:
+            pass
+    database.close()
+    child.send_signal(signal.SIGCONT)
+    child.stdin.close()
+    assert child.stdout.read() == ""
+    child.stdout.close()
+    assert child.wait(timeout=PATIENCE_S) == (0 if how == signal.SIGSTOP else -how)
 
 
 def test_a_fork_can_do_nothing_and_does_no_harm(tmp_path: Path) -> None:
