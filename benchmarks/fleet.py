@@ -2,8 +2,9 @@
 
 ``forwarded``: the latency of a look-up at the table's owner, and by way of another server. Servers
 are processes of their own, all on this machine; both ways are measured in alternation, and each
-answer is compared. ``adoption``, ``mix`` and ``figure10``: see ``benchmarks.servers.adoption``,
-``benchmarks.servers.mix`` and ``benchmarks.servers.outage``. ``benchmarks/README.md`` has results.
+answer is compared. ``adoption``, ``join``, ``mix`` and ``figure10``: see
+``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``. ``benchmarks/README.md``
+has results.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.servers.adoption import adopted
 from benchmarks.servers.big_table import BigTable, Shape
 from benchmarks.servers.command import OF_PARTITION
 from benchmarks.servers.fleet_servers import FleetServer, owner_and_other
+from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
 from benchmarks.servers.outage import figure10
@@ -112,9 +114,15 @@ def outages(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
     return figure10(folder)
 
 
+def join(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
+    """Measure a server that takes a record; ``run_s`` bounds nothing."""
+    return joined(folder, rounds)
+
+
 PARTS: Final[Mapping[str, Callable[[Path, int, float], Iterator[Ratio]]]] = {
     "forwarded": forwarded,
     "adoption": adoption,
+    "join": join,
     "mix": mix,
     "figure10": outages,
 }

@@ -29,8 +29,11 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, cast
 
 from executor_proxy.exchange import (
     MAX_BODY_BYTES,
@@ -43,6 +46,7 @@ from executor_proxy.exchange import (
 from executor_proxy.timed_socket import TimedSocket
 from timeline.errors import (
     BadAnswerError,
+    RemoteFailureError,
     ServiceError,
     ServiceTimeoutError,
     ServiceUnreachableError,
@@ -257,6 +261,42 @@ class KeptConnections:
                 # Interrupted, as by a killed task: the unread rest would precede the next answer.
                 connection.close()
                 raise
+
+
+def streamed(peer: Peer, request: Outgoing, timeouts: Timeouts, most_bytes: int) -> Iterator[bytes]:
+    """Yield the body of an answer as it comes, on a connection of its own.
+
+    What was yielded counts only once the iterator has ended.
+
+    Args:
+        peer: Where to send the request.
+        request: A request, which is sent once.
+        timeouts: Of the exchange; its time goes on while the caller is at work on a piece.
+        most_bytes: Longest body; a little more may come.
+
+    Raises:
+        RemoteFailureError: The status isn't 200.
+        ServiceError: As the table of this module says.
+    """
+    what = f"{request.method} {request.path} at {peer.host}:{peer.port}"
+    deadline = time.monotonic() + timeouts.exchange_s
+    try:
+        with closing(TimedSocket(_connected(peer, timeouts, deadline, what))) as sock:
+            sock.deadline, sock.read_s = deadline, timeouts.read_s
+            sock.left_bytes = most_bytes + _MARGIN_BYTES
+            sock.sendall(_request_bytes(request, _host_field(peer)))
+            response = http.client.HTTPResponse(cast("Any", sock), method=request.method)
+            response.begin()
+            if response.status != HTTPStatus.OK:
+                raise RemoteFailureError(f"{what} was answered with {response.status}")
+            while piece := response.read1(_CHUNK_BYTES):
+                yield piece
+            if response.length:
+                raise http.client.IncompleteRead(b"", response.length)
+    except (OSError, http.client.HTTPException) as error:
+        raise _service_error(error, what, timeouts) from error
+    except ValueError as error:  # a chunk of negative size
+        raise BadAnswerError(f"the answer to {what} isn't HTTP: {error}") from error
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:

@@ -6,7 +6,7 @@ partitions (``fsview.load.partition_loader``) and checks them, and finds the sna
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from fsview.check.partition_checker import Checked, PartitionChecker
@@ -19,6 +19,7 @@ from fsview.snapshot.difference import key_of
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.current_history import Use
+from fsview.state.record_stream import record_stream
 from fsview.state.table_state import TableState
 from fsview.store.base import Store
 from fsview.store.budget import Share
@@ -247,6 +248,28 @@ class TableView:
         """Return the newest snapshot if cleans and nothing else came after this one."""
         history = self.state.history
         return history.newest if history.only_cleans_since(snapshot) else None
+
+    # Other servers.
+
+    def record(self) -> Iterator[bytes] | None:
+        """Return the table's record as a stream for another server; ``None`` if nothing is held.
+
+        See ``fsview.state.record_stream``. Blobs are read from the store as the stream is.
+        """
+        recorded = self.state.record()
+        return None if recorded is None else record_stream(self.table_id, recorded)
+
+    def has_record(self) -> bool:
+        """Whether the store has a record, from which the table is followed when it is read first.
+
+        Raises:
+            StoreError: The record can't be read.
+        """
+        return self.state.recorded() is not None
+
+    def take(self, pieces: Iterable[bytes], most_bytes: int) -> None:
+        """Have the table followed from another server's record; see ``TableState.take``."""
+        self.state.take(pieces, most_bytes)
 
     # Checks, status.
 

@@ -134,8 +134,14 @@ class ViewManager:
         """Return the roots as they were resolved, in order."""
         return tuple(sorted(root.base_path for root in self._real_roots))
 
-    def view(self, base_path: str) -> TableView:
+    def view(
+        self, base_path: str, prepare: Callable[[TableView], object] | None = None
+    ) -> TableView:
         """Return the table at a base path.
+
+        Args:
+            base_path: In any spelling.
+            prepare: Is called with the table if this call opens it, before it is read.
 
         Raises:
             InputError: The base path is empty, too long, relative, or holds a NUL.
@@ -153,9 +159,20 @@ class ViewManager:
         # that began before this call may have found the root, or the table, not there yet.
         return self._opening.run(
             table_id,
-            lambda: self._opened(table_id),
+            lambda: self._opened(table_id, prepare),
             stale=(RootNotAllowedError, TableNotFoundError),
         )
+
+    def open_table(self, base_path: str) -> TableView | None:
+        """Return the table at a base path if it is open.
+
+        Raises:
+            InputError: The base path is empty, too long, relative, or holds a NUL.
+            RootNotAllowedError: It is outside the roots.
+        """
+        table_id = self._admitted(base_path)
+        with self._lock:
+            return self._tables.get(table_id)
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
         """Return the id and the storage of a base path, with a table or not; reads nothing.
@@ -258,7 +275,9 @@ class ViewManager:
             tables = [t for t, size in zip(tables, dropped, strict=True) if size is not None]
         return freed
 
-    def _opened(self, table_id: TableId) -> TableView:
+    def _opened(
+        self, table_id: TableId, prepare: Callable[[TableView], object] | None
+    ) -> TableView:
         """Open a table; run by one caller at a time for each table."""
         with self._lock:
             table = self._tables.get(table_id)
@@ -277,6 +296,8 @@ class ViewManager:
                 store=store,
                 share=self.stores.budget.share(self.stores.retained),
             )
+            if prepare is not None:
+                prepare(table)
             # Before others can find it: a table that can't be read doesn't count as open.
             table.newest()
         except BaseException:

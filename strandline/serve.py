@@ -139,7 +139,7 @@ def _run(
 
 def _join(fleet: FleetPart, parts: Parts) -> None:
     try:
-        fleet.start(parts.load)
+        fleet.start(parts.load, parts.views)
     except (ConfigError, FleetError) as exc:
         _close(fleet)
         message = _in_a_line(exc)

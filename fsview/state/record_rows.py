@@ -91,20 +91,20 @@ def snapshot_row(
 
 
 def partition_row(
-    version: PartitionVersion | None, new: Mapping[int, Handle], *, is_known: bool
+    version: PartitionVersion | None, handle_of: Callable[[Chunk], Handle], *, is_known: bool
 ) -> bytes | None:
     """Return the row of a partition, ``None`` if it has none.
 
     Args:
         version: Its files, if loaded.
-        new: ``id`` of a chunk that isn't in the store yet → its handle there.
+        handle_of: Returns the handle by which the row names a chunk.
         is_known: Whether it is known that the table has it.
     """
     if version is None:
         return b"" if is_known else None
 
     def handle(chunk: Chunk) -> int | str:
-        return _handle_to_json(new[id(chunk)] if chunk.handle is None else chunk.handle)
+        return _handle_to_json(handle_of(chunk))
 
     chunks = [
         (handle(chunk), chunk.size, first_id)

@@ -106,13 +106,17 @@ class TableRecord:
         # Made within the commit, as rows name the handles of the blobs that it adds.
         def rows(handles: Sequence[Handle]) -> dict[str, bytes | None]:
             new = dict(zip(map(id, chunks), handles, strict=True))
+
+            def handle_of(chunk: Chunk) -> Handle:
+                return new[id(chunk)] if chunk.handle is None else chunk.handle
+
             row = snapshot_row(self._table_id, snapshot, unfinished, must_list=self.must_list)
             changed: dict[str, bytes | None] = {SNAPSHOT: row}
             for name, content in maps.items():
                 if name not in self._maps or self._maps[name] != content:
                     changed[name] = map_row(name, content)
             for p in touched:
-                changed[PARTITION + p] = partition_row(held.get(p), new, is_known=p in known)
+                changed[PARTITION + p] = partition_row(held.get(p), handle_of, is_known=p in known)
             return changed
 
         if chunks or self.store.lasts:
@@ -158,6 +162,16 @@ class TableRecord:
         self._partitions = {n.removeprefix(PARTITION) for n in rows if n.startswith(PARTITION)}
         self._knows_all = recorded.snapshot.files.known is not None
         return recorded
+
+    def take(self, recorded: Recorded) -> None:
+        """Record what another server has recorded, whose chunks are in the store.
+
+        Raises:
+            StoreError: As ``save``.
+        """
+        self.must_list, self.outdated = recorded.must_list, recorded.outdated
+        self.save(recorded.snapshot, None, recorded.unfinished)
+        self._recorded = recorded
 
     def sweep(self) -> None:
         """Delete the blobs that crashes left and that the record doesn't name.

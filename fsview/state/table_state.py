@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
@@ -28,7 +28,9 @@ from fsview.state.current_history import CurrentHistory, Use
 from fsview.state.loaded_marks import LoadedMarks
 from fsview.state.missing_partitions import MissingPartitions
 from fsview.state.news import news_of
+from fsview.state.received_record import received
 from fsview.state.record_rows import Recorded
+from fsview.state.record_stream import items_of
 from fsview.state.shared_record import SharedRecord
 from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
@@ -149,6 +151,41 @@ class TableState:
             except StoreError as exc:  # the next process tries again
                 logger.warning("blobs that aren't needed stay in the store: %s", exc)
         return recorded
+
+    def record(self) -> Recorded | None:
+        """Return what would be recorded now, for another server; ``None`` if nothing is held."""
+        with self._lock:
+            held = self.held
+            if held is None:
+                return None
+            newest, record = held.newest, self._record
+            versions = newest.files.versions
+            # As in the record: nobody gains from remembering missing partitions.
+            missing = [p for p in self._missing.by_age if p in versions and versions[p].is_empty]
+            files = newest.files.without(missing)
+            return Recorded(
+                replace(newest, files=files), record.unfinished, record.must_list, record.outdated
+            )
+
+    def take(self, pieces: Iterable[bytes], most_bytes: int) -> None:
+        """Record what another server has sent, as ``recorded`` returns it from now on.
+
+        To be called before the table is read first. Chunks go to the store as they come.
+
+        Args:
+            pieces: The stream (``fsview.state.record_stream``).
+            most_bytes: Longest stream that is taken.
+
+        Raises:
+            BadAnswerError: It is too long, torn, damaged, or of another table or release. Nothing
+                has changed, then as with the other errors.
+            StoreError: The store can't keep it.
+            ServiceError: As ``pieces``.
+        """
+        recorded = received(items_of(pieces, most_bytes), self.table_id, self._store)
+        with self._lock:
+            assert self._current.value is None, "taken after the first sync"
+            self._record.take(recorded)
 
     def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
         """Go on from what was recorded; ``snapshot`` is that one with its completion times."""

@@ -11,6 +11,7 @@ from executor_proxy.placement import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.records import Load, token_mark
 from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.seats import once_ready
 from strandline.fleet.state.base import Cancel, StateStore
 from strandline.settings.fleet import HEARTBEAT
 from timeline.clock import Clock, SystemClock
@@ -37,6 +38,8 @@ class Membership:
         layout: How tables are placed, which all members must agree on.
         token: The server's token, which all members must have; ``None``: none has one.
         load: Returns what the server holds; called by the membership's thread.
+        warm_s: Others ask this server once ``ready`` was called, or once it could have had a seat
+            for so long; ``None``: at once.
         heartbeat_s: Seconds between two steps; a change in the store begins one at once.
         dead_s: How long it stays a member when it is silent.
         clock: Measures how long seats are vacant.
@@ -58,6 +61,7 @@ class Membership:
         layout: Layout = DEFAULT,
         token: str | None = None,
         load: Callable[[], Load] = Load,
+        warm_s: float | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         dead_s: float = DEAD_S,
         clock: Clock | None = None,
@@ -81,7 +85,11 @@ class Membership:
             layout=layout,
             token=token_mark(token),
             load=load,
+            is_ready=warm_s is None,
         )
+        self._warm_s = warm_s or 0.0
+        self._is_warm = False
+        self._seat_since_s: float | None = None
         self._due = threading.Event()
         self._is_stopped = False
         self._thread = JoinedThread(self._run, "strandline-fleet", daemon=True)
@@ -125,6 +133,17 @@ class Membership:
             self._due.clear()
         return False
 
+    @property
+    def name(self) -> str:
+        """This server's name as a member."""
+        return self._roster.name
+
+    def ready(self) -> None:
+        """Have others ask this server from now on; for any thread, may be repeated."""
+        if not self._is_warm:
+            self._is_warm = True
+            self._due.set()
+
     def interrupt(self) -> None:
         """Let ``start`` return soon without having joined; for a signal handler."""
         # No lock: the handler may have interrupted the thread that holds it.
@@ -143,7 +162,7 @@ class Membership:
 
     def _run(self) -> None:
         while True:
-            self._due.wait(self._heartbeat_s)
+            self._due.wait(self._pause_s())
             # Before the step: what changes during it begins another one.
             self._due.clear()
             if self._is_stopped:
@@ -158,8 +177,28 @@ class Membership:
                 # A member whose thread ends would be dead to the others while it serves.
                 logger.exception("a step of the fleet failed")
 
+    def _pause_s(self) -> float:
+        """Return how long nothing is to be done, unless something happens."""
+        if self._seat_since_s is None or self._roster.is_ready:
+            return self._heartbeat_s
+        left_s = self._seat_since_s + self._warm_s - self._clock.monotonic()
+        return min(self._heartbeat_s, max(left_s, 0.0))
+
     def _step(self) -> None:
-        self._roster.step()
+        roster, since_s = self._roster, self._seat_since_s
+        now_s = self._clock.monotonic()
+        if not roster.is_ready:
+            is_late = since_s is not None and now_s >= since_s + self._warm_s
+            if is_late:
+                logger.warning("records are fetched for more than %g s already", self._warm_s)
+            if self._is_warm or is_late:
+                roster.become_ready()
+        fleet = roster.step()
+        seats = once_ready(fleet, roster.name).seats
+        if not any(seat.holder == roster.name for seat in seats):
+            self._seat_since_s = None
+        elif since_s is None:
+            self._seat_since_s = now_s
         if self.trouble is not None:
             logger.info("the seats of the fleet are read again")
             self.trouble = None

@@ -81,7 +81,9 @@ def _layout(found: FleetRead) -> Layout | None:
 def _seat_row(found: FleetRead, seat: HeldSeat) -> dict[str, Any]:
     if seat.number in found.fleet.vacant:
         return {"number": seat.number, "url": None, "last": seat.url}
+    ready = {member.name for member in found.fleet.members if member.is_ready}
     return {
+        "ready": seat.holder in ready,
         "number": seat.number,
         "url": seat.url,
         "last": seat.url,
@@ -106,7 +108,9 @@ def _seat_lines(told: dict[str, Any]) -> list[Line]:
     return [
         (str(seat["number"]), "-", "", "", f"vacant, last {seat['last']}")
         if seat["url"] is None
-        else _line(str(seat["number"]), seat, _role(told, seat["url"], ""))
+        else _line(
+            str(seat["number"]), seat, _role(told, seat["url"], "" if seat["ready"] else "fetches")
+        )
         for seat in told["seats"]
     ]
 

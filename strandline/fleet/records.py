@@ -3,11 +3,11 @@
 | key | value |
 | --- | --- |
 | ``epoch`` | ``schema`` of all records; ``epoch``, which grows with every change of the seats |
-| ``members/NAME`` | a lease: ``url``, ``standby``, ``joined``; its ``Load``; what all share |
+| ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, a ``Load``; shared ones |
 | ``seats/NUMBER`` | ``holders``, ``url`` |
 
 ``joined`` is the version that the lease was made with, and 0 until that is known: such a member
-doesn't count yet. What all share is ``copies``, ``depth``, ``tokens``, and as ``token`` the
+doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, and as ``token`` the
 ``token_mark`` of the servers' token.
 """
 
@@ -112,6 +112,7 @@ def member_bytes(member: Member, load: Load | None = None) -> bytes:
             "url": member.url,
             "standby": member.is_standby,
             "joined": member.joined,
+            "ready": member.is_ready,
             "copies": member.layout.copies,
             "depth": member.layout.depth,
             "tokens": member.layout.tokens,
@@ -196,6 +197,7 @@ def _member_of(key: str, name: str, value: bytes) -> Member:
         _field(key, record, "joined", int),
         Layout(*(_field(key, record, name, int) for name in ("copies", "depth", "tokens"))),
         _field(key, record, "token", str),
+        _field(key, record, "ready", bool),
     )
 
 

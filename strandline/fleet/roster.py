@@ -47,6 +47,7 @@ class Roster:
         layout: How tables are placed, which all members must agree on.
         token: The mark of the server's token, which all members must have.
         load: Returns what the server holds, for those who look at the fleet.
+        is_ready: Whether it may be asked at once; else ``become_ready`` is to be called.
 
     Attributes:
         fleet: The fleet as it was read last; it stays when the store is away.
@@ -64,9 +65,10 @@ class Roster:
         layout: Layout = DEFAULT,
         token: str = "",
         load: Callable[[], Load] = Load,
+        is_ready: bool = True,
     ) -> None:
         self._state = state
-        self._self = Member(member_name(url), url, is_standby, 0, layout, token)
+        self._self = Member(member_name(url), url, is_standby, 0, layout, token, is_ready)
         self._clock = clock or SystemClock()
         self._dead_s = dead_s
         self._load = load
@@ -76,6 +78,7 @@ class Roster:
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
         self._is_away = False
+        self._must_tell = False
         self.fleet = Fleet()
         self.epoch = 0
 
@@ -84,6 +87,21 @@ class Roster:
         """The seat that this server had when the fleet was read last."""
         mine = (seat for seat in self.fleet.seats if seat.holder == self._self.name)
         return next(mine, None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this server may be asked, as others know from its next step on."""
+        return self._self.is_ready
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self._self.name
+
+    def become_ready(self) -> None:
+        """Have the next step tell that this server may be asked."""
+        self._self = replace(self._self, is_ready=True)
+        self._must_tell = True
 
     def join(self) -> None:
         """Become a member.
@@ -159,10 +177,11 @@ class Roster:
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease; tell at times what this server holds. Return whether it is held."""
         now_s, load = self._clock.monotonic(), self._load()
-        if now_s < self._told_s + LOAD_S or not load.differs(self._told):
+        is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
+        if not (is_news or self._must_tell):
             return lease.renew()
         is_held = lease.renew(member_bytes(self._self, load))
-        self._told, self._told_s = load, now_s
+        self._told, self._told_s, self._must_tell = load, now_s, False
         return is_held
 
     def _check_alike(self, found: FleetRead) -> None:

@@ -8,7 +8,8 @@ Seats outlive servers, so that the death of one moves no table twice:
 * who returns and finds its seat taken is a standby, like those that were started as one;
 * a seat that nobody can take stays on the ring, vacant, and the next of a table's owners serve.
   After ``SEAT_LASTS_S`` it goes;
-* newcomers for which there is no vacant seat get new ones.
+* newcomers for which there is no vacant seat get new ones, once they are ready: a new seat moves
+  tables, whose servers answer until then.
 
 The *leader*, the member that joined first, decides for all. Everyone can tell who leads, and a
 leader that doesn't know yet that it is none fails at the state store.
@@ -45,6 +46,7 @@ class Member:
         joined: Grows from member to member; another one after a restart.
         layout: How it places tables; the same at all members.
         token: What ``strandline.fleet.records.token_mark`` makes of its token; likewise.
+        is_ready: Whether it may be asked; before, it fetches the records of its tables.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Member:
     joined: int
     layout: Layout = DEFAULT
     token: str = ""
+    is_ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,13 @@ class Fleet:
 
     @property
     def ring(self) -> tuple[Seat, ...]:
-        """The seats for ``executor_proxy.placement.owners``, the vacant ones without address."""
-        vacant = self.vacant
+        """The seats for ``executor_proxy.placement.owners``.
+
+        Those that are vacant, or whose holder isn't ready, have no address.
+        """
+        ready = {member.name for member in self.members if member.is_ready}
         return tuple(
-            Seat(seat.number, None if seat.number in vacant else seat.url) for seat in self.seats
+            Seat(seat.number, seat.url if seat.holder in ready else None) for seat in self.seats
         )
 
 
@@ -157,10 +163,21 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
         elif now_s - since.get((seat.number, seat.holder), now_s) >= SEAT_LASTS_S:
             del seats[seat.number]
     for member in takers:
-        if member in newcomers:
+        if member in newcomers and member.is_ready:
             number = _lowest_free(seats)
             seats[number] = HeldSeat(number, (member.name,), member.url)
     return tuple(seats[number] for number in sorted(seats))
+
+
+def once_ready(fleet: Fleet, name: str) -> Fleet:
+    """Return a fleet as it will be when a member is ready, if nothing else changes."""
+    members = tuple(
+        replace(member, is_ready=True) if member.name == name else member
+        for member in fleet.members
+    )
+    ready = replace(fleet, members=members)
+    # No seat counts as vacant for so long that it goes.
+    return replace(ready, seats=next_seats(ready, {}, 0.0))
 
 
 def _free(fleet: Fleet) -> list[Member]:

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.fleet import CLIENTS, PERCENTS, forwarded
 from benchmarks.servers.adoption import adopted
 from benchmarks.servers.big_table import Shape
+from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import SIZES, mixed
 from benchmarks.servers.outage import figure10
@@ -75,4 +76,15 @@ def test_no_request_fails_while_a_server_is_away(tmp_path: Path) -> None:
         "figure 10, short's script: failed of 300",
         [0],
         True,
+    )
+
+
+def test_a_second_server_takes_a_record(tmp_path: Path) -> None:
+    rows = list(joined(tmp_path, 2, Shape(partitions=12, groups=20, slices=2)))
+    assert [row.other for row in rows] == ["load from commits", "each partition listed"] * 2
+    calls = rows[2]
+    assert calls.met, calls.values
+    assert all(len(row.values) == len(row.partners) == 2 for row in rows)
+    assert all(
+        few < many for row in rows[2:] for few, many in zip(row.values, row.partners, strict=True)
     )

@@ -15,6 +15,7 @@ from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH
 from fsview.wire.routes import PREFIX
+from strandline.fleet.neighbours import RECORD
 from strandline.service.http.query import REMEMBERED_BYTES, unquoted
 from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
@@ -28,6 +29,7 @@ _NAMED_BY: Final[Mapping[str, str]] = {
     LOOKUP_PATH: BASE_PATH,
     f"{MARKERS}/": MARKER_DIRECTORY,
     f"{INSTANT_STATES}/": STATES_DIRECTORY,
+    RECORD: BASE_PATH,
 }
 """Prefix of a path → the parameter with the table's base path, or with a directory below it."""
 

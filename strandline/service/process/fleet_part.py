@@ -8,10 +8,13 @@ from typing import Any
 
 from executor_proxy.exchange import Peer, tls_context
 from executor_proxy.placement import Layout
+from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.membership import Membership
+from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.records import Load
 from strandline.fleet.state.url import StateUrl, open_state
+from strandline.fleet.warming import BOUND_S, Warming
 from strandline.settings.fleet import (
     ADVERTISE,
     CA,
@@ -103,6 +106,7 @@ class FleetPart:
                 layout=options.layout,
                 token=token,
                 load=lambda: Load(*self._load()),
+                warm_s=BOUND_S,
                 heartbeat_s=options.heartbeat_s,
                 dead_s=options.dead_s,
             )
@@ -111,12 +115,19 @@ class FleetPart:
             raise
         current = self._membership.current
         self.forwarder = Forwarder(current.url, current.owners, token, ca_file=options.ca_file)
+        self._warming = Warming(
+            current,
+            self._membership.name,
+            Neighbours(token, options.ca_file),
+            self._membership.ready,
+        )
 
-    def start(self, load: Callable[[], tuple[int, int]]) -> None:
+    def start(self, load: Callable[[], tuple[int, int]], views: ViewManager) -> None:
         """Join the fleet; if a member has this address, wait until a killed one has ended.
 
         Args:
             load: Returns how many tables are open, and the bytes that are held; for any thread.
+            views: Opens the tables whose records are fetched from then on.
 
         Raises:
             ConfigError: The fleet has another schema, layout or token.
@@ -125,6 +136,7 @@ class FleetPart:
         self._load = load
         # A little more: the lease of a process that was killed may just have been renewed.
         self._membership.start(within_s=1.5 * self._dead_s)
+        self._warming.start(views)
 
     def interrupt(self) -> None:
         """Let ``start`` return soon; for a signal handler."""
@@ -132,6 +144,7 @@ class FleetPart:
 
     def close(self) -> None:
         """Leave the fleet, and end the connections to its state store; may be repeated."""
+        self._warming.stop()
         self._membership.stop()
         self._state.close()
 
@@ -149,10 +162,16 @@ class FleetPart:
             "trouble": self._membership.trouble,
             "leader": None if fleet.leader is None else fleet.leader.url,
             "members": [
-                {"url": each.url, "seat": seats.get(name), "standby": each.is_standby}
+                {
+                    "url": each.url,
+                    "seat": seats.get(name),
+                    "standby": each.is_standby,
+                    "ready": each.is_ready,
+                }
                 for name, each in sorted(members.items(), key=lambda item: item[1].url)
             ],
             "vacant": list(fleet.vacant),
+            "records": self._warming.status(),
         }
 
 

@@ -15,6 +15,7 @@ from fsview.view_manager import Opener, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
+from strandline.service.api.fleet_routes import fleet_rows
 from strandline.service.api.forwarding import Forwarding
 from strandline.service.api.instant_states import InstantStates
 from strandline.service.api.marker_creation import MarkerCreation
@@ -126,6 +127,7 @@ class Parts:
                 lookup_row(BatchedAnswers(self.answers, gzip=options.gzip)),
                 *marker_rows(self.markers),
                 *writer_rows(partitioner, self.instant_states),
+                *(() if forwarder is None else fleet_rows(self.views)),
             ),
             partial(reply_of, pages),
             self.unfinished,

@@ -49,8 +49,9 @@ class FleetServer(ServeProcess):
         return found
 
     def seats(self) -> dict[int, str]:
-        """Return number and holder of the seats whose holders live."""
-        found = {member["seat"]: member["url"] for member in self.fleet()["members"]}
+        """Return number and holder of the seats whose holders live and are ready."""
+        members = self.fleet()["members"]
+        found = {member["seat"]: member["url"] for member in members if member["ready"]}
         found.pop(None, None)
         return found
 

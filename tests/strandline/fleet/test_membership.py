@@ -25,10 +25,23 @@ def state(tmp_path: Path) -> Iterator[SqliteState]:
         yield opened
 
 
-def member(state: SqliteState, name: str, layout: Layout | None = None) -> Membership:
+def member(
+    state: SqliteState,
+    name: str,
+    layout: Layout | None = None,
+    *,
+    is_standby: bool = False,
+    warm_s: float | None = None,
+) -> Membership:
     # Beats so seldom that only what the store tells begins a step.
     return Membership(
-        state, f"http://{name}:1", layout=layout or Layout(), heartbeat_s=3600, dead_s=10_800
+        state,
+        f"http://{name}:1",
+        is_standby=is_standby,
+        layout=layout or Layout(),
+        warm_s=warm_s,
+        heartbeat_s=3600,
+        dead_s=10_800,
     )
 
 
@@ -37,6 +50,15 @@ def wait_for_seats(membership: Membership, *urls: str) -> None:
     cancel = membership.current.listen(changes.put)
     known = membership.current.known
     while tuple(seat.url for seat in known.seats) != urls:
+        known = changes.get(timeout=PATIENCE_S)
+    cancel()
+
+
+def wait_for_holder(membership: Membership, number: int, url: str) -> None:
+    changes: queue.Queue[KnownFleet] = queue.Queue()
+    cancel = membership.current.listen(changes.put)
+    known = membership.current.known
+    while {seat.number: seat.url for seat in known.fleet.seats}.get(number) != url:
         known = changes.get(timeout=PATIENCE_S)
     cancel()
 
@@ -53,6 +75,46 @@ def test_members_hear_of_each_other_and_of_who_leaves(state: SqliteState) -> Non
     wait_for_seats(b, None, "http://b:1")  # type: ignore[arg-type]
     b.stop()
     assert read_fleet(state).fleet.members == ()
+
+
+def test_a_member_enters_the_ring_when_it_is_ready(state: SqliteState) -> None:
+    a, b = member(state, "a"), member(state, "b", warm_s=3600)
+    a.start()
+    b.start()
+    wait_for_seats(b, "http://a:1")
+    (found,) = (each for each in read_fleet(state).fleet.members if each.url == "http://b:1")
+    assert not found.is_ready
+    b.ready()
+    b.ready()
+    for each in (a, b):
+        wait_for_seats(each, "http://a:1", "http://b:1")
+    b.stop()
+    a.stop()
+
+
+def test_a_standby_that_takes_a_seat_has_no_address_before_it_is_ready(state: SqliteState) -> None:
+    a, b = member(state, "a"), member(state, "b")
+    s = member(state, "s", is_standby=True, warm_s=3600)
+    for each in (a, b, s):
+        each.start()
+    wait_for_seats(s, "http://a:1", "http://b:1")
+    b.stop()
+    wait_for_holder(a, 1, "http://s:1")
+    assert [seat.url for seat in a.current.known.seats] == ["http://a:1", None]
+    s.ready()
+    wait_for_seats(a, "http://a:1", "http://s:1")
+    s.stop()
+    a.stop()
+
+
+def test_a_member_that_never_gets_ready_enters_the_ring_in_the_end(
+    state: SqliteState, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = member(state, "a", warm_s=0.0)
+    a.start()
+    wait_for_seats(a, "http://a:1")
+    assert "records are fetched for more than 0 s" in caplog.text
+    a.stop()
 
 
 def test_the_last_seats_stay_while_records_can_not_be_read(

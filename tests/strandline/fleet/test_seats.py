@@ -19,6 +19,7 @@ from strandline.fleet.seats import (
     Member,
     VacantSince,
     next_seats,
+    once_ready,
     vacant_since,
 )
 
@@ -48,6 +49,28 @@ S, T = member("s", 4, is_standby=True), member("t", 5, is_standby=True)
 def test_newcomers_get_seats_in_the_order_in_which_they_joined() -> None:
     assert decided([B, C, A]) == [(0, "a"), (1, "b"), (2, "c")]
     assert decided([C, A], held(0, "c")) == [(0, "c"), (1, "a")]
+
+
+def test_a_newcomer_gets_no_new_seat_before_it_is_ready_and_a_vacant_one_at_once() -> None:
+    b, s = (replace(each, is_ready=False) for each in (B, S))
+    assert decided([A, b], held(0, "a")) == [(0, "a")]
+    assert decided([A, b], held(0, "a"), held(1, "c")) == [(0, "a"), (1, "b")]
+    assert decided([A, s], held(0, "a"), held(1, "c")) == [(0, "a"), (1, "s")]
+    fleet = Fleet((A, b), (held(0, "a"),))
+    assert once_ready(fleet, "b").seats == (held(0, "a"), held(1, "b"))
+    assert once_ready(fleet, "x") == fleet
+
+
+def test_a_seat_whose_holder_is_not_ready_has_no_address_and_is_not_vacant() -> None:
+    fleet = Fleet((A, replace(B, is_ready=False)), (held(0, "a"), held(1, "b"), held(2, "c")))
+    assert fleet.ring == (Seat(0, "http://a:1"), Seat(1), Seat(2))
+    assert fleet.vacant == (2,)
+    assert once_ready(fleet, "b").ring[1].url == "http://b:1"
+
+
+def test_once_ready_keeps_a_seat_that_is_vacant_for_long() -> None:
+    fleet = Fleet((A,), (held(0, "a"), held(1, "b")))
+    assert once_ready(fleet, "a") == fleet
 
 
 def test_standbys_wait() -> None:

@@ -85,6 +85,38 @@ def test_the_owner_answers_then_the_next_and_who_returns_has_its_seat(
     assert owner.asked() >= 1
 
 
+def loads(server: FleetServer) -> dict[str, int]:
+    """Return how often a server has loaded partitions of the only table, by source."""
+    (told,) = server.status()["tables"].values()
+    found = told["counters"].items()
+    return {name: n for name, n in found if name.startswith("partition_loads")}
+
+
+@pytest.mark.parametrize("how", [(), ("--standby",)])
+def test_who_takes_a_seat_has_the_tables_before_it_is_asked(
+    fleet: Fleet, table: SmallTable, how: tuple[str, ...]
+) -> None:
+    a, b = fleet.start("a"), fleet.start("b")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    asked = [known(table.storage, partition=partition) for partition in ("p=1", "p=2")]
+    for server in (a, b):
+        assert [server.ask(LATEST, each).status for each in asked] == [200, 200]
+    newest = table.write(("p=1", "a-0"))
+    c = fleet.start("c", *how)
+    if how:
+        b.kill()
+        wait_for_seats((a, c), {0: a.url, 1: c.url})
+    else:
+        wait_for_seats((a, b, c), {0: a.url, 1: b.url, 2: c.url})
+    assert c.fleet()["records"] == {"taken": 1}
+    assert loads(c) == {"partition_loads{source=record}": 2}
+    asked = [known(table.storage, partition=partition) for partition in ("p=1", "p=2")]
+    answers = [c.ask(LATEST, each) for each in asked]
+    assert newest.encode() in answers[0].body
+    assert [each.body for each in answers] == [a.ask(LATEST, each).body for each in asked]
+    assert loads(c) == {"partition_loads{source=record}": 2}, "nothing was listed"
+
+
 def test_with_a_shared_store_a_lost_owner_s_table_is_listed_by_nobody(
     fleet: Fleet, table: SmallTable, tmp_path: Path
 ) -> None:
@@ -97,9 +129,7 @@ def test_with_a_shared_store_a_lost_owner_s_table_is_listed_by_nobody(
     assert first.status == 200
     owner.kill()
     assert other.ask(LATEST, asked).body == first.body
-    (told,) = other.status()["tables"].values()
-    loads = {name: n for name, n in told["counters"].items() if name.startswith("partition_loads")}
-    assert loads == {"partition_loads{source=record}": 1}
+    assert loads(other) == {"partition_loads{source=record}": 1}
 
 
 def test_a_server_that_is_started_again_at_once_waits_for_its_own_end(fleet: Fleet) -> None:

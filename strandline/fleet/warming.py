@@ -1,0 +1,215 @@
+"""``Warming``: a server fetches the records of the tables that its seat gives it.
+
+A server that takes a seat asks its neighbours which tables they have open. For each that it will
+own or copy it takes the record of one of them, the owner's first, and goes on from there, as after
+a restart: it reads the instants since, and lists no partition. Only then others ask it. What is
+torn, late or damaged costs time: the next neighbour is asked, and in the end the table is loaded as
+by a server on its own. What its own store has recorded comes before all that.
+
+When seats change later, tables that come to the server are fetched in the same way, while it
+answers.
+
+Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a node that joins gets its neighbour's
+hashtable, and then takes part.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from executor_proxy.placement import Seat
+from fsview.table_view import TableView
+from fsview.view_manager import ViewManager
+from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.seats import HeldSeat, once_ready
+from timeline.clock import Clock, SystemClock
+from timeline.errors import ServiceTimeoutError, StrandlineError
+
+logger = logging.getLogger(__name__)
+
+BOUND_S: Final = 30.0
+"""How long a server with a seat may fetch before others ask it."""
+SHARE_OF_BUDGET: Final = 4
+"""A record may take so much of the memory of all views, as a fraction: the rest has room, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table to fetch.
+
+    Attributes:
+        base_path: The table.
+        urls: The servers that have it open, best first.
+    """
+
+    base_path: str
+    urls: tuple[str, ...]
+
+
+def wanted(
+    known: KnownFleet, url: str, opened: Mapping[str, Collection[str]]
+) -> tuple[Wanted, ...]:
+    """Return what a server is to fetch; pure.
+
+    Args:
+        known: A fleet in which the server has its seat.
+        url: The server.
+        opened: Address of another server → base paths of the tables that it has open.
+
+    Returns:
+        The tables that it owns first, each kind in the order of their base paths.
+    """
+    found: list[tuple[bool, Wanted]] = []
+    for table in sorted({table for tables in opened.values() for table in tables}):
+        placed = [seat.url for seat in known.owners(table)]
+        if url in placed:
+            having = [other for other in opened if table in opened[other]]
+            # Of the others, those in the middle of the list are as good as its first.
+            having.sort(key=lambda other: placed.index(other) if other in placed else len(placed))
+            found.append((placed[0] != url, Wanted(table, tuple(having))))
+    found.sort(key=lambda each: each[0])
+    return tuple(each for _, each in found)
+
+
+class Warming:
+    """A thread that fetches records when seats change; ``status`` is for any thread.
+
+    Args:
+        current: The fleet.
+        name: This server's name as a member.
+        neighbours: The other servers.
+        ready: Is called once the tables of this server's first seat were fetched.
+        bound_s: How long one table may take, and the lists of tables.
+        clock: Measures that.
+    """
+
+    def __init__(
+        self,
+        current: CurrentFleet,
+        name: str,
+        neighbours: Neighbours,
+        ready: Callable[[], None],
+        *,
+        bound_s: float = BOUND_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._current, self._name = current, name
+        self._neighbours = neighbours
+        self._ready = ready
+        self._bound_s = bound_s
+        self._clock = clock or SystemClock()
+        self._views: ViewManager | None = None
+        self._counts: Counter[str] = Counter()
+        self._fetched: tuple[HeldSeat | None, tuple[int, ...]] | None = None
+        self._due = threading.Event()
+        self._is_stopped = False
+        self._cancel: Callable[[], None] = lambda: None
+
+    def start(self, views: ViewManager) -> None:
+        """Begin; to be called once.
+
+        Args:
+            views: Opens the tables.
+        """
+        self._views = views
+        self._cancel = self._current.listen(lambda _: self._due.set())
+        self._due.set()
+        # Not waited for: storage may hang.
+        threading.Thread(target=self._run, name="strandline-warming", daemon=True).start()
+
+    def stop(self) -> None:
+        """Begin no more fetches; may be repeated. One under way ends when its time is over."""
+        self._is_stopped = True
+        self._cancel()
+        self._due.set()
+
+    def status(self) -> dict[str, int]:
+        """Return how many tables were fetched, and what became of the others."""
+        counted = dict(self._counts)  # one step of the interpreter
+        return dict(sorted(counted.items()))
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait()
+            # Before the fetch: what changes during it begins another one.
+            self._due.clear()
+            if self._is_stopped:
+                return
+            try:
+                self._fetch(self._current.known)
+            except Exception:
+                # The membership's bound makes the server ready all the same.
+                logger.exception("records of neighbours can't be fetched")
+
+    def _fetch(self, known: KnownFleet) -> None:
+        """Fetch the tables that this server has, or will have once it is ready."""
+        fleet = once_ready(known.fleet, self._name)
+        mine = next((seat for seat in fleet.seats if seat.holder == self._name), None)
+        if mine is None:
+            return
+        where = mine, tuple(seat.number for seat in fleet.seats)
+        if where != self._fetched:
+            self._fetched = where
+            ready = KnownFleet(fleet, known.epoch, known.layout)
+            until_s = self._clock.monotonic() + self._bound_s
+            opened = self._opened(known.seats, until_s)
+            for table in wanted(ready, self._current.url, opened):
+                if self._is_stopped:
+                    return
+                self._open(table)
+        self._ready()
+
+    def _opened(self, seats: Collection[Seat], until_s: float) -> dict[str, tuple[str, ...]]:
+        """Return what the servers of other seats have open, by address."""
+        opened: dict[str, tuple[str, ...]] = {}
+        for seat in seats:
+            url, left_s = seat.url, until_s - self._clock.monotonic()
+            if url is None or url == self._current.url or left_s <= 0:
+                continue
+            try:
+                opened[url] = self._neighbours.tables(url, left_s)
+            except StrandlineError as error:
+                self._failed(error, f"{url} tells no tables")
+        return opened
+
+    def _open(self, table: Wanted) -> None:
+        views = self._views
+        assert views is not None, "fetched before the start"
+        try:
+            if views.open_table(table.base_path) is None:
+                views.view(table.base_path, lambda view: self._prepare(view, table))
+        except StrandlineError as error:
+            self._failed(error, f"{table.base_path} isn't opened")
+
+    def _prepare(self, view: TableView, table: Wanted) -> None:
+        """Have a table that is being opened go on from a record, if there is any."""
+        if view.has_record():
+            self._counts["own"] += 1
+            return
+        assert self._views is not None
+        most_bytes = self._views.stores.budget.limit_bytes // SHARE_OF_BUDGET
+        until_s = self._clock.monotonic() + self._bound_s
+        for url in table.urls:
+            left_s = until_s - self._clock.monotonic()
+            try:
+                if left_s <= 0 or self._is_stopped:
+                    raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
+                view.take(
+                    self._neighbours.record(url, table.base_path, most_bytes, left_s), most_bytes
+                )
+            except StrandlineError as error:
+                self._failed(error, f"the record of {table.base_path} at {url} isn't taken")
+            else:
+                self._counts["taken"] += 1
+                return
+        self._counts["loaded"] += 1
+
+    def _failed(self, error: StrandlineError, what: str) -> None:
+        self._counts[error.code] += 1
+        logger.warning("%s: %s", what, error)

@@ -1,0 +1,273 @@
+"""A table's record on its way to another server: all stores send and take, damage is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsview.local_view import LocalView
+from fsview.metrics import Metrics
+from fsview.state.record_rows import SNAPSHOT
+from fsview.state.record_stream import (
+    MAGIC,
+    MAX_FRAME_BYTES,
+    Row,
+    items_of,
+    record_items,
+    stream_of,
+)
+from fsview.store.base import Blob
+from fsview.table_view import TableView
+from tests.conformance.view_suite import Client, ViewSuite
+from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
+from tests.fsview.subject import LocalClient
+from tests.kit import golden
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from tests.kit.stores import ALL_KINDS, stores_of
+from timeline.errors import BadAnswerError, ServiceUnreachableError, StoreError
+
+MOST = 64 << 20
+Items = tuple[Blob | Row, ...]
+
+
+@contextmanager
+def view_in(kind: str, folder: Path, table: SmallTable) -> Iterator[TableView]:
+    """Open a view whose store is of a kind, with nothing recorded yet."""
+    folder.mkdir()
+    with closing(stores_of(kind, folder)) as stores:
+        store = stores.open(TableView(table.storage).table_id)
+        with closing(TableView(table.storage, metrics=Metrics(), store=store)) as view:
+            yield view
+
+
+def sent(view: TableView) -> bytes:
+    stream = view.record()
+    assert stream is not None
+    return b"".join(stream)
+
+
+def loaded(table: SmallTable) -> TableView:
+    view = TableView(table.storage)
+    LocalView.newest(view).load_all_partitions()
+    return view
+
+
+def lists(table: SmallTable) -> int:
+    """Return how many calls to storage loads have made."""
+    calls = table.storage.calls.snapshot()
+    return sum(count for (_, cause), count in calls.items() if cause == "lookup")
+
+
+@pytest.mark.parametrize(("sends", "takes"), [*product(ALL_KINDS, ALL_KINDS)])
+def test_a_view_goes_on_from_a_record_of_any_store_in_any_other(tmp_path, sends, takes):
+    table = small()
+    with view_in(sends, tmp_path / "a", table) as one, view_in(takes, tmp_path / "b", table) as two:
+        LocalView.newest(one).load_all_partitions()
+        for group in EVERYWHERE[::4]:
+            table.write(group)
+            LocalView.synced(one)
+        stream = sent(one)
+        table.write(("a", "new"))  # the record is older than the timeline
+        before = lists(table)
+        two.take([stream], MOST)
+        assert two.newest().timeline.last == TableView(table.storage).newest().timeline.last
+        assert sorted(two.held_partitions()) == sorted(PARTITIONS)
+        for partition in PARTITIONS:
+            LocalView.newest(two).all_file_slices(partition)
+        assert lists(table) == before
+        check(LocalView.newest(two), table.storage)
+        table.write(*EVERYWHERE)
+        check(LocalView.synced(two), table.storage)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if kind in ("rocksdb", "sql")])
+def test_a_record_that_was_taken_lasts_where_records_last(tmp_path, kind):
+    table = small()
+    stream = sent(loaded(table))
+    for turn in range(3):
+        with closing(stores_of(kind, tmp_path)) as stores:
+            store = stores.open(TableView(table.storage).table_id)
+            with closing(TableView(table.storage, store=store)) as view:
+                assert view.has_record() == (turn > 0)
+                if not turn:
+                    view.take([stream], MOST)
+                    assert view.has_record()
+                before = lists(table)
+                view.newest()
+                assert sorted(view.held_partitions()) == sorted(PARTITIONS)
+                assert lists(table) == before
+                check(LocalView.newest(view), table.storage)
+                table.write(("d", f"turn-{turn}"))
+                check(LocalView.synced(view), table.storage)
+
+
+def test_what_is_known_and_what_is_loaded_comes_over(tmp_path):
+    table = small()
+    one = TableView(table.storage)
+    LocalView.newest(one).load_partitions(["a", "none"])
+    two = TableView(table.storage)
+    two.take([sent(one)], MOST)
+    two.newest()
+    assert two.held_partitions() == ("a",), "a missing partition isn't remembered by others"
+    check(LocalView.newest(two), table.storage)
+    three = TableView(table.storage)
+    three.take([sent(loaded(table))], MOST)
+    assert three.newest().files.known == frozenset(PARTITIONS)
+
+
+def test_a_view_that_was_not_read_has_no_record():
+    table = small()
+    view = TableView(table.storage)
+    assert view.record() is None
+    view.newest()
+    assert view.record() is not None
+    view.state.distrust("test")
+    assert view.record() is None
+
+
+def test_a_record_of_another_table_is_refused():
+    one, two = small(), SmallTable(MemoryStorage("memory:///other/t"))
+    with pytest.raises(BadAnswerError, match="sent for memory:///other/t can't be read"):
+        TableView(two.storage).take([sent(loaded(one))], MOST)
+
+
+def test_a_stream_is_cut_anywhere_and_bounded():
+    stream = sent(loaded(small()))
+    pieces = [stream[at : at + 7] for at in range(0, len(stream), 7)]
+    assert list(items_of(pieces, len(stream))) == list(items_of([stream], len(stream)))
+    with pytest.raises(BadAnswerError, match=rf"more than {len(stream) - 1} bytes"):
+        list(items_of([stream], len(stream) - 1))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text(max_size=5), st.binary(max_size=9)), max_size=9))
+def test_items_come_back_as_they_were(made):
+    items = [
+        Blob(content, name) if is_blob else Row(name, content) for is_blob, name, content in made
+    ]
+    assert list(items_of([b"".join(stream_of(items))], MOST)) == items
+
+
+def test_every_torn_stream_is_refused():
+    stream = b"".join(stream_of([Blob(b"abc", "p/a"), Row("p/a", b"[1]"), Row(SNAPSHOT, b"{}")]))
+    for length in range(len(stream)):
+        with pytest.raises(BadAnswerError, match="before its end"):
+            list(items_of([stream[:length]], MOST))
+    with pytest.raises(BadAnswerError, match="behind its end"):
+        list(items_of([stream, b"", b"x"], MOST))
+
+
+def test_every_flipped_bit_is_refused():
+    stream = b"".join(stream_of([Blob(b"abc", "p/a"), Row("p/a", b"[1]")]))
+    for at, bit in product(range(len(stream)), range(8)):
+        damaged = bytearray(stream)
+        damaged[at] ^= 1 << bit
+        with pytest.raises(BadAnswerError):
+            list(items_of([bytes(damaged)], MOST))
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (b"\1\xff\xff\xff\xff\0\0\0\0", "a frame of 4294967295"),
+        (b"\1\0\0\0\1\xff\xff\xff\xff", f"allowed: 65536 . {MAX_FRAME_BYTES}"),
+        (b"\7\0\0\0\0\0\0\0\0", "kind 7"),
+        (b"\2\0\0\0\1\0\0\0\0\xff", "a name that is no text"),
+        (b"\3\0\0\0\0\0\0\0\0", "checksum"),
+        (b"\3\0\0\0\1\0\0\0\0a", "checksum"),
+    ],
+)
+def test_a_hostile_frame_is_refused_before_its_bytes_are_waited_for(frames, said):
+    def stream() -> Iterator[bytes]:
+        yield MAGIC
+        yield frames
+        if "allowed" in said or "frame of" in said:
+            raise AssertionError("asked for more")
+
+    with pytest.raises(BadAnswerError, match=said):
+        list(items_of(stream(), 1 << 40))
+
+
+def edited(items: Items, name: str, **changes: object) -> Items:
+    """Return a record with another JSON object as one row."""
+    return tuple(
+        Row(name, json.dumps({**json.loads(item.content), **changes}).encode())
+        if isinstance(item, Row) and item.name == name
+        else item
+        for item in items
+    )
+
+
+def items_without(items: Items, name: str) -> Items:
+    return tuple(item for item in items if not (isinstance(item, Row) and item.name == name))
+
+
+def with_row(items: Items, name: str, content: object) -> Items:
+    return (*items_without(items, name), Row(name, json.dumps(content).encode()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda items: (),
+        lambda items: items_without(items, SNAPSHOT),
+        lambda items: edited(items, SNAPSHOT, format=2),
+        lambda items: edited(items, SNAPSHOT, instants=[]),
+        lambda items: edited(items, SNAPSHOT, instants=[[1, 2, 3, 4]]),
+        lambda items: edited(items, SNAPSHOT, properties="x"),
+        lambda items: with_row(items, SNAPSHOT, 7),
+        lambda items: with_row(items, "p/a", [True, False, [[9999, 10, "a0"]], []]),
+        lambda items: with_row(items, "p/a", [True, False, [[1, 10**9, "a0"]], []]),
+        lambda items: with_row(items, "p/a", [True, False, [["zz", 10, "a0"]], []]),
+        lambda items: with_row(items, "p/a", {}),
+        lambda items: with_row(items, "compaction", [{"x": 1}]),
+        # Blobs that two rows name.
+        lambda items: with_row(
+            items,
+            "p/x",
+            next(json.loads(i.content) for i in items if getattr(i, "name", "") == "p/a"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["memory", "rocksdb", "sql"])
+def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(tmp_path, kind, change):
+    table = small()
+    recorded = loaded(table).state.record()
+    assert recorded is not None
+    items = tuple(record_items(TableView(table.storage).table_id, recorded))
+    with view_in(kind, tmp_path / "b", table) as view:
+        with pytest.raises(BadAnswerError, match="can't be read"):
+            view.take(stream_of(change(items)), MOST)
+        assert not view.has_record()
+        check(LocalView.newest(view), table.storage)
+
+
+@pytest.mark.parametrize("error", [ServiceUnreachableError("lost"), StoreError("full")])
+def test_an_error_within_the_stream_leaves_nothing(error):
+    table = small()
+    stream = sent(loaded(table))
+
+    def torn() -> Iterator[bytes]:
+        yield stream[: len(stream) // 2]
+        raise error
+
+    view = TableView(table.storage)
+    with pytest.raises(type(error), match=str(error)):
+        view.take(torn(), MOST)
+    check(LocalView.newest(view), table.storage)
+
+
+class TestViewFromARecord(ViewSuite):
+    @contextmanager
+    def serving(self, scenario: str, step: int, directory: Path) -> Iterator[Client]:
+        one, two = (TableView(golden.GoldenStorage(scenario, step)) for _ in range(2))
+        LocalView.newest(one).load_all_partitions()
+        two.take([sent(one)], MOST)
+        yield LocalClient(two)
