@@ -1,4 +1,4 @@
-"""``strandline fleet``: what a fleet is like, or would be; neither is changed by it."""
+"""``strandline fleet``: what a fleet is like, or would be; what servers share is forgotten."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 
 from executor_proxy.placement import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
+from fsview.store.sql.forgetting import forget as forget_table
+from fsview.store.sql.url import open_database
 from strandline.fleet.overview import as_text, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
@@ -23,14 +25,15 @@ from strandline.fleet.simulation import (
 )
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.service.log_format import escaped
-from timeline.errors import ConfigError, FleetError
+from timeline.errors import ConfigError, FleetError, StoreError
+from timeline.storage.table_id import TableId
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
 def fleet() -> None:
-    """Show what a fleet of servers is like, or would be."""
+    """Show what a fleet of servers is like, or would be; forget what servers share of a table."""
 
 
 @fleet.command()
@@ -49,6 +52,33 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
         with closing(open_state(url)) as state:
             told = overview(read_fleet(state), tables)
     click.echo(json.dumps(told) if as_json else as_text(told, str(read)))
+
+
+@fleet.command()
+@click.argument("store_url")
+@click.argument("table")
+@AS_JSON
+def forget(store_url: str, table: str, as_json: bool) -> None:
+    """Forget what the database at STORE_URL has of TABLE, so that it is loaded anew.
+
+    STORE_URL is that of serve's --store-url, TABLE the table's base path. The table itself isn't
+    touched. Servers that have it open load it anew when they sync next and find a new instant, or
+    when they need something that is gone; such a request fails.
+    """
+    with _refusals():
+        if not table:
+            raise ConfigError("the table is empty; allowed: the base path of a table")
+        table_id = TableId.of(table)
+        with closing(open_database(store_url, make=False)) as database:
+            gone = forget_table(database, table_id)
+            name = database.name
+    if as_json:
+        told = {"rows": 0, "blobs": 0} if gone is None else asdict(gone)
+        click.echo(json.dumps({"table": str(table_id), **told}))
+    elif gone is None:
+        click.echo(f"{name} has nothing of {table_id}")
+    else:
+        click.echo(f"{table_id} is forgotten: {gone.rows} rows and {gone.blobs} blobs are deleted")
 
 
 @fleet.command("simulate")
@@ -112,7 +142,7 @@ def _refusals() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(escaped(str(error))) from error
-    except FleetError as error:
+    except (FleetError, StoreError) as error:
         raise click.ClickException(escaped(str(error))) from error
 
 

@@ -155,11 +155,16 @@ class SharedRecord(TableRecord):
         self._recorded = None
         self._shared.adopt(changes.head)
 
+    def sweep(self) -> None:
+        """See ``TableRecord``; also rows of earlier generations."""
+        self._shared.tidy()
+        super().sweep()
+
     def _commit(
-        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None
+        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None, *, anew: bool
     ) -> list[StoredChunk]:
         told = None if news is None else dumps(news) if news else b""
-        return self._shared.commit(blobs, rows, told)
+        return self._shared.commit(blobs, rows, told, anew=anew)
 
     def _warn(self, exc: StoreError) -> None:
         if not self._shared.is_ahead:

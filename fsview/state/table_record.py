@@ -96,8 +96,9 @@ class TableRecord:
         versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
         # Rows that could not be read must not be mixed with new ones.
         self._clear_refused()
+        anew = touched is None
         touched = {*self._partitions, *versions} if touched is None else touched
-        if not self._knows_all:
+        if anew or not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
         chunks, blobs = _new_chunks((*held.values(), *also))
@@ -113,7 +114,7 @@ class TableRecord:
             row = snapshot_row(self._table_id, snapshot, unfinished, must_list=self.must_list)
             changed: dict[str, bytes | None] = {SNAPSHOT: row}
             for name, content in maps.items():
-                if name not in self._maps or self._maps[name] != content:
+                if anew or name not in self._maps or self._maps[name] != content:
                     changed[name] = map_row(name, content)
             for p in touched:
                 changed[PARTITION + p] = partition_row(held.get(p), handle_of, is_known=p in known)
@@ -121,7 +122,7 @@ class TableRecord:
 
         if chunks or self.store.lasts:
             # Blobs and rows in one commit: a crash leaves the record from before or after it.
-            _move(chunks, self._commit(blobs, rows, news))
+            _move(chunks, self._commit(blobs, rows, news, anew=anew))
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
@@ -184,8 +185,9 @@ class TableRecord:
             self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
 
     def _commit(
-        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None
+        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None, *, anew: bool
     ) -> list[StoredChunk]:
+        """Commit; ``anew``: these are all rows there are, and those that go."""
         return self.store.commit(blobs, rows)
 
     def _clear_refused(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from fsview.store.base import Handle
 from fsview.store.sql.database import Committed, Database, Head
+from fsview.store.sql.forgetting import Forgotten, forget
 from fsview.store.sql.store import SharedStore
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreBehindError, StoreError
@@ -264,6 +265,61 @@ class SharedStoreSuite:
         assert other.since(other.head()) == []
         change(other, c=b"3")
         assert store.rows() == {"c": b"3"}
+
+    def test_rows_that_are_all_written_anew(self, pair: list[SharedStore]) -> None:
+        """Only all rows tell what is new; nothing of the earlier ones is left."""
+        store, other = pair
+        change(store, **{f"row{n}": b"1" for n in range(2500)})
+        other.rows()
+        seen = other.head()
+        chunks = store.commit(blobs_of([b"1"]), lambda _: {"a": b"1", "row7": b"2"}, anew=True)
+        assert store.head().step == seen.step + 1
+        for refused in (lambda: other.since(seen), other.changes):
+            with pytest.raises(StoreBehindError, match=f"step {seen.step} "):
+                refused()
+        assert other.rows() == {"a": b"1", "row7": b"2"}
+        assert other.get(chunks[0].handle) == b"1"
+        with other._reading() as session:
+            assert not session.has_old_rows()
+        change(other, row7=None)
+        assert store.rows() == {"a": b"1"}
+
+    def test_much_garbage_is_deleted(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        chunks = store.commit(blobs_of([b"%d" % n for n in range(2500)]), lambda _: {"a": b"0"})
+        del chunks
+        for n in range(KEPT + 1):
+            assert other.status()["blobs"] == 2500
+            change(store, a=b"%d" % n)
+        assert other.status()["blobs"] == other.status()["bytes"] == 0
+
+    def test_a_table_is_forgotten(
+        self, pair: list[SharedStore], open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        store, other = pair
+        database = open_database(tmp_path)
+        assert forget(database, OTHER) is None
+        kept = SharedStore(database, OTHER)
+        change(kept, a=b"kept")
+        assert forget(database, TABLE) is None
+        assert store.head().step == 0
+        rows = {f"row{n}": b"1" for n in range(1500)}
+        chunks = store.commit(blobs_of([b"%d" % n for n in range(1200)]), lambda _: rows)
+        other.rows()
+        assert forget(database, TABLE) == Forgotten(1500, 1200)
+        assert forget(database, TABLE) is None
+        for each in pair:
+            with pytest.raises(StoreBehindError):
+                change(each, a=b"1")
+        with pytest.raises(StoreError, match="no blob"):
+            chunks[0].read()
+        assert store.rows() == {}
+        assert store.status()["blobs"] == store.status()["bytes"] == 0
+        change(store, a=b"2")
+        del chunks
+        store.collect()
+        assert other.rows() == {"a": b"2"}
+        assert kept.rows() == {"a": b"kept"}
 
     def test_sweep_leaves_what_servers_that_are_behind_may_need(
         self, pair: list[SharedStore]

@@ -163,6 +163,14 @@ def test_tables_of_another_version(url: str) -> None:
         PostgresDatabase(url)
 
 
+def test_tables_that_are_not_to_be_made(url: str) -> None:
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no schema strandline"):
+            PostgresDatabase(url, make=False)
+    PostgresDatabase(url).close()
+    PostgresDatabase(url, make=False).close()
+
+
 def test_a_schema_of_another_program(url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("CREATE SCHEMA strandline")

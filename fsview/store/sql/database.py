@@ -9,7 +9,9 @@ The tables, each key before its semicolon::
     garbage  table_id, step, handle; generation, near
 
 ``table_id`` is a hash of the ``TableId``, so it means the same in every copy of a database. A row's
-name is ``near``, as for the blobs that it names. Rows and blobs are those of the head's generation.
+name is ``near``, as for the blobs that it names. Rows are those of the head's generation: a new one
+makes all that were there before old, and these are deleted afterwards, in several transactions. A
+blob has the generation in which it was added, and rows of a later one may name it.
 """
 
 from __future__ import annotations
@@ -118,6 +120,10 @@ class Session(ABC):
         """Return the handles of all blobs, garbage included."""
 
     @abstractmethod
+    def has_old_rows(self) -> bool:
+        """Return whether there are rows of earlier generations."""
+
+    @abstractmethod
     def journal(self, step: int) -> list[Committed]:
         """Return the journal from a step on, oldest first."""
 
@@ -132,8 +138,20 @@ class Session(ABC):
         """Add blobs, and count them."""
 
     @abstractmethod
-    def change_rows(self, rows: Rows | None) -> None:
-        """Change rows in the order of their names; ``None``: delete all."""
+    def change_rows(self, rows: Rows) -> None:
+        """Change rows in the order of their names."""
+
+    @abstractmethod
+    def begin_generation(self) -> None:
+        """Begin a new generation, without rows."""
+
+    @abstractmethod
+    def delete_old_rows(self, most: int) -> int:
+        """Delete some rows of earlier generations; return how many."""
+
+    @abstractmethod
+    def delete_old_blobs(self, most: int) -> int:
+        """Delete some blobs of earlier generations, and count them; return how many."""
 
     @abstractmethod
     def add_to_journal(self, committed: Committed) -> None:
@@ -148,8 +166,12 @@ class Session(ABC):
         """Mark blobs as garbage of a step; what doesn't exist is ignored."""
 
     @abstractmethod
-    def delete_garbage(self, step: int) -> None:
-        """Delete the blobs that are garbage of a step or an earlier one, and count them."""
+    def delete_garbage(self, step: int, most: int) -> int:
+        """Delete some blobs that are garbage of a step or an earlier one, and count them.
+
+        Returns:
+            How many marks of garbage were dealt with.
+        """
 
     @abstractmethod
     def trim_journal(self, step: int) -> None:

@@ -41,6 +41,7 @@ class PostgresDatabase(Database):
         self,
         url: str,
         *,
+        make: bool = True,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
@@ -49,13 +50,15 @@ class PostgresDatabase(Database):
 
         Args:
             url: As for libpq: ``postgresql://user@host,host/database?target_session_attrs=…``.
+            make: Whether to make tables where there are none.
             lock_timeout_s: Longest time to wait while others write to the same table.
             turn_s: Longest time to wait for the turn to read a table.
             idle_timeout_s: Time after which the database ends a transaction without statements.
 
         Raises:
             ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
-            StoreError: The database can't be reached, or has tables of another version.
+            StoreError: The database can't be reached, has tables of another version, or none and
+                none are to be made.
         """
         try:
             self._driver: Any = import_module("psycopg")
@@ -83,7 +86,7 @@ class PostgresDatabase(Database):
         self._lock_timeout_s = lock_timeout_s
         self._connections: Connections[Any] = Connections(self.name, self._opened, _close)
         with self._lent() as connection, connection.cursor() as cursor:
-            self._make(cursor)
+            self._check_tables(cursor, make=make)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -155,12 +158,14 @@ class PostgresDatabase(Database):
             **_KEEPALIVES,
         )
 
-    def _make(self, cursor: Any) -> None:
+    def _check_tables(self, cursor: Any, *, make: bool) -> None:
         """Make the tables, unless there are some; refuse those of another version."""
         cursor.execute("BEGIN")
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         cursor.execute("SELECT to_regnamespace(%s) IS NULL", (NAMESPACE,))
         if cursor.fetchone()[0]:
+            if not make:
+                raise StoreError(f"there is no store in {self.name}: no schema {NAMESPACE}")
             for statement in schema():
                 cursor.execute(statement)
         cursor.execute("SELECT to_regclass('schema_version') IS NULL")

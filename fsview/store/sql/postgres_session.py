@@ -108,6 +108,11 @@ class PostgresSession(Session):
         found = self._all("SELECT handle FROM blob WHERE table_id = %s")
         return [handle_of(handle) for (handle,) in found]
 
+    def has_old_rows(self) -> bool:
+        """See ``Session``."""
+        sql = "SELECT 1 FROM row WHERE table_id = %s AND generation < %s LIMIT 1"
+        return bool(self._all(sql, self._generation()))
+
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"
@@ -142,12 +147,9 @@ class PostgresSession(Session):
                 copy.write_row((self._key, generation, handle_bytes(handle), near, blob.content))
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
 
-    def change_rows(self, rows: Rows | None) -> None:
+    def change_rows(self, rows: Rows) -> None:
         """See ``Session``."""
         generation = self._generation()
-        if rows is None:
-            self._run("DELETE FROM row WHERE table_id = %s AND generation = %s", generation)
-            return
         kept = [(near, row) for near, row in in_order(rows) if row is not None]
         self._run(
             "INSERT INTO row (table_id, generation, near, content)"
@@ -161,6 +163,29 @@ class PostgresSession(Session):
         gone = [near for near, row in in_order(rows) if row is None]
         sql = "DELETE FROM row WHERE table_id = %s AND generation = %s AND near = ANY(%s)"
         self._run(sql, generation, gone)
+
+    def begin_generation(self) -> None:
+        """See ``Session``."""
+        self._run("UPDATE head SET generation = generation + 1 WHERE table_id = %s")
+
+    def delete_old_rows(self, most: int) -> int:
+        """See ``Session``."""
+        generation = self._generation()
+        self._run(
+            "DELETE FROM row WHERE table_id = %s AND generation < %s AND (generation, near) IN ("
+            " SELECT generation, near FROM row WHERE table_id = %s AND generation < %s LIMIT %s"
+            ")",
+            generation,
+            self._key,
+            generation,
+            most,
+        )
+        return int(self._cursor.rowcount)
+
+    def delete_old_blobs(self, most: int) -> int:
+        """See ``Session``."""
+        old = "SELECT handle, near FROM blob WHERE table_id = %s AND generation < %s LIMIT %s"
+        return self._delete_blobs(self._all(old, self._generation(), most))
 
     def add_to_journal(self, committed: Committed) -> None:
         """See ``Session``."""
@@ -184,21 +209,39 @@ class PostgresSession(Session):
         )
         self._cursor.execute(sql, (step, self._key, list(map(handle_bytes, handles))))
 
-    def delete_garbage(self, step: int) -> None:
+    def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
+        found = self._all(
+            "DELETE FROM garbage WHERE table_id = %s AND (step, handle) IN ("
+            " SELECT step, handle FROM garbage WHERE table_id = %s AND step <= %s"
+            " ORDER BY step, handle LIMIT %s"
+            ") RETURNING handle, near",
+            self._key,
+            step,
+            most,
+        )
+        self._delete_blobs(found)
+        return len(found)
+
+    def _delete_blobs(self, blobs: Sequence[tuple[Any, ...]]) -> int:
+        """Delete those of some blobs, given by handle and row, that exist, and count them."""
+        if not blobs:
+            return 0
         ((number, size),) = self._all(
-            "WITH old AS ("
-            " DELETE FROM garbage WHERE table_id = %s AND step <= %s"
-            " RETURNING table_id, handle, near"
-            "), gone AS ("
-            " DELETE FROM blob USING old WHERE blob.table_id = old.table_id"
+            "WITH gone AS ("
+            " DELETE FROM blob USING ("
+            "  SELECT %s::bytea AS table_id, * FROM unnest(%s::bytea[], %s::bytea[])"
+            "  AS given(handle, near)"
+            " ) AS old WHERE blob.table_id = old.table_id"
             " AND blob.handle = old.handle AND blob.near = old.near"
             " RETURNING octet_length(blob.content) AS size"
             ") SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
-            step,
+            [handle for handle, _ in blobs],
+            [near for _, near in blobs],
         )
         if number:
             self._count(-number, -size)
+        return int(number)
 
     def trim_journal(self, step: int) -> None:
         """See ``Session``."""

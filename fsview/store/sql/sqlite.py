@@ -51,6 +51,7 @@ class SqliteDatabase(Database):
         self,
         path: Path,
         *,
+        make: bool = True,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         connect: Connect = sqlite3.connect,
@@ -61,6 +62,7 @@ class SqliteDatabase(Database):
 
         Args:
             path: The file; its directory is made if need be.
+            make: Whether to make a file where there is none.
             lock_timeout_s: Longest time to wait while other processes write.
             turn_s: Longest turn to read a table, and longest wait for one, of all processes.
             connect: Opens the connections.
@@ -69,9 +71,12 @@ class SqliteDatabase(Database):
 
         Raises:
             StoreLockedError: Other processes held it locked.
-            StoreError: It can't be opened, or is something else.
+            StoreError: It can't be opened, is something else, or there is none and none is to be
+                made.
         """
         self.name = str(path)
+        if not make and not path.exists():
+            raise StoreError(f"there is no store in {path}: no such file")
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
         self._turn_s = turn_s

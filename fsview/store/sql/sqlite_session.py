@@ -115,6 +115,11 @@ class SqliteSession(Session):
         sql = "SELECT handle FROM blob WHERE table_id = ?"
         return [handle_of(handle) for (handle,) in self._all(sql)]
 
+    def has_old_rows(self) -> bool:
+        """See ``Session``."""
+        sql = "SELECT 1 FROM row WHERE table_id = ? AND generation < ? LIMIT 1"
+        return bool(self._all(sql, self._generation()))
+
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"
@@ -144,12 +149,9 @@ class SqliteSession(Session):
         )
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
 
-    def change_rows(self, rows: Rows | None) -> None:
+    def change_rows(self, rows: Rows) -> None:
         """See ``Session``."""
         generation = self._generation()
-        if rows is None:
-            self._run("DELETE FROM row WHERE table_id = ? AND generation = ?", generation)
-            return
         kept = [
             (self._key, generation, near, row) for near, row in in_order(rows) if row is not None
         ]
@@ -160,6 +162,22 @@ class SqliteSession(Session):
             kept,
         )
         self._many("DELETE FROM row WHERE table_id = ? AND generation = ? AND near = ?", gone)
+
+    def begin_generation(self) -> None:
+        """See ``Session``."""
+        self._run("UPDATE head SET generation = generation + 1 WHERE table_id = ?")
+
+    def delete_old_rows(self, most: int) -> int:
+        """See ``Session``."""
+        old = "SELECT rowid FROM row WHERE table_id = ? AND generation < ? LIMIT ?"
+        values = (self._key, self._generation(), most)
+        sql = f"DELETE FROM row WHERE rowid IN ({old})"  # noqa: S608 - only question marks
+        return self._connection.execute(sql, values).rowcount
+
+    def delete_old_blobs(self, most: int) -> int:
+        """See ``Session``."""
+        old = "SELECT handle FROM blob WHERE table_id = ? AND generation < ? LIMIT ?"
+        return self._delete_blobs(self._all(old, self._generation(), most))
 
     def add_to_journal(self, committed: Committed) -> None:
         """See ``Session``."""
@@ -180,15 +198,30 @@ class SqliteSession(Session):
         )
         self._many(sql, ((step, self._key, handle_bytes(handle)) for handle in handles))
 
-    def delete_garbage(self, step: int) -> None:
+    def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
-        old = "SELECT handle FROM garbage WHERE table_id = ?1 AND step <= ?2"
-        blobs = f"FROM blob WHERE table_id = ?1 AND handle IN ({old})"
-        count = f"SELECT count(*), coalesce(sum(length(content)), 0) {blobs}"
-        ((number, size),) = self._all(count, step)
-        self._run(f"DELETE {blobs}", step)
-        self._run("DELETE FROM garbage WHERE table_id = ? AND step <= ?", step)
-        self._count(-number, -size)
+        old = "SELECT step, handle FROM garbage WHERE table_id = ? AND step <= ?"
+        found = self._all(f"{old} ORDER BY step, handle LIMIT ?", step, most)
+        if found:
+            self._delete_blobs([(handle,) for _, handle in found])
+            sql = "DELETE FROM garbage WHERE table_id = ? AND step = ? AND handle = ?"
+            self._many(sql, ((self._key, *mark) for mark in found))
+        return len(found)
+
+    def _delete_blobs(self, handles: Sequence[tuple[bytes]]) -> int:
+        """Delete those of some blobs that exist, and count them; return how many."""
+        number = size = 0
+        for part in _parts(handles):
+            marks = ", ".join("?" * len(part))
+            blobs = f"FROM blob WHERE table_id = ? AND handle IN ({marks})"
+            stored = [handle for (handle,) in part]
+            count = f"SELECT count(*), coalesce(sum(length(content)), 0) {blobs}"
+            ((its_number, its_size),) = self._all(count, *stored)
+            self._run(f"DELETE {blobs}", *stored)
+            number, size = number + its_number, size + its_size
+        if number:
+            self._count(-number, -size)
+        return number
 
     def trim_journal(self, step: int) -> None:
         """See ``Session``."""

@@ -15,6 +15,10 @@ from a database that fell back.
 A blob that this server has forgotten becomes garbage of the head's step, and is deleted with its
 ``kept_steps``-th successor: servers that are behind by fewer can still read it. The journal reaches
 back as far.
+
+Rows that are all written anew are a new generation, which takes effect with the step; those before
+are deleted after it. Whoever leaves much to be deleted does that in several transactions, between
+which others can write. If it dies before the end, the next server that opens the store goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from secrets import randbits, token_bytes
@@ -44,8 +48,9 @@ from timeline.storage.table_id import TableId
 logger = logging.getLogger(__name__)
 
 _COUNTER_BITS: Final = 64
-_STAMP_BYTES: Final = 16
-_SWEPT_AT_ONCE: Final = 1000
+STAMP_BYTES: Final = 16
+DELETED_AT_ONCE: Final = 1000
+"""Rows, or blobs, in one transaction."""
 
 
 class SharedStore(Store):
@@ -83,6 +88,7 @@ class SharedStore(Store):
         self._kept_steps = kept_steps
         self._lock = threading.Lock()
         self._closed = False
+        self._has_more = False
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
         self._chunks: Counter[Handle] = Counter()
@@ -175,7 +181,7 @@ class SharedStore(Store):
             if found is not None:
                 return found.head, session.rows()
         with self._writing() as session:
-            found = session.head() or session.make_head(token_bytes(_STAMP_BYTES))
+            found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
             return found.head, session.rows()
 
     def get(self, handle: Handle) -> bytes:
@@ -192,7 +198,12 @@ class SharedStore(Store):
         return self._database.turn(self._table_id)
 
     def commit(
-        self, blobs: Sequence[Blob], rows: MakeRows | None = None, news: bytes | None = None
+        self,
+        blobs: Sequence[Blob],
+        rows: MakeRows | None = None,
+        news: bytes | None = None,
+        *,
+        anew: bool = False,
     ) -> list[StoredChunk]:
         """See ``Store``; a commit that changes rows is a step.
 
@@ -200,6 +211,7 @@ class SharedStore(Store):
             blobs: The new blobs.
             rows: Makes the changed rows.
             news: What other servers need beside the rows, for the journal. Only with rows.
+            anew: Whether these are all rows, and the others go. No journal leads across this.
 
         Raises:
             StoreBehindError: Another server committed since; nothing was kept.
@@ -213,7 +225,7 @@ class SharedStore(Store):
             changed = {} if rows is None else rows(handles)
             added = list(zip(handles, blobs, strict=True))
             if changed:
-                self._step(added, changed, news)
+                self._step(added, changed, news, anew=anew)
             else:
                 self._add(added)
             self._chunks.update(handles)
@@ -234,7 +246,20 @@ class SharedStore(Store):
     def clear(self) -> None:
         """See ``Store``; this is a step that no server can follow by the journal."""
         with self._lock:
-            self._step([], None, None)
+            self._step([], {}, None, anew=True)
+
+    def tidy(self) -> None:
+        """Delete what an earlier server would have deleted if it hadn't died; errors are logged."""
+        try:
+            with self._reading() as session:
+                self._head(session)
+                has_old = session.has_old_rows()
+        except StoreError as exc:
+            logger.debug("%s isn't looked through: %s", self, exc)
+            return
+        if has_old:
+            with self._lock:
+                self._delete(_delete_old_rows)
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``; nothing is deleted before ``kept_steps`` more steps.
@@ -247,10 +272,11 @@ class SharedStore(Store):
             found = session.handles()
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
-        for start in range(0, len(orphans), _SWEPT_AT_ONCE):
+        for start in range(0, len(orphans), DELETED_AT_ONCE):
             with self._lock, self._writing() as session:
                 self._check_seen(session)
-                self._discard(session, orphans[start : start + _SWEPT_AT_ONCE])
+                self._discard(session, orphans[start : start + DELETED_AT_ONCE])
+            self._delete_more()
         if orphans:
             logger.info("%d blobs of other processes left %s", len(orphans), self)
 
@@ -276,24 +302,30 @@ class SharedStore(Store):
 
     # Transactions; those that write, with the lock held.
 
-    def _step(self, blobs: NewBlobs, rows: Rows | None, news: bytes | None) -> None:
-        """Continue the head that was seen; without ``rows`` by deleting all of them."""
-        to = Head(self._seen.step + 1, token_bytes(_STAMP_BYTES))
+    def _step(self, blobs: NewBlobs, rows: Rows, news: bytes | None, *, anew: bool) -> None:
+        """Continue the head that was seen; see ``commit``."""
+        to = Head(self._seen.step + 1, token_bytes(STAMP_BYTES))
         try:
             with self._taken() as forgotten, self._writing() as session:
                 self._check_seen(session)
+                if anew:
+                    session.begin_generation()
                 session.add_blobs(blobs)
                 session.change_rows(rows)
-                session.add_to_journal(Committed(to, tuple(rows or ()), news))
+                # Where all rows are others, names don't tell what changed.
+                names = () if anew else tuple(rows)
+                session.add_to_journal(Committed(to, names, news))
                 session.move_head(to)
                 self._discard(session, forgotten)
-                # Where all rows are gone, names don't tell what changed.
-                session.trim_journal(to.step if rows is None else to.step - self._kept_steps)
+                session.trim_journal(to.step if anew else to.step - self._kept_steps)
         except StoreError:
             # The answer to a commit can get lost: the stamp tells whether it took effect.
             if not self._is_at(to):
                 raise
         self._seen, self.is_ahead = to, False
+        if anew:
+            self._delete(_delete_old_rows)
+        self._delete_more()
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
@@ -306,12 +338,33 @@ class SharedStore(Store):
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
                 self._give_back(forgotten)
+        self._delete_more()
 
     def _discard(self, session: Session, handles: Collection[Handle]) -> None:
-        """Make blobs garbage of the head's step, and delete what has been that long enough."""
+        """Make blobs garbage of the head's step, and delete some that has been that long enough."""
         step = self._head(session).head.step
         session.add_garbage(step, handles)
-        session.delete_garbage(step - self._kept_steps)
+        self._has_more = self._delete_garbage(session) == DELETED_AT_ONCE
+
+    def _delete_more(self) -> None:
+        if self._has_more:
+            self._has_more = False
+            self._delete(self._delete_garbage)
+
+    def _delete_garbage(self, session: Session) -> int:
+        step = self._head(session).head.step
+        return session.delete_garbage(step - self._kept_steps, DELETED_AT_ONCE)
+
+    def _delete(self, some: Callable[[Session], int]) -> None:
+        """Delete in transactions of their own until less than the most was found in one."""
+        try:
+            deleted = DELETED_AT_ONCE
+            while deleted == DELETED_AT_ONCE:
+                with self._writing() as session:
+                    self._head(session)
+                    deleted = some(session)
+        except StoreError as exc:
+            logger.warning("what isn't needed stays in %s for now: %s", self, exc)
 
     def _is_at(self, head: Head) -> bool:
         try:
@@ -382,3 +435,7 @@ class SharedStore(Store):
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self} is closed")
+
+
+def _delete_old_rows(session: Session) -> int:
+    return session.delete_old_rows(DELETED_AT_ONCE)

@@ -52,14 +52,18 @@ def is_postgres(url: str) -> bool:
     return _POSTGRES.fullmatch(url) is not None
 
 
-def open_database(url: str) -> Database:
-    """Return the database at a URL, connected, with its tables made.
+def open_database(url: str, *, make: bool = True) -> Database:
+    """Return the database at a URL, connected.
+
+    Args:
+        url: The URL.
+        make: Whether its tables are made if there are none, and with them the file of SQLite.
 
     Raises:
         ConfigError: The URL is none of a database, or the database's driver isn't installed.
-        StoreError: The database can't be used.
+        StoreError: The database can't be used, or it has no tables and none are to be made.
     """
     check_url(url)
     if url.startswith(_SQLITE):
-        return SqliteDatabase(Path("/" + url.partition("://")[2].lstrip("/")))
-    return PostgresDatabase(url)
+        return SqliteDatabase(Path("/" + url.partition("://")[2].lstrip("/")), make=make)
+    return PostgresDatabase(url, make=make)

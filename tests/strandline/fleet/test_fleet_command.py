@@ -11,12 +11,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from executor_proxy.placement import Layout, owners
+from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.store import SharedStore
 from strandline.__main__ import main
 from strandline.fleet.records import EPOCH, Load
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.manual_clock import ManualClock
+from tests.kit.stores import blobs_of
 from timeline.storage.table_id import TableId
 
 LAYOUT = Layout(copies=2, tokens=50)
@@ -138,3 +141,37 @@ def test_a_simulation_is_shown_as_text_and_as_json() -> None:
 def test_sizes_that_are_not_allowed_are_refused(given: tuple[str, ...]) -> None:
     told = run("simulate", *given)
     assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+
+
+def test_a_table_is_forgotten(tmp_path: Path) -> None:
+    url, table = f"sqlite://{tmp_path}/views.db", tmp_path / "orders"
+    with closing(SqliteDatabase(tmp_path / "views.db")) as database:
+        store = SharedStore(database, TableId.of(str(table)))
+        store.commit(blobs_of([b"1", b"2"]), lambda _: {"a": b"1"})
+        told = run("forget", url, f"{table}/")
+        assert told.exit_code == 0
+        assert told.output == f"file://{table} is forgotten: 1 rows and 2 blobs are deleted\n"
+        assert store.rows() == {}
+    told = run("forget", url, str(table))
+    assert told.exit_code == 0
+    assert told.output == f"{tmp_path}/views.db has nothing of file://{table}\n"
+    told = run("forget", url, str(table), "--json")
+    assert json.loads(told.output) == {"table": f"file://{table}", "rows": 0, "blobs": 0}
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    told = run("forget", f"sqlite://{tmp_path}/views.db", "/t")
+    assert told.exit_code == 1
+    assert f"there is no store in {tmp_path}/views.db" in told.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "table", "why"),
+    [("mysql://:secret@x/y", "/t", "begins with 'mysql'"), ("sqlite:///x.db", "", "is empty")],
+)
+def test_what_forget_refuses(url: str, table: str, why: str) -> None:
+    told = run("forget", url, table)
+    assert told.exit_code == 2
+    assert why in told.output
+    assert "secret" not in told.output

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.store.sql.forgetting import forget
 from fsview.store.sql.sqlite import SqliteDatabase
 from tests.fsview.store.sql.faulty_sqlite import Faults
 from tests.fsview.store.sql.sharing_server import Server
@@ -190,6 +191,25 @@ def test_the_table_is_gone_from_the_database(tmp_path: Path) -> None:
                 table.write(("d", "more"))
                 server.check()
             other.check()
+
+
+def test_the_table_is_forgotten(tmp_path: Path) -> None:
+    table, file = small(MemoryStorage()), tmp_path / "views.db"
+    with Server.opened(table, file) as one, Server.opened(table, file) as other:
+        for server in (one, other):
+            server.check()
+        for n in range(3):
+            assert forget(one.database, one.view.table_id) is not None
+            table.write(("a", f"new{n}"))
+            for server in (one, other, one):
+                for _ in range(2):  # what only the database had is loaded anew
+                    with suppress(StoreError):
+                        server.check()
+                server.check()
+        table.write(("d", "more"))
+        one.check()
+        other.check()
+        assert other.metrics.get("adopted_instants") > 0
 
 
 def test_servers_that_race(tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from fsview.store.base import StoredChunk
+from fsview.store.sql.forgetting import forget
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_store_suite import KEPT, TABLE
-from tests.fsview.store.sql.faulty_sqlite import Faults, State
+from tests.fsview.store.sql.faulty_sqlite import FILE, Faults, State
 from tests.kit.short_runs import quick_runs
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
@@ -43,6 +45,9 @@ class Server:
     def clear(self) -> None:
         self.store.clear()
 
+    def anew(self) -> None:
+        self.held[:2] = self.store.commit(blobs_of([b"2", b"two"]), lambda _: ROWS, anew=True)
+
     def sweep(self) -> None:
         self.store.sweep([])
 
@@ -63,7 +68,7 @@ def prepare(server: Server) -> None:
 
 
 Operation = Callable[[Server], None]
-OPERATIONS = [Server.step, Server.add, Server.clear, Server.sweep]
+OPERATIONS = [Server.step, Server.add, Server.anew, Server.clear, Server.sweep]
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,68 @@ def test_a_failed_statement_leaves_all_or_nothing(
             assert same(outcome.after, wanted), outcome.failed
         elif not is_lost:
             assert same(outcome.after, outcome.before), outcome.failed
-        if is_lost and operation in (Server.step, Server.clear):
+        is_lost = is_lost and "COMMIT" not in tried[:-1]
+        if is_lost and operation in (Server.step, Server.anew, Server.clear):
             assert outcome.error is None
+        elif operation in (Server.anew, Server.clear) and "COMMIT" in tried[:-1]:
+            assert outcome.error is None  # what is old stays for now
         elif operation is not Server.sweep or tried.count("COMMIT"):  # which reads before
             assert "disk I/O error" in str(outcome.error)
             assert str(tmp_path) in str(outcome.error)
     assert "COMMIT" in tried
     assert len(tried) >= 6
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_nothing_of_an_earlier_generation_is_left(
+    tmp_path: Path, *, is_forgotten: bool, is_done: bool
+) -> None:
+    """Whatever statement a server dies after: readers see all or nothing, the next one tidies."""
+    before = {f"row{n}": b"1" for n in range(1500)}
+    after = {} if is_forgotten else {"row1": b"2"}
+    start = tmp_path / "start"
+    server = Server(start, Faults())
+    server.held = server.store.commit(blobs_of([b"1"] * 1500), lambda _: before)
+    server.database.close()
+    nth, seen = 0, []
+    while True:
+        directory, faults = tmp_path / "tried", Faults(is_done=is_done)
+        shutil.copytree(start, directory)
+        dying = Server(directory, faults)
+        first = len(faults.statements)
+        faults.at = first + nth
+        with suppress(StoreError):
+            if is_forgotten:
+                forget(dying.database, TABLE)
+            else:
+                dying.store.commit([], lambda _: after, anew=True)
+        ended = nth >= len(faults.statements) - first
+        dying.database.close()
+        next_one = Server(directory, Faults())
+        rows = next_one.store.rows()
+        assert rows in (before, after)
+        seen.append(rows == after)
+        if rows == after:
+            next_one.store.tidy()
+            assert counted(directory, "row") == len(after)
+        if is_forgotten:
+            forget(next_one.database, TABLE)
+            assert next_one.store.status()["blobs"] == 0
+            assert [counted(directory, name) for name in ("row", "blob")] == [0, 0]
+        next_one.database.close()
+        shutil.rmtree(directory)
+        if ended:
+            break
+        nth += 1
+    assert seen == sorted(seen)
+    assert sum(seen) > 5
+
+
+def counted(directory: Path, table: str) -> int:
+    with closing(sqlite3.connect(directory / FILE)) as connection:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
 
 
 def test_a_failed_statement_of_an_opening_leaves_a_file_that_opens(tmp_path: Path) -> None:

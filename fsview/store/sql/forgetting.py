@@ -1,0 +1,69 @@
+"""``forget``: has servers load a table anew that a database has a record of.
+
+The record goes in one step: a new generation without rows. Its rows and blobs are deleted after it,
+in several transactions. Whoever forgets the table again goes on where another died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_bytes
+
+from fsview.store.sql.database import Committed, Database, Head, Session
+from fsview.store.sql.store import DELETED_AT_ONCE, STAMP_BYTES
+from timeline.storage.table_id import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was deleted.
+
+    Attributes:
+        rows: Number of rows.
+        blobs: Number of blobs.
+    """
+
+    rows: int
+    blobs: int
+
+
+def forget(database: Database, table_id: TableId) -> Forgotten | None:
+    """Delete what a database has of a table; ``None`` if that is nothing.
+
+    Servers that have the table open find that out at the next sync that sees a new instant, and
+    load it anew. Until then they answer from memory. Where they need a blob that is gone, they load
+    the table anew at once, and the request fails.
+
+    Raises:
+        StoreError: Some of it is left. Servers use none of it if it was begun.
+    """
+    with database.reading(table_id) as session:
+        if session.head() is None:
+            return None
+        if not (session.rows() or session.handles() or session.has_old_rows()):
+            return None
+    # Also without rows: blobs may be of this generation, and their servers must not commit more.
+    with database.writing(table_id) as session:
+        found = session.head()
+        if found is None:
+            return None
+        to = Head(found.head.step + 1, token_bytes(STAMP_BYTES))
+        session.begin_generation()
+        session.add_to_journal(Committed(to, (), None))
+        session.move_head(to)
+        session.trim_journal(to.step)
+    return Forgotten(
+        _deleted(database, table_id, lambda session: session.delete_old_rows(DELETED_AT_ONCE)),
+        _deleted(database, table_id, lambda session: session.delete_old_blobs(DELETED_AT_ONCE)),
+    )
+
+
+def _deleted(database: Database, table_id: TableId, some: Callable[[Session], int]) -> int:
+    """Delete in several transactions; return how many were deleted."""
+    total, deleted = 0, DELETED_AT_ONCE
+    while deleted == DELETED_AT_ONCE:
+        with database.writing(table_id) as session:
+            deleted = some(session) if session.head() is not None else 0
+        total += deleted
+    return total
