@@ -43,14 +43,14 @@ def joined(folder: Path, rounds: int, shape: Shape = SHAPE) -> Iterator[Ratio]:
         ways = {
             "stream": lambda view: _stream(view, neighbour.url),
             "load": lambda view: LocalView.synced(view).load_all_partitions(),
-            "list": lambda view: _list(view, big),
+            "ask": lambda view: _asked(view, big),
         }
         took, calls = _in_turns(big, ways, rounds)
     what = f"second server ready, {len(big.partitions) * shape.groups * shape.slices:,} files"
-    for other, name in (("load", "load from commits"), ("list", "each partition listed")):
+    for other, name in (("load", "load from commits"), ("ask", "asked by partition")):
         bound = Bound(value=READY_S) if other == "load" else None
         yield Ratio(what, took["stream"], "ms", name, took[other], bound)
-    for other, name in (("load", "load from commits"), ("list", "each partition listed")):
+    for other, name in (("load", "load from commits"), ("ask", "asked by partition")):
         bound = Bound(value=READY_CALLS) if other == "load" else None
         yield Ratio("its storage calls", calls["stream"], "", name, calls[other], bound)
 
@@ -83,7 +83,8 @@ def _stream(view: TableView, url: str) -> None:
     view.sync()
 
 
-def _list(view: TableView, big: BigTable) -> None:
+def _asked(view: TableView, big: BigTable) -> None:
+    """Load one partition after the other, as clients ask for them; the view chooses the source."""
     newest = LocalView.synced(view)
     for partition in big.partitions:
         newest.load_partitions([partition])

@@ -58,7 +58,7 @@ def test_what_one_server_reads_others_adopt(tmp_path: Path) -> None:
         row.what: row for row in adopted(tmp_path, 2, Shape(partitions=12, groups=20, slices=2))
     }
     counted = [row for what, row in rows.items() if "reads" in what or "calls" in what]
-    assert [row.met for row in counted] == [True] * 3
+    assert [row.met for row in counted] == [True] * 4
     assert len(rows["a commit on 12 partitions: adoption"].values) == 6
 
 
@@ -81,7 +81,7 @@ def test_no_request_fails_while_a_server_is_away(tmp_path: Path) -> None:
 
 def test_a_second_server_takes_a_record(tmp_path: Path) -> None:
     rows = list(joined(tmp_path, 2, Shape(partitions=12, groups=20, slices=2)))
-    assert [row.other for row in rows] == ["load from commits", "each partition listed"] * 2
+    assert [row.other for row in rows] == ["load from commits", "asked by partition"] * 2
     calls = rows[2]
     assert calls.met, calls.values
     assert all(len(row.values) == len(row.partners) == 2 for row in rows)
