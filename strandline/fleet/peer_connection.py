@@ -106,7 +106,8 @@ class PeerConnection(asyncio.Protocol):
         self._parser: Any = None
         self._answered: asyncio.Future[PeerAnswer] | None = None
         self._headers: dict[str, str] = {}
-        self._pieces: list[bytes] = []
+        # One array: a peer may send its body in pieces of a byte.
+        self._body = bytearray()
         self._beside_bytes = self._body_bytes = 0
         self._in_head = self._is_whole = self._is_kept = False
         self.idle_since = 0.0
@@ -177,7 +178,7 @@ class PeerConnection(asyncio.Protocol):
         finally:
             late.cancel()
             self._received.held_bytes -= self._body_bytes
-            self._answered, self._body_bytes, self._pieces = None, 0, []
+            self._answered, self._body_bytes, self._body = None, 0, bytearray()
             if not (answered.done() and not answered.cancelled() and self._is_whole):
                 # Failed, or nobody waits any more: the rest would precede the next answer.
                 self.abort()
@@ -191,7 +192,7 @@ class PeerConnection(asyncio.Protocol):
         self._answered = answered
         # Anew for each: the state of a parser that met nonsense isn't known.
         self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._pieces = {}, []
+        self._headers, self._body = {}, bytearray()
         self._beside_bytes = self._body_bytes = 0
         self._in_head, self._is_whole, self.has_begun = True, False, False
 
@@ -211,7 +212,7 @@ class PeerConnection(asyncio.Protocol):
         self.used = True
         if answered is not None and not answered.done():
             status = self._parser.get_status_code()
-            answered.set_result(PeerAnswer(status, self._headers, b"".join(self._pieces)))
+            answered.set_result(PeerAnswer(status, self._headers, bytes(self._body)))
 
     def _bad(self, reason: str) -> BadAnswerError:
         return BadAnswerError(f"{self._what}: the answer has {reason}")
@@ -255,7 +256,7 @@ class PeerConnection(asyncio.Protocol):
             raise self._bad("no room beside the others that are being received")
         self._body_bytes += size
         self._received.held_bytes += size
-        self._pieces.append(body)
+        self._body += body
 
     def on_message_complete(self) -> None:
         """End the answer."""

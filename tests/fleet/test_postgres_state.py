@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -316,6 +317,9 @@ def test_schemas_of_others_are_refused_by_name(url: str) -> None:
 def test_urls_of_others_are_refused_and_passwords_are_not_shown(server: PostgresServer) -> None:
     with pytest.raises(ConfigError, match="isn't one of PostgreSQL"):
         PostgresState("mysql://somewhere", "f")
+    with pytest.raises(ConfigError, match="or has a bad escape") as refused_url:
+        PostgresState("postgresql://strandline:my%secret%pw@127.0.0.1/db", "f")
+    assert "secret" not in "".join(traceback.format_exception(refused_url.value))
     with pytest.raises(StateUnavailableError, match="no_such_database") as refused:
         PostgresState(f"postgresql://postgres:secret@127.0.0.1:{server.port}/no_such_database", "f")
     assert "secret" not in str(refused.value)

@@ -49,10 +49,11 @@ class StateDatabase:
         self._driver = _psycopg()
         try:
             parts = self._driver.conninfo.conninfo_to_dict(url)
-        except self._driver.Error as error:
+        except self._driver.Error:
+            # What libpq says may have a part of the password.
             raise ConfigError(
-                f"the state store's URL isn't one of PostgreSQL: {_line(error)}"
-            ) from error
+                "the state store's URL isn't one of PostgreSQL, or has a bad escape"
+            ) from None
         at = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
         self.place = f"the state store postgresql://{at}/{parts.get('dbname', '')}"
         timeout_ms = f"{answer_s * 1000:.0f}"

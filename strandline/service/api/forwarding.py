@@ -153,8 +153,10 @@ class Forwarding:
             if answer is not None:
                 return _reply(answer)
         if kind.first is not None and not (is_pinned or self._forwarder.is_owner(table)):
-            # An error of it is also that of the question.
-            await here(replace(request, method=kind.first[0], path=kind.first[1], body=b""))
+            # Without it the answer may be older than what the owner has told before.
+            first = await here(replace(request, method=kind.first[0], path=kind.first[1], body=b""))
+            if first.status != HTTPStatus.OK:
+                return first
         reply = await here(request)
         if kind.is_refresh and reply.status == HTTPStatus.OK and _TOLD not in request.fields:
             await self._tell(table, request, began_s)

@@ -89,6 +89,21 @@ def test_one_that_answers_for_the_owner_syncs_first(fleet, table):
     assert fleet.asked(2) == {}
 
 
+def test_one_that_cannot_sync_for_the_owner_says_so_and_tells_nothing_old(fleet, table):
+    fleet.client(1).request("GET", LATEST, known(table.storage, partition="p=1"))
+    fleet.kill(0)
+    base = {"basepath": table.storage.base_path}
+    timeline = Path(table.storage.base_path, ".hoodie")
+    away = timeline.rename(timeline.with_name("away"))
+    with fleet.client(1) as client:
+        synced = client.request("POST", SYNC, base)
+        asked = client.request("GET", NEWEST, base)
+        assert synced.status >= 400
+        assert (asked.status, asked.body) == (synced.status, synced.body)
+        away.rename(timeline)
+        assert client.request("GET", NEWEST, base).status == 200
+
+
 def test_without_any_of_the_owners_a_server_answers_itself(fleet, table):
     del fleet.order[2:]
     fleet.kill(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain, repeat
 
@@ -132,6 +133,32 @@ def test_bodies_count_together_until_they_are_whole() -> None:
             assert received.held_bytes == 0
             first.close()
             second.close()
+
+    asyncio.run(play())
+
+
+def test_a_body_in_tiny_chunks_takes_the_memory_that_is_counted() -> None:
+    async def play() -> None:
+        received = Received()
+
+        async def chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await request_from(reader)
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            writer.write(b"2\r\nxx\r\n" * 40_000)
+            await end_of(reader)
+
+        async with listening(chunks) as url:
+            tracemalloc.start()
+            try:
+                asked = asking(Peer(url, LIMITS, received))
+                await until(lambda: received.held_bytes == 80_000)
+                held, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert held < 1_000_000  # with what the test itself sends; an object a chunk: 1.7 MB
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
 
     asyncio.run(play())
 
