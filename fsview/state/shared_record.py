@@ -3,6 +3,9 @@
 A save says what changed, so that others adopt it (``fsview.state.news``); one that another server
 forestalled is refused with ``StoreBehindError``. If the database fails, the table is followed in
 memory, and the next save that succeeds has all that came since the last one.
+
+Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
+rows that name them: others can write in between, and who is forestalled needn't move them again.
 """
 
 from __future__ import annotations
@@ -10,14 +13,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import Final
 
+from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.adoption import Told
 from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, maps_of, read_head
-from fsview.state.table_record import TableRecord
-from fsview.store.base import Blob, MakeRows, StoredChunk
+from fsview.state.table_record import TableRecord, move
+from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
 from fsview.store.sql.store import SharedStore
 from timeline.encoding.json_text import dumps
@@ -25,6 +30,9 @@ from timeline.errors import StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
+
+MOVED_AT_ONCE: Final = 1000
+"""Most chunks, of some 8 KB, that are moved in one transaction."""
 
 
 class SharedRecord(TableRecord):
@@ -36,6 +44,7 @@ class SharedRecord(TableRecord):
         self._is_unread = False
         # What the last save that succeeded doesn't have.
         self._touched: set[str] | None = set()
+        self._unnamed: set[Handle] = set()
         self._news: list[News] | None = []
 
     @property
@@ -77,7 +86,7 @@ class SharedRecord(TableRecord):
             except StoreError as exc:
                 self._warn(exc)
             else:
-                self._touched, self._news = set(), []
+                self._touched, self._news, self._unnamed = set(), [], set()
                 return
         # Set before chunks that rows name can be forgotten.
         self._shared.is_ahead = True
@@ -160,11 +169,32 @@ class SharedRecord(TableRecord):
         self._shared.tidy()
         super().sweep()
 
+    def _left(
+        self, chunks: list[Chunk], blobs: Sequence[Blob]
+    ) -> tuple[list[Chunk], Sequence[Blob]]:
+        """See ``TableRecord``; of many chunks none."""
+        if len(chunks) <= MOVED_AT_ONCE:
+            return chunks, blobs
+        for start in range(0, len(chunks), MOVED_AT_ONCE):
+            part = slice(start, start + MOVED_AT_ONCE)
+            stored = self._shared.commit(blobs[part])
+            move(chunks[part], stored)
+            self._unnamed.update(chunk.handle for chunk in stored)
+        return [], []
+
     def _commit(
-        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None, *, anew: bool
+        self,
+        blobs: Sequence[Blob],
+        rows: MakeRows,
+        news: Sequence[News] | None,
+        *,
+        anew: bool,
+        versions: Iterable[PartitionVersion],
     ) -> list[StoredChunk]:
         told = None if news is None else dumps(news) if news else b""
-        return self._shared.commit(blobs, rows, told, anew=anew)
+        held = {chunk.handle for v in versions for chunk in v.parts} if self._unnamed else set()
+        named = self._unnamed & held
+        return self._shared.commit(blobs, rows, told, anew=anew, named=named)
 
     def _warn(self, exc: StoreError) -> None:
         if not self._shared.is_ahead:

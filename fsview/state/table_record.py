@@ -68,7 +68,7 @@ class TableRecord:
         """
         chunks, blobs = _new_chunks(versions)
         if chunks:
-            _move(chunks, self.store.commit(blobs))
+            move(chunks, self.store.commit(blobs))
 
     def save(
         self,
@@ -101,7 +101,7 @@ class TableRecord:
         if anew or not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
-        chunks, blobs = _new_chunks((*held.values(), *also))
+        chunks, blobs = self._left(*_new_chunks((*held.values(), *also)))
         maps = maps_of(snapshot, self.outdated)
 
         # Made within the commit, as rows name the handles of the blobs that it adds.
@@ -122,7 +122,8 @@ class TableRecord:
 
         if chunks or self.store.lasts:
             # Blobs and rows in one commit: a crash leaves the record from before or after it.
-            _move(chunks, self._commit(blobs, rows, news, anew=anew))
+            stored = self._commit(blobs, rows, news, anew=anew, versions=held.values())
+            move(chunks, stored)
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
@@ -184,10 +185,30 @@ class TableRecord:
             versions = self._recorded.snapshot.files.versions.values()
             self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
 
+    def _left(
+        self, chunks: list[Chunk], blobs: Sequence[Blob]
+    ) -> tuple[list[Chunk], Sequence[Blob]]:
+        """Return the new chunks that are to be moved together with a change of rows."""
+        return chunks, blobs
+
     def _commit(
-        self, blobs: Sequence[Blob], rows: MakeRows, news: Sequence[News] | None, *, anew: bool
+        self,
+        blobs: Sequence[Blob],
+        rows: MakeRows,
+        news: Sequence[News] | None,
+        *,
+        anew: bool,
+        versions: Iterable[PartitionVersion],
     ) -> list[StoredChunk]:
-        """Commit; ``anew``: these are all rows there are, and those that go."""
+        """Move new chunks and change rows.
+
+        Args:
+            blobs: Those of the new chunks.
+            rows: Makes the rows.
+            news: As of ``save``.
+            anew: Whether these are all rows there are, and those that go.
+            versions: What the rows name.
+        """
         return self.store.commit(blobs, rows)
 
     def _clear_refused(self) -> None:
@@ -212,6 +233,7 @@ def _new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list
     return [chunk for chunk, _ in new.values()], blobs
 
 
-def _move(chunks: list[Chunk], stored: Sequence[StoredChunk]) -> None:
+def move(chunks: Sequence[Chunk], stored: Sequence[StoredChunk]) -> None:
+    """Have new chunks be those that the store returned for their blobs, in order."""
     for chunk, at in zip(chunks, stored, strict=True):
         chunk.move(at)

@@ -293,6 +293,21 @@ class SharedStoreSuite:
             change(store, a=b"%d" % n)
         assert other.status()["blobs"] == other.status()["bytes"] == 0
 
+    def test_blobs_that_rows_name_later_are_no_garbage(self, pair: list[SharedStore]) -> None:
+        """Though another server that was opened in between thought so."""
+        store, other = pair
+        change(store, a=b"0")
+        chunks = store.commit(blobs_of([b"named", b"not named"]))
+        named, not_named = (chunk.handle for chunk in chunks)
+        other.rows()
+        other.sweep([])
+        store.commit([], lambda _: {"a": b"1"}, named=[named])
+        for n in range(KEPT + 1):
+            change(store, a=b"%d" % n)
+        assert other.get(named) == b"named"
+        with pytest.raises(StoreError, match=str(not_named)):
+            other.get(not_named)
+
     def test_a_table_is_forgotten(
         self, pair: list[SharedStore], open_database: OpenDatabase, tmp_path: Path
     ) -> None:

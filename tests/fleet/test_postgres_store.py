@@ -22,6 +22,9 @@ from timeline.errors import ConfigError, StoreError, StoreLockedError
 
 pytestmark = pytest.mark.fleet
 
+IDLE_S = 1.0
+"""Of a server that stops in a test: longer than a busy machine's pauses between statements."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
@@ -88,9 +91,9 @@ def test_a_head_that_others_keep_locked(url: str) -> None:
 
 def test_a_transaction_whose_server_has_stopped_is_ended(url: str) -> None:
     """The next one waits for that, not for the server; the one that stopped gets an error."""
-    stopped = PostgresDatabase(url, idle_timeout_s=0.05)
-    store = SharedStore(stopped, TABLE)
     other = PostgresDatabase(url, lock_timeout_s=60.0)
+    stopped = PostgresDatabase(url, idle_timeout_s=IDLE_S)
+    store = SharedStore(stopped, TABLE)
 
     def stop_in_the_middle() -> None:
         with stopped.writing(TABLE) as session:
@@ -123,8 +126,8 @@ def test_a_turn_whose_server_has_stopped_holds_others_up_for_a_moment(url: str) 
 
 def test_a_turn_whose_server_has_stopped_is_ended(url: str) -> None:
     """By the database; the server goes on when it runs again, and needs no turn to record."""
-    stopped = PostgresDatabase(url, idle_timeout_s=0.05)
     other = PostgresDatabase(url, turn_s=PATIENCE_S)
+    stopped = PostgresDatabase(url, idle_timeout_s=IDLE_S)
     with stopped.turn(TABLE) as is_had:
         assert is_had
         with other.turn(TABLE) as others:

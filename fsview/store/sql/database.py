@@ -166,6 +166,10 @@ class Session(ABC):
         """Mark blobs as garbage of a step; what doesn't exist is ignored."""
 
     @abstractmethod
+    def spare(self, handles: Collection[Handle]) -> None:
+        """Take blobs back from the garbage."""
+
+    @abstractmethod
     def delete_garbage(self, step: int, most: int) -> int:
         """Delete some blobs that are garbage of a step or an earlier one, and count them.
 

@@ -209,6 +209,12 @@ class PostgresSession(Session):
         )
         self._cursor.execute(sql, (step, self._key, list(map(handle_bytes, handles))))
 
+    def spare(self, handles: Collection[Handle]) -> None:
+        """See ``Session``."""
+        if handles:
+            sql = "DELETE FROM garbage WHERE table_id = %s AND handle = ANY(%s)"
+            self._run(sql, list(map(handle_bytes, handles)))
+
     def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
         found = self._all(

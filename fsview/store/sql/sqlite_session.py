@@ -198,6 +198,13 @@ class SqliteSession(Session):
         )
         self._many(sql, ((step, self._key, handle_bytes(handle)) for handle in handles))
 
+    def spare(self, handles: Collection[Handle]) -> None:
+        """See ``Session``; garbage has no index by handle, so all of it is read."""
+        wanted = set(map(handle_bytes, handles))
+        marks = self._all("SELECT step, handle FROM garbage WHERE table_id = ?") if wanted else []
+        sql = "DELETE FROM garbage WHERE table_id = ? AND step = ? AND handle = ?"
+        self._many(sql, ((self._key, *mark) for mark in marks if mark[1] in wanted))
+
     def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
         old = "SELECT step, handle FROM garbage WHERE table_id = ? AND step <= ?"

@@ -204,6 +204,7 @@ class SharedStore(Store):
         news: bytes | None = None,
         *,
         anew: bool = False,
+        named: Collection[Handle] = (),
     ) -> list[StoredChunk]:
         """See ``Store``; a commit that changes rows is a step.
 
@@ -212,6 +213,8 @@ class SharedStore(Store):
             rows: Makes the changed rows.
             news: What other servers need beside the rows, for the journal. Only with rows.
             anew: Whether these are all rows, and the others go. No journal leads across this.
+            named: Blobs committed before without rows, which these rows name. Another server that
+                was opened meanwhile has made them garbage.
 
         Raises:
             StoreBehindError: Another server committed since; nothing was kept.
@@ -225,7 +228,7 @@ class SharedStore(Store):
             changed = {} if rows is None else rows(handles)
             added = list(zip(handles, blobs, strict=True))
             if changed:
-                self._step(added, changed, news, anew=anew)
+                self._step(added, changed, news, anew=anew, named=named)
             else:
                 self._add(added)
             self._chunks.update(handles)
@@ -302,7 +305,15 @@ class SharedStore(Store):
 
     # Transactions; those that write, with the lock held.
 
-    def _step(self, blobs: NewBlobs, rows: Rows, news: bytes | None, *, anew: bool) -> None:
+    def _step(
+        self,
+        blobs: NewBlobs,
+        rows: Rows,
+        news: bytes | None,
+        *,
+        anew: bool,
+        named: Collection[Handle] = (),
+    ) -> None:
         """Continue the head that was seen; see ``commit``."""
         to = Head(self._seen.step + 1, token_bytes(STAMP_BYTES))
         try:
@@ -311,6 +322,7 @@ class SharedStore(Store):
                 if anew:
                     session.begin_generation()
                 session.add_blobs(blobs)
+                session.spare(named)
                 session.change_rows(rows)
                 # Where all rows are others, names don't tell what changed.
                 names = () if anew else tuple(rows)

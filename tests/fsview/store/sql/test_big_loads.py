@@ -1,0 +1,125 @@
+"""Loads of more chunks than one transaction moves, by servers that share a store in SQLite."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from fsview.local_view import LocalView
+from fsview.state.shared_record import MOVED_AT_ONCE
+from tests.fsview.store.sql.faulty_sqlite import Faults
+from tests.fsview.store.sql.sharing_server import Server
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.short_runs import quick_runs
+from tests.kit.small_table import SmallTable
+from timeline.errors import StoreError
+
+PARTITIONS = [f"p{n}" for n in range(MOVED_AT_ONCE + 100)]
+KEPT = 2
+
+
+@pytest.fixture
+def table() -> SmallTable:
+    table = SmallTable(MemoryStorage())
+    table.write(*((partition, "g") for partition in PARTITIONS))
+    return table
+
+
+class Between(Faults):
+    """Makes a call after the first transaction that adds blobs."""
+
+    call: Callable[[], object] | None = None
+    is_adding = False
+
+    def run(self, sql: str, execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+        done = super().run(sql, execute)
+        call = self.call
+        if call is not None and "INSERT INTO blob" in sql:
+            self.is_adding = True
+        elif call is not None and self.is_adding and sql == "COMMIT":
+            self.call = None
+            call()
+        return done
+
+
+def load_all(server: Server) -> None:
+    LocalView.newest(server.view).load_all_partitions()
+
+
+def test_others_write_between_and_keep_what_no_row_names_yet(
+    table: SmallTable, tmp_path: Path
+) -> None:
+    """One is forestalled then, and records the load without moving its chunks again."""
+    between, file = Between(), tmp_path / "views.db"
+    with ExitStack() as stack:
+        one = stack.enter_context(
+            Server.opened(table, file, kept_steps=KEPT, connect=between.connect)
+        )
+        one.view.sync()
+        others: list[Server] = []
+
+        def join_and_load() -> None:
+            other = stack.enter_context(Server.opened(table, file, kept_steps=KEPT))
+            other.view.sync()  # sweeps
+            LocalView.newest(other.view).load_partitions(["p0", "absent"])
+            others.append(other)
+
+        between.call = join_and_load
+        load_all(one)
+        (other,) = others
+        assert one.metrics.get("adoptions") == 1
+        assert not one.store.is_ahead
+        assert one.store.status()["blobs"] <= len(PARTITIONS) + 1
+        for n in range(KEPT + 2):
+            LocalView.newest(other.view).load_partitions([f"absent{n}"])
+            table.write(("p1", "g"))
+            other.view.sync()
+        joined = stack.enter_context(Server.opened(table, file))
+        for server in (joined, other, one):
+            view = LocalView.synced(server.view)
+            view.load_all_partitions()
+            for partition in PARTITIONS:
+                view.all_file_slices(partition)
+            found = differences_from_rebuilt(view.snapshot, table.storage)
+            assert not found, str(found)
+            assert server.metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("is_done", quick_runs([False], [False, True]))
+def test_nothing_is_left_of_a_load_whose_server_dies(
+    table: SmallTable, tmp_path: Path, *, is_done: bool
+) -> None:
+    """Whatever statement it dies at; the next server has every partition, and no chunk twice."""
+    nth, batches = 0, 0
+    while True:
+        directory, faults = tmp_path / "tried", Faults(is_done=is_done)
+        directory.mkdir()
+        with ExitStack() as stack:
+            dying = stack.enter_context(
+                Server.opened(table, directory / "views.db", kept_steps=0, connect=faults.connect)
+            )
+            dying.view.sync()
+            start = len(faults.statements)
+            faults.at = start + nth
+            with suppress(StoreError):
+                load_all(dying)
+            statements = faults.statements[start:]
+            batches = sum("INSERT INTO blob" in sql for sql in statements)
+            faults.is_away = True
+            joined = stack.enter_context(Server.opened(table, directory / "views.db", kept_steps=0))
+            joined.view.sync()
+            load_all(joined)
+            assert joined.store.status()["blobs"] == len(PARTITIONS)
+            for partition in PARTITIONS[::100]:
+                assert len(LocalView.newest(joined.view).all_file_slices(partition)) == 1
+        shutil.rmtree(directory)
+        if nth >= len(statements):
+            break
+        nth += 1
+    assert batches == 3  # two of chunks, and the rows without any
