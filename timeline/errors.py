@@ -230,6 +230,10 @@ class StoreLockedError(StoreError):
     status = 503
 
 
+class BlobLostError(StoreError):
+    """A shared store was read, and doesn't have a blob that its rows named."""
+
+
 class StoreBehindError(StoreError):
     """Another server has changed the shared store since this one read it."""
 

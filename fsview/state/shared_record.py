@@ -26,7 +26,7 @@ from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
 from fsview.store.sql.store import SharedStore
 from timeline.encoding.json_text import dumps
-from timeline.errors import StoreBehindError, StoreError
+from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -126,12 +126,29 @@ class SharedRecord(TableRecord):
         except StoreError as exc:
             self._warn(exc)
             raise
+        if self._is_unread:
+            raise StoreBehindError(
+                f"the record of {self._table_id} couldn't be read, and can be now"
+            )
         if changes is None:
             return None
-        is_ahead = self._is_unread or self._shared.is_ahead
-        if is_ahead or any(step.news is None for step in changes.steps):
+        if self._shared.is_ahead or any(step.news is None for step in changes.steps):
             raise StoreBehindError(f"the record of {self._table_id} must be read whole")
         return changes
+
+    def is_damaged(self, why: StoreError) -> bool:
+        """Whether the record lacks what it names; else it was only not read, or is behind.
+
+        Args:
+            why: What reading a chunk raised.
+        """
+        if not isinstance(why, BlobLostError) or self._shared.is_ahead:
+            return False
+        try:
+            return self._shared.head() == self._shared.seen
+        except StoreError as exc:
+            logger.debug("whether %s is damaged isn't known: %s", self._table_id, exc)
+            return False
 
     def turn(self) -> AbstractContextManager[object]:
         """Wait until no other server reads what is new; see ``Database.turn``."""

@@ -191,7 +191,7 @@ class TableState:
         """Go on from what was recorded; ``snapshot`` is that one with its completion times."""
         with self._lock:
             self._record.unfinished = recorded.unfinished
-            self._record.must_list = recorded.must_list
+            self._record.must_list = self._record.must_list or recorded.must_list
             self._current.show(History((Link(snapshot, is_reload=True),)))
             self._missing, self.is_behind = MissingPartitions(), False
 
@@ -301,17 +301,15 @@ class TableState:
             links: tuple[Link, ...] = ()
             if reload is not None and reload.undone is not None:
                 links = self.history.barring(reload.undone, reload.lost).links
+            before = self._record.outdated
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
             # Recorded before it is shown: if the store fails, requests still get the old.
             try:
-                self._record.save(snapshot, None, {}, alone=alone)
-            except StoreBehindError:
-                if self.distrusted is None:
-                    raise
-                # Others may have recorded what isn't to be trusted either.
-                self._record.read()
-                self._record.save(snapshot, None, {}, alone=alone)
+                self._save_anew(snapshot, alone=alone)
+            except StoreError:
+                self._record.outdated = before
+                raise
             self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             # Distrust that came while the table was read holds for links that are kept.
             if not links:
@@ -319,6 +317,19 @@ class TableState:
             self.is_behind = False
         if outdated is not None:
             self.loaded.clear()
+
+    def _save_anew(self, snapshot: Snapshot, *, alone: bool) -> None:
+        """Record a snapshot of the table read anew; errors as of ``restart``."""
+        outdated = self._record.outdated
+        try:
+            self._record.save(snapshot, None, {}, alone=alone)
+        except StoreBehindError:
+            if self.distrusted is None:
+                raise
+            # Others may have recorded what isn't to be trusted either.
+            self._record.read()
+            self._record.outdated = outdated
+            self._record.save(snapshot, None, {}, alone=alone)
 
     def publish(
         self,
@@ -413,6 +424,10 @@ class TableState:
 
     def _distrust_store(self, why: StoreError) -> None:
         if self._closed:  # nothing was lost, and nothing will be loaded again
+            return
+        if self._shared is not None and not self._shared.is_damaged(why):
+            # The record is others' too: it isn't given up as long as it may be right.
+            self._fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self.distrusted = "store-damaged"
@@ -516,7 +531,10 @@ class TableState:
             freed = self._current.drop_oldest(in_memory=not self._store.lasts)
         finally:
             self._lock.release()
-        self._store.collect()
+        # Of a shared store the next commit does it: waiting for its database here would have all
+        # tables wait.
+        if self._shared is None:
+            self._store.collect()
         return freed
 
     def close(self) -> None:

@@ -129,7 +129,11 @@ class TimelineFollower:
             # server: try again.
             with suppress(InstantNotFoundError, StoreBehindError):
                 return self._sync_once(alone=False)
-        # However many servers write: in memory alone.
+        for _ in range(ATTEMPTS - 1):
+            # However many servers write: in memory alone. A load that adopts meanwhile forestalls
+            # this, too.
+            with suppress(StoreBehindError):
+                return self._sync_once(alone=True)
         return self._sync_once(alone=True)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:

@@ -22,17 +22,25 @@ class Connections(Generic[C]):
     The lock guards the idle ones.
     """
 
-    def __init__(self, name: str, make: Callable[[], C], close: Callable[[C], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], C],
+        close: Callable[[C], None],
+        is_alive: Callable[[C], bool] = lambda _: True,
+    ) -> None:
         """Open none.
 
         Args:
             name: Name of the database, for messages.
             make: Opens a connection.
             close: Closes one, and takes back what its transaction did.
+            is_alive: Whether an idle one can be used still, as far as that is known here.
         """
         self._name = name
         self._make = make
         self._close = close
+        self._is_alive = is_alive
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[C] = []
@@ -47,10 +55,7 @@ class Connections(Generic[C]):
         """
         if os.getpid() != self._pid:
             raise StoreError(f"{self._name} belongs to process {self._pid}, not to its fork")
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{self._name} is closed")
-            idle = self._idle.pop() if self._idle else None
+        idle = self._taken()
         connection = self._make() if idle is None else idle
         try:
             yield connection
@@ -76,6 +81,19 @@ class Connections(Generic[C]):
             with self._lock:
                 self._closed = True
         self.drop_idle()
+
+    def _taken(self) -> C | None:
+        """Return an idle connection that is alive, if there is any; close those that aren't."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise StoreError(f"{self._name} is closed")
+                if not self._idle:
+                    return None
+                idle = self._idle.pop()
+            if self._is_alive(idle):
+                return idle
+            self._close(idle)
 
     def _is_kept(self, connection: C) -> bool:
         with self._lock:

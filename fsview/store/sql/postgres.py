@@ -8,6 +8,7 @@ The turn to read a table is an advisory lock in a transaction of its own.
 from __future__ import annotations
 
 import logging
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,7 +27,12 @@ IDLE_TIMEOUT_S: Final = 5.0
 """Longest time that a server may take between two statements of a transaction."""
 
 _CONNECT_TIMEOUT_S: Final = 5
-_KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+_KEEPALIVES: Final = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # ms that what was sent may stay unacknowledged
+}
 
 _MAKING: Final = 0x5374726C
 """Key of the advisory lock of who makes the tables."""
@@ -84,7 +90,9 @@ class PostgresDatabase(Database):
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._turn_s = turn_s
         self._lock_timeout_s = lock_timeout_s
-        self._connections: Connections[Any] = Connections(self.name, self._opened, _close)
+        self._connections: Connections[Any] = Connections(
+            self.name, self._opened, _close, _is_alive
+        )
         with self._lent() as connection, connection.cursor() as cursor:
             self._check_tables(cursor, make=make)
 
@@ -189,6 +197,15 @@ class PostgresDatabase(Database):
         if isinstance(exc, errors.DiskFull):
             return StoreFullError(f"{self.name}: {_line(exc)}")
         return StoreError(f"{self.name}: {_line(exc)}")
+
+
+def _is_alive(connection: Any) -> bool:
+    """Whether the server has neither closed an idle connection nor said anything on it."""
+    if connection.closed:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return not waiting.poll(0)
 
 
 def _close(connection: Any) -> None:

@@ -42,7 +42,7 @@ from fsview.store.sql.database import (
     Session,
     TableHead,
 )
-from timeline.errors import ConfigError, StoreBehindError, StoreError
+from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -344,8 +344,9 @@ class SharedStore(Store):
         if not blobs and (self.is_ahead or not self.forgotten):
             return
         with self._taken() as forgotten, self._writing() as session:
+            head = self._head(session).head
             session.add_blobs(blobs)
-            if not self.is_ahead and self._head(session).head == self._seen:
+            if not self.is_ahead and head == self._seen:
                 self._discard(session, forgotten)
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
@@ -402,7 +403,7 @@ class SharedStore(Store):
             found = session.blobs(handles, near)
         for handle in handles:
             if handle not in found:
-                raise StoreError(f"{self} has no blob {handle}")
+                raise BlobLostError(f"{self} has no blob {handle}")
         return [found[handle] for handle in handles]
 
     @contextmanager
