@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Joined:
         self.views = views
         self.current = CurrentFleet(ME, layout)
         self.is_ready = threading.Event()
-        self.warming = Warming(self.current, ME, neighbours, self.is_ready.set)
+        self.warming = Warming(self.current, ME, neighbours, self.is_ready.set, bound_s=PATIENCE_S)
 
     def fetch(self, *urls: str) -> dict[str, int]:
         """Have it join servers, and return what became of the tables once it is ready."""
@@ -95,17 +96,37 @@ class Joined:
         assert not found, str(found)
 
 
+class Asked(Neighbours):
+    """Waits for answers, but for what never comes only a moment.
+
+    Args:
+        hanging: Address and path of the only question to which no answer comes.
+    """
+
+    def __init__(self, hanging: tuple[str, str] | None) -> None:
+        patient = Timeouts(connect_s=PATIENCE_S, read_s=PATIENCE_S, exchange_s=PATIENCE_S)
+        super().__init__(TOKEN, timeouts=patient)
+        self._hanging = hanging
+        self._hasty = Neighbours(TOKEN, timeouts=replace(patient, read_s=0.05))
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        asked = self._hasty if self._hanging == (url, TABLES) else super()
+        return asked.tables(url, within_s)
+
+    def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
+        asked = self._hasty if self._hanging == (url, RECORD) else super()
+        return asked.record(url, base_path, most_bytes, within_s)
+
+
 @contextmanager
 def joined(
     *roots: str,
     stores: Stores | None = None,
-    token: str | None = TOKEN,
-    read_s: float = PATIENCE_S,
+    hanging: tuple[str, str] | None = None,
     copies: int = 3,
 ) -> Iterator[Joined]:
     views = ViewManager(roots, stores=stores)
-    timeouts = Timeouts(connect_s=PATIENCE_S, read_s=read_s, exchange_s=PATIENCE_S)
-    server = Joined(views, Neighbours(token, timeouts=timeouts), Layout(copies=copies))
+    server = Joined(views, Asked(hanging), Layout(copies=copies))
     try:
         yield server
     finally:
@@ -215,6 +236,10 @@ def tables_then(table: SmallTable, record: object) -> Script:
     return script
 
 
+def hanging(server: ScriptedServer, code: str, path: str) -> tuple[str, str] | None:
+    return (server.url, path) if code == "service_timeout" else None
+
+
 def stream_of(table: SmallTable) -> bytes:
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
@@ -275,10 +300,9 @@ BAD: dict[str, tuple[Callable[[SmallTable], object], str]] = {
 
 @pytest.mark.parametrize(("record", "code"), BAD.values(), ids=BAD)
 def test_a_record_that_can_not_be_taken_is_the_next_neighbours(fleet, table, record, code):
-    read_s = 0.2 if code == "service_timeout" else PATIENCE_S
     with (
         ScriptedServer(tables_then(table, record(table))) as bad,
-        joined(table.storage.base_path, read_s=read_s) as server,
+        joined(table.storage.base_path, hanging=hanging(bad, code, RECORD)) as server,
     ):
         counts = server.fetch(bad.url, fleet.urls[0])
         # Which of the two comes first, the ring says.
@@ -288,10 +312,9 @@ def test_a_record_that_can_not_be_taken_is_the_next_neighbours(fleet, table, rec
 
 @pytest.mark.parametrize(("record", "code"), BAD.values(), ids=BAD)
 def test_without_another_neighbour_the_table_is_loaded_as_before(table, record, code):
-    read_s = 0.2 if code == "service_timeout" else PATIENCE_S
     with (
         ScriptedServer(tables_then(table, record(table))) as bad,
-        joined(table.storage.base_path, read_s=read_s) as server,
+        joined(table.storage.base_path, hanging=hanging(bad, code, RECORD)) as server,
     ):
         assert server.fetch(bad.url) == {code: 1, "loaded": 1}
         server.check(table, is_taken=False)
@@ -316,10 +339,9 @@ def test_a_record_that_is_too_long_is_not_taken(fleet, table, tmp_path):
     ],
 )
 def test_a_neighbour_that_tells_nothing_of_use_keeps_nobody_waiting(fleet, table, told, code):
-    read_s = 0.2 if code == "service_timeout" else PATIENCE_S
     with (
         ScriptedServer(lambda _: told) as bad,
-        joined(table.storage.base_path, read_s=read_s) as server,
+        joined(table.storage.base_path, hanging=hanging(bad, code, TABLES)) as server,
     ):
         counts = server.fetch(bad.url, fleet.urls[0])
         assert counts.pop("taken") == 1
