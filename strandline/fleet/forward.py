@@ -8,20 +8,27 @@ have arrived, goes to nobody else, and its client is told.
 A request is passed on once: it bears ``FORWARDED``, and who gets it answers, whatever it thinks of
 the owners. So servers that know different seats send no request in circles.
 
+A client that bounds its wait has left when the wait is over, so it is shared: each server that is
+asked gets half of what is left. Then one that hangs leaves time for the next, and the answer comes
+while its client waits.
+
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 3.4: writes at the primary, reads at any copy.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
 
 from executor_proxy.exchange import tls_context
 from executor_proxy.placement import Seat
+from fsview.wire.param import WAIT_HEADER
 from strandline.fleet.peer import Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
 from timeline.errors import ConfigError, ServiceError, ServiceUnreachableError
@@ -31,9 +38,18 @@ logger = logging.getLogger(__name__)
 FORWARDED: Final = "strandline-forwarded"
 """Header of a request that another server of the fleet has passed on."""
 
+SHARE: Final = 0.5
+"""What each server gets of the time that its client still waits."""
+BUSY_SHARE: Final = 0.8
+"""After what part of its share a server that is at work says so, instead of seeming to hang."""
+SHORTEST_S: Final = 0.25
+"""Shortest share: less would take a server for dead that was only paused."""
+
 MAX_PEERS: Final = 256
 """Most servers with kept connections; those of a fleet are replaced over the months."""
 
+_FORWARDED: Final = FORWARDED.encode("ascii")
+_WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _ABOUT_THE_PEER: Final = frozenset(
     {
         HTTPStatus.UNAUTHORIZED,
@@ -62,6 +78,8 @@ class Forwarded:
         body: The body.
         is_safe: Whether it may arrive at several servers.
         within_s: When an answer is too late; ``None``: after ``PeerLimits.answer_s``.
+        wait_s: How long the client waits for an answer of any server; ``None``: each server has
+            ``within_s``. Takes the place of ``within_s``, and of ``WAIT_HEADER``.
     """
 
     method: str
@@ -70,6 +88,7 @@ class Forwarded:
     body: bytes = b""
     is_safe: bool = True
     within_s: float | None = None
+    wait_s: float | None = None
 
 
 class Forwarder:
@@ -121,6 +140,17 @@ class Forwarder:
             return tuple(urls)
         return () if is_shared else tuple(urls[: urls.index(self._url)])
 
+    def is_passed_on(self, fields: Mapping[bytes, bytes]) -> bool:
+        """Whether another server of the fleet has sent a request with these header fields.
+
+        Where there is a token, only its bearer may say so.
+        """
+        if _FORWARDED not in fields:
+            return False
+        if self._token is None:
+            return True
+        return hmac.compare_digest(fields.get(b"authorization", b"")[7:].strip(), self._token)
+
     def others(self, table: str) -> tuple[str, ...]:
         """Return the other servers that have a table; none if this one isn't among its servers."""
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
@@ -144,7 +174,8 @@ class Forwarder:
         Raises:
             ServiceError: A request that isn't safe got no valid answer, and may have arrived.
         """
-        counts = self._counts
+        counts, loop = self._counts, asyncio.get_running_loop()
+        began_s = loop.time()
         for url in urls:
             peer = self._peer(url)
             if peer is None:
@@ -154,7 +185,7 @@ class Forwarder:
                 counts["spared"] += 1
                 continue
             try:
-                answer = await self._sent(peer, request)
+                answer = await self._sent(peer, _part(request, loop.time() - began_s))
             except ServiceError as error:
                 counts[error.code] += 1
                 may_have_arrived = (
@@ -228,7 +259,7 @@ class Forwarder:
         lines = [
             b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.target),
             b"host: " + peer.host,
-            b"%b: 1" % FORWARDED.encode("ascii"),
+            b"%b: 1" % _FORWARDED,
         ]
         if self._token is not None:
             lines.append(b"authorization: Bearer " + self._token)
@@ -236,6 +267,15 @@ class Forwarder:
         if request.method == "POST":
             lines.append(b"content-length: %d" % len(request.body))
         return b"\r\n".join(lines) + b"\r\n\r\n" + request.body
+
+
+def _part(request: Forwarded, spent_s: float) -> Forwarded:
+    """Return a request with its share of the time that its client still waits."""
+    if request.wait_s is None:
+        return request
+    within_s = max((request.wait_s - spent_s) * SHARE, SHORTEST_S)
+    headers = {**request.headers, _WAIT: b"%.3f" % (within_s * BUSY_SHARE)}
+    return replace(request, headers=headers, within_s=within_s)
 
 
 def _is_of_another(answer: PeerAnswer, request: Forwarded) -> bool:

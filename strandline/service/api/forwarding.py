@@ -38,7 +38,7 @@ from fsview.wire.marker_form import (
 from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
-from strandline.fleet.forward import FORWARDED, Forwarded, Forwarder
+from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.service.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
 from strandline.service.http.query import unquoted
@@ -49,14 +49,15 @@ from timeline.errors import ServiceBusyError, ServiceError
 from timeline.storage.table_id import TableId, is_relative
 
 MARGIN_S: Final = 1.0
-"""How much later than a request's own bound its answer may come."""
+"""How much later than ``LONGEST_WAIT_S`` the answer to one without a bound may come."""
+_TICK_S: Final = 0.001
+"""What the header counts."""
 LONGEST_S: Final = 240.0
 """How long a request without a bound is repeated, before the server that was asked serves it."""
 _LONGEST_RETRY_S: Final = 5
 _PARTITION_BYTES: Final = 4096
 """Longest partition by which an owner is found; longer ones count as none."""
 
-_MARK: Final = FORWARDED.encode("ascii")
 _TOLD: Final = TOLD.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
@@ -145,7 +146,7 @@ class Forwarding:
         # partition has an owner of its own.
         partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
         urls = self._forwarder.before(table, partition, is_shared=is_pinned)
-        if urls and _MARK not in request.fields:
+        if urls and not self._forwarder.is_passed_on(request.fields):
             try:
                 answer = await self._asked(urls, kind, method, request)
             except ServiceError as error:
@@ -154,10 +155,11 @@ class Forwarding:
                 return _reply(answer)
         if kind.first is not None and not (is_pinned or self._forwarder.is_owner(table)):
             # Without it the answer may be older than what the owner has told before.
-            first = await here(replace(request, method=kind.first[0], path=kind.first[1], body=b""))
-            if first.status != HTTPStatus.OK:
-                return first
-        reply = await here(request)
+            first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
+            synced = await here(_with_the_rest(first, began_s))
+            if synced.status != HTTPStatus.OK:
+                return synced
+        reply = await here(_with_the_rest(request, began_s))
         if kind.is_refresh and reply.status == HTTPStatus.OK and _TOLD not in request.fields:
             await self._tell(table, request, began_s)
         return reply
@@ -180,7 +182,6 @@ class Forwarding:
         headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
         is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
         if is_repeated:
-            wait_s = LONGEST_WAIT_S
             headers[_WAIT] = b"%d" % LONGEST_WAIT_S
         sent = Forwarded(
             method,
@@ -188,7 +189,8 @@ class Forwarding:
             headers,
             request.body,
             is_safe=kind.is_safe,
-            within_s=None if wait_s is None else wait_s + MARGIN_S,
+            within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
+            wait_s=wait_s,
         )
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
@@ -199,6 +201,16 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
+
+
+def _with_the_rest(request: Request, began_s: float) -> Request:
+    """Return a request with what others have left of the time that its client waits."""
+    wait_s = wait_of(request)
+    spent_s = asyncio.get_running_loop().time() - began_s
+    if wait_s is None or spent_s < _TICK_S:
+        return request
+    left_s = max(wait_s - spent_s, min(wait_s, SHORTEST_S))
+    return replace(request, fields={**request.fields, _WAIT: b"%.3f" % left_s})
 
 
 def _is_pinned(query: bytes) -> bool:

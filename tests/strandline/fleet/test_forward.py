@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
+from executor_proxy.placement import Seat
 from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import CREATE_MARKER, MARKERS
 from fsview.wire.routes import BY_NAME
+from strandline.fleet.copies import Copies
+from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
+from strandline.service.api.forwarding import Forwarding
 from strandline.service.api.writer_routes import PARTITION_INDEX
+from strandline.service.http.reply import Reply as ServiceReply
+from strandline.service.http.request import Request
 from strandline.service.http.table_of_request import INSTANT_STATES
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
-from tests.kit.live_service import known
+from tests.kit.live_service import TOKEN, known
 from tests.kit.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import FixedFleet, fixed_fleet
 from timeline.storage.local import LocalStorage
@@ -230,6 +238,51 @@ def test_a_client_that_bounds_its_wait_does_not_wait_for_an_owner_that_hangs(fle
                 assert answered.status == 200
     assert len(owner.requests) == 1, "after that it is spared"
     assert fleet.forwarded(1) == {"answered": 3, "service_timeout": 1, "spared": 2}
+
+
+def test_servers_that_hang_leave_time_for_the_next_while_the_client_waits(fleet, table):
+    with ScriptedServer(lambda _: Hang()) as owner, ScriptedServer(lambda _: Hang()) as copy:
+        fleet.order[:] = [owner.url, copy.url, fleet.urls[0]]
+        params = known(table.storage, partition="p=1")
+        answered = fleet.client(1).request("GET", LATEST, params, {"Strandline-Wait": "1.5"})
+        waits = [float(s.requests[0].headers["strandline-wait"]) for s in (owner, copy)]
+    assert answered.status == 200
+    assert fleet.forwarded(1) == {"answered": 1, "service_timeout": 2}
+    assert 0.5 < waits[0] <= 1.5 * SHARE * BUSY_SHARE, "an owner that is at work says so before"
+    assert waits[1] <= waits[0] * SHARE, "of what the owner has left"
+
+
+def test_who_answers_itself_in_the_end_has_what_others_left_of_the_wait(fleet, table):
+    asked: list[Request] = []
+
+    async def here(request: Request) -> ServiceReply:
+        asked.append(request)
+        return ServiceReply(200, b"")
+
+    async def play(owner: str) -> None:
+        forwarder = Forwarder("http://here:1", lambda *_: [Seat(0, owner)], TOKEN)
+        forwarding = Forwarding(forwarder, Copies(forwarder), lambda _: None)
+        query = urlencode(known(table.storage, partition="p=1")).encode()
+        request = Request("GET", LATEST, query, {b"strandline-wait": b"1"})
+        await forwarding.answer(here, request)
+        forwarder.close()
+
+    with ScriptedServer(lambda _: Hang()) as owner:
+        asyncio.run(play(owner.url))
+    (request,) = asked
+    assert 0.25 <= float(request.fields[b"strandline-wait"]) <= 0.5
+
+
+@pytest.mark.parametrize("bears_token", [True, False])
+def test_only_who_bears_the_token_says_that_a_request_was_passed_on(bears_token):
+    forwarder = Forwarder("http://here:1", lambda *_: (), TOKEN)
+    fields = {b"strandline-forwarded": b"1", b"authorization": b"Bearer " + TOKEN.encode()}
+    if not bears_token:
+        fields[b"authorization"] = b"Bearer other"
+    assert forwarder.is_passed_on(fields) is bears_token
+    assert not forwarder.is_passed_on({b"authorization": fields[b"authorization"]})
+    assert not forwarder.is_passed_on({b"strandline-forwarded": b"1"})
+    assert Forwarder("http://here:1", lambda *_: (), None).is_passed_on(fields)
 
 
 def test_a_client_with_a_bound_hears_that_the_owner_is_at_work(fleet, table):
