@@ -24,7 +24,8 @@
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
     │   ├─ StoreLockedError                 another process has it open
-    │   └─ StoreBehindError                 another server has changed it since it was read
+    │   ├─ StoreBehindError                 another server has changed it since it was read
+    │   └─ BlobLostError
     ├─ FleetError                           what the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
     │   └─ StateUnavailableError            the store can't be reached
@@ -232,6 +233,8 @@ class StoreLockedError(StoreError):
 
 class BlobLostError(StoreError):
     """A shared store was read, and doesn't have a blob that its rows named."""
+
+    code = "blob_lost"
 
 
 class StoreBehindError(StoreError):
