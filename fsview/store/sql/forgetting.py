@@ -6,12 +6,13 @@ in several transactions. Whoever forgets the table again goes on where another d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_bytes
 
-from fsview.store.sql.database import Committed, Database, Head, Session
-from fsview.store.sql.store import DELETED_AT_ONCE, STAMP_BYTES
+from fsview.store.sql.batches import delete_all, delete_old_blobs, delete_old_rows
+from fsview.store.sql.database import Committed, Database, Head
+from fsview.store.sql.store import STAMP_BYTES
 from timeline.storage.table_id import TableId
 
 
@@ -53,17 +54,5 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
         session.add_to_journal(Committed(to, (), None))
         session.move_head(to)
         session.trim_journal(to.step)
-    return Forgotten(
-        _deleted(database, table_id, lambda session: session.delete_old_rows(DELETED_AT_ONCE)),
-        _deleted(database, table_id, lambda session: session.delete_old_blobs(DELETED_AT_ONCE)),
-    )
-
-
-def _deleted(database: Database, table_id: TableId, some: Callable[[Session], int]) -> int:
-    """Delete in several transactions; return how many were deleted."""
-    total, deleted = 0, DELETED_AT_ONCE
-    while deleted == DELETED_AT_ONCE:
-        with database.writing(table_id) as session:
-            deleted = some(session) if session.head() is not None else 0
-        total += deleted
-    return total
+    writing = partial(database.writing, table_id)
+    return Forgotten(delete_all(writing, delete_old_rows), delete_all(writing, delete_old_blobs))

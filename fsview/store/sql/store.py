@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
+from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_rows
+from fsview.store.sql.chunk_counts import ChunkCounts
 from fsview.store.sql.database import (
     Changes,
     Committed,
@@ -49,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 _COUNTER_BITS: Final = 64
 STAMP_BYTES: Final = 16
-DELETED_AT_ONCE: Final = 1000
-"""Rows, or blobs, in one transaction."""
 
 
 class SharedStore(Store):
@@ -91,7 +90,7 @@ class SharedStore(Store):
         self._has_more = False
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
-        self._chunks: Counter[Handle] = Counter()
+        self._chunks = ChunkCounts(self.forgotten)
         self.is_ahead = False
         self._seen, _ = self.state()
 
@@ -151,7 +150,7 @@ class SharedStore(Store):
     def chunk(self, handle: Handle, size: int) -> StoredChunk:
         """Return a chunk of a handle found in a row; there may be several."""
         with self._lock:
-            self._chunks[handle] += 1
+            self._chunks.add([handle])
         return StoredChunk(self, handle, size)
 
     def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
@@ -231,7 +230,7 @@ class SharedStore(Store):
                 self._step(added, changed, news, anew=anew, named=named)
             else:
                 self._add(added)
-            self._chunks.update(handles)
+            self._chunks.add(handles)
         return [StoredChunk(self, h, len(blob.content)) for h, blob in added]
 
     def collect(self) -> None:
@@ -262,7 +261,7 @@ class SharedStore(Store):
             return
         if has_old:
             with self._lock:
-                self._delete(_delete_old_rows)
+                self._delete(delete_old_rows)
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``; nothing is deleted before ``kept_steps`` more steps.
@@ -275,10 +274,10 @@ class SharedStore(Store):
             found = session.handles()
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
-        for start in range(0, len(orphans), DELETED_AT_ONCE):
+        for start in range(0, len(orphans), AT_ONCE):
             with self._lock, self._writing() as session:
                 self._check_seen(session)
-                self._discard(session, orphans[start : start + DELETED_AT_ONCE])
+                self._discard(session, orphans[start : start + AT_ONCE])
             self._delete_more()
         if orphans:
             logger.info("%d blobs of other processes left %s", len(orphans), self)
@@ -317,7 +316,7 @@ class SharedStore(Store):
         """Continue the head that was seen; see ``commit``."""
         to = Head(self._seen.step + 1, token_bytes(STAMP_BYTES))
         try:
-            with self._taken() as forgotten, self._writing() as session:
+            with self._chunks.taken() as forgotten, self._writing() as session:
                 self._check_seen(session)
                 if anew:
                     session.begin_generation()
@@ -336,46 +335,41 @@ class SharedStore(Store):
                 raise
         self._seen, self.is_ahead = to, False
         if anew:
-            self._delete(_delete_old_rows)
+            self._delete(delete_old_rows)
         self._delete_more()
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
         if not blobs and (self.is_ahead or not self.forgotten):
             return
-        with self._taken() as forgotten, self._writing() as session:
+        with self._chunks.taken() as forgotten, self._writing() as session:
             head = self._head(session).head
             session.add_blobs(blobs)
             if not self.is_ahead and head == self._seen:
                 self._discard(session, forgotten)
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
-                self._give_back(forgotten)
+                self._chunks.give_back(forgotten)
         self._delete_more()
 
     def _discard(self, session: Session, handles: Collection[Handle]) -> None:
         """Make blobs garbage of the head's step, and delete some that has been that long enough."""
         step = self._head(session).head.step
         session.add_garbage(step, handles)
-        self._has_more = self._delete_garbage(session) == DELETED_AT_ONCE
+        self._has_more = self._delete_garbage(session, AT_ONCE) == AT_ONCE
 
     def _delete_more(self) -> None:
         if self._has_more:
             self._has_more = False
             self._delete(self._delete_garbage)
 
-    def _delete_garbage(self, session: Session) -> int:
+    def _delete_garbage(self, session: Session, most: int) -> int:
         step = self._head(session).head.step
-        return session.delete_garbage(step - self._kept_steps, DELETED_AT_ONCE)
+        return session.delete_garbage(step - self._kept_steps, most)
 
-    def _delete(self, some: Callable[[Session], int]) -> None:
-        """Delete in transactions of their own until less than the most was found in one."""
+    def _delete(self, some: Callable[[Session, int], int]) -> None:
         try:
-            deleted = DELETED_AT_ONCE
-            while deleted == DELETED_AT_ONCE:
-                with self._writing() as session:
-                    self._head(session)
-                    deleted = some(session)
+            delete_all(self._writing, some)
         except StoreError as exc:
             logger.warning("what isn't needed stays in %s for now: %s", self, exc)
 
@@ -406,28 +400,6 @@ class SharedStore(Store):
                 raise BlobLostError(f"{self} has no blob {handle}")
         return [found[handle] for handle in handles]
 
-    @contextmanager
-    def _taken(self) -> Iterator[list[Handle]]:
-        """Yield the forgotten handles, which are forgotten still if the body raises."""
-        taken = []
-        # Other threads append meanwhile: what they add waits for the next commit.
-        for _ in range(len(self.forgotten)):
-            handle = self.forgotten.popleft()
-            self._chunks[handle] -= 1
-            if self._chunks[handle] <= 0:
-                del self._chunks[handle]
-                taken.append(handle)
-        try:
-            yield taken
-        except BaseException:
-            self._give_back(taken)
-            raise
-
-    def _give_back(self, handles: Collection[Handle]) -> None:
-        """Count a chunk of each handle that is forgotten: another may be made of it."""
-        self._chunks.update(handles)
-        self.forgotten.extend(handles)
-
     def _since(self, session: Session, seen: Head) -> list[Committed]:
         steps = session.journal(seen.step)
         if not steps or steps[0].head != seen:
@@ -448,7 +420,3 @@ class SharedStore(Store):
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self} is closed")
-
-
-def _delete_old_rows(session: Session) -> int:
-    return session.delete_old_rows(DELETED_AT_ONCE)
