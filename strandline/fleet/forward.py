@@ -78,6 +78,7 @@ class Forwarded:
         body: The body.
         is_safe: Whether it may arrive at several servers.
         within_s: When an answer is too late; ``None``: after ``PeerLimits.answer_s``.
+        table: Text of the ``TableId`` of the table it is about, which has a share of connections.
         wait_s: How long the client waits for an answer of any server; ``None``: each server has
             ``within_s``. Takes the place of ``within_s``, and of ``WAIT_HEADER``.
     """
@@ -89,6 +90,7 @@ class Forwarded:
     is_safe: bool = True
     within_s: float | None = None
     wait_s: float | None = None
+    table: str = ""
 
 
 class Forwarder:
@@ -228,7 +230,7 @@ class Forwarder:
     async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
         within_s = self._limits.answer_s if request.within_s is None else request.within_s
         sent = self._bytes(peer, request)
-        return await peer.ask(sent, is_safe=request.is_safe, within_s=within_s)
+        return await peer.ask(sent, is_safe=request.is_safe, within_s=within_s, table=request.table)
 
     def _peer(self, url: str) -> Peer | None:
         """Return the peer at an address; ``None`` if a member has told one that isn't valid."""

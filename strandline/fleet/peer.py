@@ -1,9 +1,11 @@
 """``Peer``: the kept connections to one other server, and whether it is worth asking.
 
 Each connection has one request at a time. A request takes an idle connection, or opens one, or
-waits for one in a queue; both numbers are bounded. A peer that can't be reached, or is late, isn't
-asked for a while, which doubles up to ``LONGEST_S``; then one request finds out, while all others
-still go elsewhere. A peer that has answered meanwhile is well, and only that request was late.
+waits for one in a queue; both numbers are bounded, and requests about one table have half of the
+connections at most: one whose storage hangs leaves room for the others. A peer that can't be
+reached, or is late, isn't asked for a while; then one request finds out, while all others still go
+elsewhere. With each that fails the while doubles, up to ``LONGEST_S``. A peer that has answered
+meanwhile is well, and only that request was late.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import Final
 
@@ -23,7 +25,7 @@ from timeline.errors import ServiceError, ServiceTimeoutError, ServiceUnreachabl
 logger = logging.getLogger(__name__)
 
 FIRST_S: Final = 1.0
-"""How long a peer isn't asked after its first failure; doubles with each."""
+"""How long a peer isn't asked after its first failure; doubles with each trial that fails."""
 LONGEST_S: Final = 16.0
 
 
@@ -57,9 +59,11 @@ class Peer:
         self._idle: list[PeerConnection] = []
         self._open: set[PeerConnection] = set()
         self._busy = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._busy_of: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._answered_at = float("-inf")
-        self._shut_until = float("-inf")
+        self._shut_at = self._shut_until = float("-inf")
+        self._trials = 0
         self._shut_s = 0.0
 
     @property
@@ -72,13 +76,15 @@ class Peer:
         if not self._shut_s:
             return True
         now = asyncio.get_running_loop().time()
-        if now < self._shut_until:
+        if self._trials or now < self._shut_until:
             return False
-        # The others go elsewhere until the end of this trial is known.
+        # The others go elsewhere until the end of this trial is known, also before it begins.
         self._shut_until = now + self._shut_s
         return True
 
-    async def ask(self, request: bytes, *, is_safe: bool, within_s: float) -> PeerAnswer:
+    async def ask(
+        self, request: bytes, *, is_safe: bool, within_s: float, table: str = ""
+    ) -> PeerAnswer:
         """Send a request, and return the answer.
 
         Args:
@@ -86,6 +92,7 @@ class Peer:
             is_safe: Whether it may arrive twice: a kept connection may have been closed by the peer
                 while it was idle.
             within_s: When the answer is too late.
+            table: Which table it is about; empty: it counts with those of none.
 
         Raises:
             ServiceError: There is no valid answer; see ``PeerConnection.exchange``. If it is a
@@ -93,17 +100,21 @@ class Peer:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if self._busy >= self._limits.connections and len(self._waiting) >= self._limits.queued:
+        if not self._has_room(table) and len(self._waiting) >= self._limits.queued:
             # Much is asked of it, which is no sign that it is down.
             raise _not_sent(f"{self.url}: {len(self._waiting)} requests wait for it")
+        is_trial = bool(self._shut_s)
+        self._trials += is_trial
         try:
-            answer = await self._in_turn(request, is_safe, began + within_s)
+            answer = await self._in_turn(request, table, is_safe, began + within_s)
         except ServiceError as error:
-            # Answers of others since then show that it is well.
+            # Answers of others since then show that it is well; failures, that it is shut already.
             is_down = isinstance(error, ServiceUnreachableError | ServiceTimeoutError)
-            if is_down and self._answered_at <= began:
+            if is_down and max(self._answered_at, self._shut_at) <= began:
                 self._shut(error, loop.time())
             raise
+        finally:
+            self._trials -= is_trial
         self._answered_at = loop.time()
         if self._shut_s:
             logger.info("%s answers again", self.url)
@@ -117,15 +128,27 @@ class Peer:
 
     def _shut(self, error: ServiceError, now: float) -> None:
         self._shut_s = min(self._shut_s * 2, LONGEST_S) or FIRST_S
-        self._shut_until = now + self._shut_s
+        self._shut_at, self._shut_until = now, now + self._shut_s
         logger.warning("%s isn't asked for %g s: %s", self.url, self._shut_s, error)
 
-    async def _in_turn(self, request: bytes, is_safe: bool, until_s: float) -> PeerAnswer:
-        """Wait for a connection if there are too many, then ask."""
+    def _has_room(self, table: str) -> bool:
+        """Whether a request may have a connection now."""
         if self._busy >= self._limits.connections:
-            await self._turn(until_s)
+            return False
+        return not table or self._busy_of[table] < max(self._limits.connections // 2, 1)
+
+    def _take(self, table: str) -> None:
+        self._busy += 1
+        self._busy_of[table] += 1
+
+    async def _in_turn(
+        self, request: bytes, table: str, is_safe: bool, until_s: float
+    ) -> PeerAnswer:
+        """Wait for a connection if there are too many, then ask."""
+        if self._has_room(table):
+            self._take(table)
         else:
-            self._busy += 1
+            await self._turn(table, until_s)
         try:
             connection = self._idle_one()
             if connection is not None:
@@ -136,33 +159,44 @@ class Peer:
                         raise
             return await self._exchange(await self._connected(until_s), request, until_s)
         finally:
-            self._pass_on()
+            self._pass_on(table)
 
-    async def _turn(self, until_s: float) -> None:
+    async def _turn(self, table: str, until_s: float) -> None:
         """Wait until another request has ended, whose place this one takes."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
+        entry = (table, turn)
+        self._waiting.append(entry)
         late = loop.call_at(until_s, _fail, turn, f"{self.url}: no free connection in time")
         try:
             await turn
         except BaseException:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            if entry in self._waiting:
+                self._waiting.remove(entry)
             elif turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on()  # it was given a place in the same turn of the loop
+                self._pass_on(table)  # it was given a place in the same turn of the loop
             raise
         finally:
             late.cancel()
 
-    def _pass_on(self) -> None:
-        """Give the place of a request that has ended to the next that waits."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
+    def _pass_on(self, table: str) -> None:
+        """Give the place of a table's request that has ended to the first that may have it.
+
+        No other could have one before, so at most one can now.
+        """
+        self._busy -= 1
+        self._busy_of[table] -= 1
+        if not self._busy_of[table]:
+            del self._busy_of[table]
+        for entry in tuple(self._waiting):
+            waits, turn = entry
+            if turn.done():
+                self._waiting.remove(entry)
+            elif self._has_room(waits):
+                self._waiting.remove(entry)
+                self._take(waits)
                 turn.set_result(None)
                 return
-        self._busy -= 1
 
     def _idle_one(self) -> PeerConnection | None:
         """Return the idle connection that was used last, if one is fresh."""

@@ -75,6 +75,7 @@ class Roster:
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
+        self._left: Lease | None = None
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
         self._is_away = False
@@ -113,6 +114,7 @@ class Roster:
                 was killed, which ends after ``dead_s``.
             StateUnavailableError: The store can't be reached.
         """
+        self._release_left()
         # Refuses another schema, layout or token before anything is written.
         self._check_alike(read_fleet(self._state))
         joining = replace(self._self, joined=0)
@@ -127,14 +129,25 @@ class Roster:
         try:
             # Again: of two that join a fleet without members at once, one sees the other.
             self._check_alike(read_fleet(self._state))
+            # Only now is it known what the lease was made with.
+            joined = replace(joining, joined=lease.version)
+            lease.renew(member_bytes(joined, Load()))
         except BaseException:
-            lease.release()
+            # Its store may renew it by itself, and it would be in the way of the next one.
+            self._left = lease
+            try:
+                self._release_left()
+            except StateUnavailableError as error:
+                logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
-        self._lease = lease
-        # Only now is it known what the lease was made with.
-        self._self = replace(joining, joined=lease.version)
+        self._lease, self._self = lease, joined
         self._told, self._told_s = Load(), -math.inf
-        lease.renew(member_bytes(self._self, self._told))
+
+    def _release_left(self) -> None:
+        """Release the lease of an attempt to join that failed, if it is still to be released."""
+        if self._left is not None:
+            self._left.release()
+            self._left = None
 
     def step(self) -> Fleet:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
@@ -194,6 +207,7 @@ class Roster:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
+        self._release_left()
 
     def _decide(self, found: FleetRead, now_s: float) -> bool:
         """Write the seats as they should be; return whether any had to be changed."""

@@ -148,7 +148,7 @@ class Forwarding:
         urls = self._forwarder.before(table, partition, is_shared=is_pinned)
         if urls and not self._forwarder.is_passed_on(request.fields):
             try:
-                answer = await self._asked(urls, kind, method, request)
+                answer = await self._asked(urls, table, kind, method, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
@@ -175,7 +175,7 @@ class Forwarding:
         await self._copies.tell(table, timeline_hash, within_s=within_s)
 
     async def _asked(
-        self, urls: tuple[str, ...], kind: _Kind, method: str, request: Request
+        self, urls: tuple[str, ...], table: str, kind: _Kind, method: str, request: Request
     ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: this one is to answer."""
         wait_s = wait_of(request)
@@ -191,6 +191,7 @@ class Forwarding:
             is_safe=kind.is_safe,
             within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
             wait_s=wait_s,
+            table=table,
         )
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S

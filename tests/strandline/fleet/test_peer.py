@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from strandline.fleet.peer import Peer
-from strandline.fleet.peer_connection import PeerLimits, Received
+from strandline.fleet.peer import FIRST_S, Peer
+from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
 from tests.kit.patience import PATIENCE_S
 from tests.strandline.fleet.loop_peer import (
     ANSWER,
@@ -17,8 +17,9 @@ from tests.strandline.fleet.loop_peer import (
     listening,
     request_from,
     soon,
+    until,
 )
-from timeline.errors import ServiceUnreachableError
+from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
 ONE = PeerLimits(connections=1)
 
@@ -151,6 +152,88 @@ def test_a_peer_of_which_too_much_is_asked_is_not_taken_for_dead() -> None:
             peer.close()
 
     asyncio.run(play())
+
+
+def test_a_table_that_hangs_leaves_half_of_the_connections_to_others() -> None:
+    async def play() -> None:
+        answered = asyncio.Event()
+
+        async def hang_for_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while b"hangs" not in await request_from(reader):
+                writer.write(ANSWER + b"ok")
+            await answered.wait()
+            writer.write(ANSWER + b"ok")
+            await end_of(reader)
+
+        async with listening(hang_for_one) as url:
+            peer = Peer(url, PeerLimits(connections=4), Received())
+
+            def asked(table: str) -> asyncio.Task[PeerAnswer]:
+                request = REQUEST.replace(b"host:", b"x: %b\r\nhost:" % table.encode(), 1)
+                assert request != REQUEST
+                ask = peer.ask(request, is_safe=True, within_s=PATIENCE_S, table=table)
+                return asyncio.get_running_loop().create_task(ask)
+
+            hanging = [asked("hangs") for _ in range(6)]
+            for _ in range(3):
+                others = [asked("other") for _ in range(5)]
+                assert [(await soon(each)).body for each in others] == [b"ok"] * 5
+            assert not any(each.done() for each in hanging)
+            answered.set()
+            for each in hanging[:2]:
+                assert (await soon(each)).body == b"ok"
+            for each in hanging:
+                each.cancel()
+            await asyncio.gather(*hanging, return_exceptions=True)
+            assert peer.is_idle
+            peer.close()
+
+    asyncio.run(play())
+
+
+class LoopAhead(asyncio.SelectorEventLoop):
+    """A loop whose clock can be set forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+def test_requests_that_fail_together_shut_a_peer_once_and_one_trial_is_under_way() -> None:
+    loop = LoopAhead()
+
+    async def play() -> None:
+        requests = 0
+
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal requests
+            await request_from(reader)
+            requests += 1
+            await end_of(reader)
+
+        async with listening(hang) as url:
+            peer = Peer(url, PeerLimits(), Received())
+            late = [asking(peer) for _ in range(20)]
+            await until(lambda: requests == 20)
+            loop.ahead_s += PATIENCE_S
+            errors = await asyncio.gather(*late, return_exceptions=True)
+            assert {type(error) for error in errors} == {ServiceTimeoutError}
+            assert not peer.may_be_asked()
+            loop.ahead_s += FIRST_S
+            assert peer.may_be_asked()
+            trial = asking(peer)
+            await until(lambda: requests == 21)
+            loop.ahead_s += 10 * FIRST_S
+            assert not peer.may_be_asked(), "one tries already"
+            await has_left(trial)
+            assert peer.may_be_asked(), "nobody tries any more"
+            peer.close()
+
+    try:
+        loop.run_until_complete(play())
+    finally:
+        loop.close()
 
 
 def test_one_without_a_place_in_time_has_not_been_sent() -> None:

@@ -139,13 +139,39 @@ def test_an_address_that_is_taken_is_refused_until_its_holder_is_dead(servers: S
     assert held(servers.start("a").step()) == {0: "http://a:1"}
 
 
+class HookedLease(Lease):
+    """A lease in a store that may be away, or may take no values."""
+
+    def __init__(self, store: Meanwhile, inner: Lease) -> None:
+        self.store, self.inner = store, inner
+        self.key, self.version = inner.key, inner.version
+
+    def renew(self, value: bytes | None = None) -> bool:
+        if self.store.is_away or not (value is None or self.store.has_room):
+            raise StateUnavailableError("no store")
+        is_held = self.inner.renew(value)
+        self.version = self.inner.version
+        return is_held
+
+    def release(self) -> None:
+        if self.store.is_away:
+            raise StateUnavailableError("no store")
+        self.inner.release()
+
+
 class Meanwhile(StateStore):
     """A store in which something happens before the next write, or that is away."""
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
         self.before_write: Callable[[], object] = lambda: None
+        self.after_hold: Callable[[], object] = lambda: None
         self.is_away = False
+        self.has_room = True
+        self.leases: list[HookedLease] = []
+
+    def go_away(self) -> None:
+        self.is_away = True
 
     def _reached(self) -> StateStore:
         if self.is_away:
@@ -163,7 +189,10 @@ class Meanwhile(StateStore):
         return self._reached().write(*ops)
 
     def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
-        return self._reached().hold(key, value, ttl_s)
+        lease = HookedLease(self, self._reached().hold(key, value, ttl_s))
+        self.leases.append(lease)
+        self.after_hold()
+        return lease
 
     def watch(self, prefix: str, call: Callable[[], object]) -> Callable[[], None]:
         return self._reached().watch(prefix, call)
@@ -190,6 +219,37 @@ def test_a_leader_that_was_stopped_before_it_wrote_changes_nothing(
     hooked.before_write = stopped
     assert held(a.step()) == {}
     assert read_fleet(servers.state).epoch == 0
+
+
+def test_who_could_not_join_to_the_end_joins_at_the_next_step(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    hooked.has_room = False
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    hooked.has_room = True
+    servers.run(11, a)  # longer than the quiet time after the store was away
+    assert held(a.fleet) == {0: "http://a:1"}
+    assert [member.name for member in read_fleet(servers.state).fleet.members] == [a.name]
+
+
+def test_a_lease_that_could_not_be_released_is_before_the_next_one(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    hooked.after_hold = hooked.go_away
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    hooked.after_hold, hooked.is_away = lambda: None, False
+    (left,) = hooked.leases
+    for _ in range(3):  # its store renews a lease by itself
+        servers.clock.advance(5_000)
+        assert left.renew()
+    assert held(a.step()) == {}  # in the quiet time after the store was away
+    servers.run(11, a)
+    assert held(a.fleet) == {0: "http://a:1"}
+    assert not left.renew()
 
 
 def test_two_leaders_make_one_decision(servers: Servers, hooked: Meanwhile) -> None:
