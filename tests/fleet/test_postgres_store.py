@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fsview.store.sql.store import SharedStore
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite, change
 from tests.conformance.store_machine import OpenStore
+from tests.fleet.postgres_place import new_database
 from tests.kit.patience import PATIENCE_S
 from tests.kit.postgres_server import PostgresServer, postgres_server
 from tests.kit.stores import blobs_of
@@ -30,14 +30,6 @@ IDLE_S = 1.0
 def server() -> Iterator[PostgresServer]:
     with postgres_server() as running:
         yield running
-
-
-def new_database(server: PostgresServer) -> str:
-    """Return the URL of a new database."""
-    name = f"d{uuid.uuid4().hex}"
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return server.url(name)
 
 
 @pytest.fixture

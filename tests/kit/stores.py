@@ -22,15 +22,19 @@ def blobs_of(contents: Iterable[bytes], near: str = "") -> list[Blob]:
     return [Blob(content, near) for content in contents]
 
 
-def stores_of(kind: str, directory: Path) -> Stores:
+def stores_of(kind: str, directory: Path, url: str | None = None) -> Stores:
     """Return stores of a kind with little memory."""
-    return Stores(options_of(kind, directory, LITTLE if kind == "spillable" else 64 << 20))
+    budget_bytes = LITTLE if kind == "spillable" else 64 << 20
+    return Stores(options_of(kind, directory, budget_bytes, url))
 
 
-def options_of(kind: str, directory: Path, budget_bytes: int = BUDGET_BYTES) -> StoreOptions:
-    """Return options of a kind; what it needs on the disk is in a directory."""
+def options_of(
+    kind: str, directory: Path, budget_bytes: int = BUDGET_BYTES, url: str | None = None
+) -> StoreOptions:
+    """Return options of a kind; what it needs on the disk is in a directory, unless a URL says."""
     folder = None if kind in ("memory", "sql") else str(directory)
-    url = f"sqlite://{directory}/views.db" if kind == "sql" else None
+    if kind == "sql" and url is None:
+        url = f"sqlite://{directory}/views.db"
     return StoreOptions(kind, folder, budget_bytes, url)
 
 
@@ -50,9 +54,11 @@ class Restarted:
         *,
         metrics: Metrics | None = None,
         retained: int = RETAINED_SNAPSHOTS,
+        url: str | None = None,
     ) -> None:
         self._kind = kind
         self._directory = directory
+        self._url = url
         self._storage = storage
         self._retained = retained
         self.metrics = metrics or Metrics()
@@ -68,7 +74,7 @@ class Restarted:
         self._stores.close()
 
     def _begin(self) -> None:
-        self._stores = stores_of(self._kind, self._directory)
+        self._stores = stores_of(self._kind, self._directory, self._url)
         store = self._stores.open(TableView(self._storage).table_id)
         self.view = TableView(
             self._storage,

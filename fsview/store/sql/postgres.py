@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
@@ -51,6 +51,7 @@ class PostgresDatabase(Database):
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        connect: Callable[..., Any] | None = None,
     ) -> None:
         """Connect, and make the tables if need be.
 
@@ -60,6 +61,7 @@ class PostgresDatabase(Database):
             lock_timeout_s: Longest time to wait while others write to the same table.
             turn_s: Longest time to wait for the turn to read a table.
             idle_timeout_s: Time after which the database ends a transaction without statements.
+            connect: Opens the connections; ``psycopg.connect`` by default.
 
         Raises:
             ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
@@ -87,6 +89,7 @@ class PostgresDatabase(Database):
             "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1e3:.0f}",
         }
         self._url = url
+        self._connect = connect or self._driver.connect
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._turn_s = turn_s
         self._lock_timeout_s = lock_timeout_s
@@ -157,7 +160,7 @@ class PostgresDatabase(Database):
             raise self._failed(exc) from exc
 
     def _opened(self) -> Any:
-        return self._driver.connect(
+        return self._connect(
             self._url,
             autocommit=True,  # transactions begin where the code says so
             options=self._options,

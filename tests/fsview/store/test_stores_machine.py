@@ -37,10 +37,17 @@ class StoredWatcher(Watcher):
         in_memory: Follows the same table.
     """
 
-    def __init__(self, table: ModelTable, retained: int, kind: str, directory: Path) -> None:
+    def __init__(
+        self,
+        table: ModelTable,
+        retained: int,
+        kind: str,
+        directory: Path,
+        url: str | None = None,
+    ) -> None:
         super().__init__(table, retained)
         self._service = Restarted(
-            kind, directory, self.storage, metrics=self.metrics, retained=retained
+            kind, directory, self.storage, metrics=self.metrics, retained=retained, url=url
         )
         self.view = self._service.view
         self.in_memory = Watcher(table, retained)

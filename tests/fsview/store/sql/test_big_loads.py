@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from fsview.local_view import LocalView
 from fsview.state.shared_record import MOVED_AT_ONCE
-from tests.fsview.store.sql.faulty_sqlite import Faults
-from tests.fsview.store.sql.sharing_server import Server
+from tests.conformance.shared_place import Faults
+from tests.conformance.sharing_server import Server
+from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.short_runs import quick_runs
@@ -37,15 +37,16 @@ class Between(Faults):
     call: Callable[[], object] | None = None
     is_adding = False
 
-    def run(self, sql: str, execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
-        done = super().run(sql, execute)
+    @contextmanager
+    def statement(self, sql: str, error: Exception) -> Iterator[None]:
+        with super().statement(sql, error):
+            yield
         call = self.call
         if call is not None and "INSERT INTO blob" in sql:
             self.is_adding = True
         elif call is not None and self.is_adding and sql == "COMMIT":
             self.call = None
             call()
-        return done
 
 
 def load_all(server: Server) -> None:
@@ -56,16 +57,14 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
     table: SmallTable, tmp_path: Path
 ) -> None:
     """One is forestalled then, and records the load without moving its chunks again."""
-    between, file = Between(), tmp_path / "views.db"
+    between, place = Between(), SqlitePlace(tmp_path)
     with ExitStack() as stack:
-        one = stack.enter_context(
-            Server.opened(table, file, kept_steps=KEPT, connect=between.connect)
-        )
+        one = stack.enter_context(Server.opened(table, place, kept_steps=KEPT, faults=between))
         one.view.sync()
         others: list[Server] = []
 
         def join_and_load() -> None:
-            other = stack.enter_context(Server.opened(table, file, kept_steps=KEPT))
+            other = stack.enter_context(Server.opened(table, place, kept_steps=KEPT))
             other.view.sync()  # sweeps
             LocalView.newest(other.view).load_partitions(["p0", "absent"])
             others.append(other)
@@ -80,7 +79,7 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
             LocalView.newest(other.view).load_partitions([f"absent{n}"])
             table.write(("p1", "g"))
             other.view.sync()
-        joined = stack.enter_context(Server.opened(table, file))
+        joined = stack.enter_context(Server.opened(table, place))
         for server in (joined, other, one):
             view = LocalView.synced(server.view)
             view.load_all_partitions()
@@ -99,11 +98,9 @@ def test_nothing_is_left_of_a_load_whose_server_dies(
     nth, batches = 0, 0
     while True:
         directory, faults = tmp_path / "tried", Faults(is_done=is_done)
-        directory.mkdir()
+        place = SqlitePlace(directory)
         with ExitStack() as stack:
-            dying = stack.enter_context(
-                Server.opened(table, directory / "views.db", kept_steps=0, connect=faults.connect)
-            )
+            dying = stack.enter_context(Server.opened(table, place, kept_steps=0, faults=faults))
             dying.view.sync()
             start = len(faults.statements)
             faults.at = start + nth
@@ -112,7 +109,7 @@ def test_nothing_is_left_of_a_load_whose_server_dies(
             statements = faults.statements[start:]
             batches = sum("INSERT INTO blob" in sql for sql in statements)
             faults.is_away = True
-            joined = stack.enter_context(Server.opened(table, directory / "views.db", kept_steps=0))
+            joined = stack.enter_context(Server.opened(table, place, kept_steps=0))
             joined.view.sync()
             load_all(joined)
             assert joined.store.status()["blobs"] == len(PARTITIONS)

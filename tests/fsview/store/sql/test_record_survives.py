@@ -11,16 +11,17 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.store.sql.connections import Connections
 from fsview.table_view import TableView
-from tests.fsview.store.sql.faulty_sqlite import Faults
-from tests.fsview.store.sql.sharing_server import Server
+from tests.conformance.shared_place import Faults
+from tests.conformance.sharing_server import Server
+from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.fsview.store.stored_views import EVERYWHERE, small
 from tests.kit.memory_storage import MemoryStorage
 from timeline.errors import StoreError
 
 
 def test_a_read_that_fails_at_one_server_takes_nothing_from_the_others(tmp_path: Path) -> None:
-    table, faults, file = small(MemoryStorage()), Faults(), tmp_path / "views.db"
-    with Server.opened(table, file, connect=faults.connect) as a, Server.opened(table, file) as b:
+    table, faults, place = small(MemoryStorage()), Faults(), SqlitePlace(tmp_path)
+    with Server.opened(table, place, faults=faults) as a, Server.opened(table, place) as b:
         a.check()
         b.check()
         kept = []
@@ -42,10 +43,10 @@ def test_a_read_that_fails_at_one_server_takes_nothing_from_the_others(tmp_path:
 
 
 def test_what_could_not_be_read_at_the_start_is_read_later(tmp_path: Path) -> None:
-    table, faults, file = small(MemoryStorage()), Faults(), tmp_path / "views.db"
-    with Server.opened(table, file) as a:
+    table, faults, place = small(MemoryStorage()), Faults(), SqlitePlace(tmp_path)
+    with Server.opened(table, place) as a:
         a.check()
-    with Server.opened(table, file, connect=faults.connect) as b:
+    with Server.opened(table, place, faults=faults) as b:
         faults.is_away = True
         b.view.sync()
         faults.is_away = False
@@ -58,8 +59,8 @@ def test_what_could_not_be_read_at_the_start_is_read_later(tmp_path: Path) -> No
 def test_partitions_are_listed_after_a_check_though_the_record_is_read_again(
     tmp_path: Path,
 ) -> None:
-    table, faults, file = small(MemoryStorage()), Faults(), tmp_path / "views.db"
-    with Server.opened(table, file, connect=faults.connect) as a, Server.opened(table, file) as b:
+    table, faults, place = small(MemoryStorage()), Faults(), SqlitePlace(tmp_path)
+    with Server.opened(table, place, faults=faults) as a, Server.opened(table, place) as b:
         a.check()
         b.check()
         faults.is_away = True
@@ -72,14 +73,14 @@ def test_partitions_are_listed_after_a_check_though_the_record_is_read_again(
 
 
 def test_a_table_that_is_gone_from_the_database_is_read_anew(tmp_path: Path) -> None:
-    table, file = small(MemoryStorage()), tmp_path / "views.db"
-    with Server.opened(table, file) as a:
+    table, place = small(MemoryStorage()), SqlitePlace(tmp_path)
+    with Server.opened(table, place) as a:
         a.view.sync()
         then = table.known()
         table.write(*EVERYWHERE)
         a.view.sync()
         LocalView.newest(a.view).load_partitions(["a"])
-        with closing(sqlite3.connect(file)) as other, other:
+        with closing(sqlite3.connect(tmp_path / "views.db")) as other, other:
             other.execute("DELETE FROM head")
         # It derives the older one's files, and can't keep them where the table is no more.
         found = LocalView.at(a.view, *then).latest_base_files("a")

@@ -11,8 +11,9 @@ import pytest
 
 from fsview.store.sql.database import TURN_S
 from fsview.store.sql.sqlite import SqliteDatabase
+from tests.conformance.shared_place import Faults
 from tests.conformance.shared_store_suite import OTHER, TABLE
-from tests.fsview.store.sql.faulty_sqlite import Faults
+from tests.fsview.store.sql.sqlite_place import failing
 from tests.kit.manual_clock import ManualClock
 from timeline.errors import StoreError
 
@@ -137,7 +138,7 @@ def test_a_statement_that_fails(open_file: Open, waits: Waits, *, is_done: bool)
     nth, raised = 0, []
     while True:
         faults = Faults(is_done=is_done)
-        database = open_file(connect=faults.connect)
+        database = open_file(connect=failing(faults))
         start = len(faults.statements)
         faults.at = start + nth
         is_inside = False

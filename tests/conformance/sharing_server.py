@@ -1,18 +1,18 @@
-"""A server's view of a table over a store in SQLite that others share."""
+"""A server's view of a table over a store that others share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.database import Database
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import KEPT_STEPS
 from fsview.table_view import TableView
+from tests.conformance.shared_place import Faults, SharedPlace
 from tests.fsview.store.stored_views import check
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
@@ -29,7 +29,7 @@ class Server:
     """
 
     def __init__(
-        self, table: SmallTable, storage: Storage, store: SharedStore, database: SqliteDatabase
+        self, table: SmallTable, storage: Storage, store: SharedStore, database: Database
     ) -> None:
         self.table, self.storage = table, storage
         self.metrics = Metrics()
@@ -42,20 +42,21 @@ class Server:
     def opened(
         cls,
         table: SmallTable,
-        file: Path,
+        place: SharedPlace,
         storage: Storage | None = None,
         *,
         kept_steps: int = KEPT_STEPS,
+        faults: Faults | None = None,
         **options: Any,
     ) -> Iterator[Server]:
         """Open a server; without storage of its own, with one of the files of a table in memory.
 
-        ``options`` are those of ``SqliteDatabase``.
+        ``options`` are those of the place's kind of database.
         """
         if storage is None:
-            storage = MemoryStorage(now_ms=table.clock.now_ms)
-            storage.base_path, storage.files = table.storage.base_path, table.storage.files
-        database = SqliteDatabase(file, **options)
+            storage = MemoryStorage(table.storage.base_path, table.clock.now_ms)
+            storage.files = table.storage.files
+        database = place.open(faults, **options)
         store = SharedStore(database, TableView(storage).table_id, kept_steps)
         server = cls(table, storage, store, database)
         try:

@@ -1,7 +1,7 @@
-"""The machine of ``test_stores_machine`` with servers that share one file of SQLite.
+"""Suite: the machine of ``test_stores_machine`` with servers that share one database.
 
 They sync and load in any turn, are restarted, and adopt from each other; each answers as the view
-that follows in memory beside it.
+that follows in memory beside it. Define the ``new_place`` fixture.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from fsview.local_view import LocalView
+from tests.conformance.shared_place import NewPlace
 from tests.fsview.store.test_stores_machine import StoredMachine, StoredWatcher
 from tests.kit.model.acting import PARTITIONS
 from tests.kit.model.asking import Watcher
 from timeline.errors import ViewBehindError
-
-pytestmark = pytest.mark.property
 
 totals: Counter[str] = Counter()
 
@@ -30,9 +29,14 @@ class SharedMachine(StoredMachine):
 
     kind = "sql"
     is_alone = False
+    new_place: NewPlace
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = self.new_place().url
 
     def start_service(self) -> Watcher:
-        service = StoredWatcher(self.table, self.retained, self.kind, self.folder / "shared")
+        service = StoredWatcher(self.table, self.retained, self.kind, self.folder, self.url)
         self.ending.callback(service.close)
         # What one has listed in flight the others show, too.
         if self.started:
@@ -77,19 +81,26 @@ class SharedMachine(StoredMachine):
         super().teardown()
 
 
-def test_servers_that_share_a_store_are_memory() -> None:
-    totals.clear()
-    run_state_machine_as_test(
-        SharedMachine,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            report_multiple_bugs=False,
-            phases=(Phase.explicit, Phase.generate),
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
-    assert totals["adoptions"] > 5
-    assert totals["instants"] > 5
+class SharedMachineSuite:
+    """Random steps of servers that share a store."""
+
+    examples = 40
+
+    @pytest.mark.property
+    def test_servers_that_share_a_store_are_memory(self, new_place: NewPlace) -> None:
+        totals.clear()
+        machine = type("Machine", (SharedMachine,), {"new_place": staticmethod(new_place)})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=self.examples,
+                stateful_step_count=40,
+                deadline=None,
+                derandomize=True,
+                report_multiple_bugs=False,
+                phases=(Phase.explicit, Phase.generate),
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            ),
+        )
+        assert totals["adoptions"] > 5
+        assert totals["instants"] > 5

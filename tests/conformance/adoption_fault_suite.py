@@ -1,0 +1,241 @@
+"""Suite of servers that share a store whose statements fail, or that race: answers stay right.
+
+Define the ``new_place`` fixture.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from fsview.local_view import LocalView
+from fsview.store.sql.forgetting import forget
+from tests.conformance.shared_place import Faults, NewPlace
+from tests.conformance.sharing_server import Server
+from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.short_runs import quick_runs
+from tests.kit.small_table import SmallTable
+from timeline.errors import StoreError, ViewBehindError
+from timeline.storage.local import LocalStorage
+
+Move = Callable[[SmallTable, Server, Server], None]
+
+
+def sync_what_is_new(table: SmallTable, one: Server, other: Server) -> None:
+    table.write(("a", "new"), ("d", "d0"))
+    other.view.sync()
+
+
+def adopt_what_is_new(table: SmallTable, one: Server, other: Server) -> None:
+    table.write(("a", "new"), ("d", "d0"))
+    one.view.sync()
+    other.view.sync()
+
+
+def load(table: SmallTable, one: Server, other: Server) -> None:
+    LocalView.newest(other.view).load_partitions(["d"])
+
+
+def load_what_another_has(table: SmallTable, one: Server, other: Server) -> None:
+    LocalView.newest(one.view).load_partitions(["d"])
+    LocalView.newest(other.view).load_partitions(["d"])
+
+
+def load_anew(table: SmallTable, one: Server, other: Server) -> None:
+    other.view.reload("check")
+
+
+def begin(table: SmallTable, one: Server, other: Server) -> None:
+    """Begin with a record that can't be read at once."""
+
+
+MOVES = [sync_what_is_new, adopt_what_is_new, load, load_what_another_has, load_anew, begin]
+
+
+class AdoptionFaultSuite:
+    """What servers answer while their store fails."""
+
+    @pytest.mark.parametrize("is_done", quick_runs([False], [False, True]))
+    @pytest.mark.parametrize("move", MOVES)
+    def test_a_statement_that_fails_costs_time_but_no_answer(
+        self, new_place: NewPlace, move: Move, *, is_done: bool
+    ) -> None:
+        place, nth = new_place(), 0
+        while True:
+            faults = Faults(is_done=is_done)
+            table = small(MemoryStorage(f"/memory/{nth}"))
+            with ExitStack() as stack:
+                one = stack.enter_context(Server.opened(table, place))
+                other = stack.enter_context(Server.opened(table, place, faults=faults))
+                one.view.sync()
+                LocalView.newest(one.view).load_partitions(["a"])
+                if move is not begin:
+                    other.view.sync()
+                    LocalView.newest(other.view).load_partitions(["b/c"])
+                start = len(faults.statements)
+                faults.at = start + nth
+                if move is begin:
+                    other.view.sync()
+                # Where chunks can't be read a request is refused, and the next one loads them anew.
+                with suppress(StoreError):
+                    move(table, one, other)
+                if nth >= len(faults.statements) - start:
+                    break
+                faults.at = None
+                other.check()
+                for server in (one, other, one):
+                    table.write(EVERYWHERE[nth % 3], ("d", f"more{nth}"))
+                    for each in (server, one, other):
+                        each.check()
+                joined = stack.enter_context(Server.opened(table, place))
+                joined.check()
+            nth += 1
+        assert nth > 2
+
+    def test_the_database_is_away_for_a_while(self, new_place: NewPlace) -> None:
+        """The table is followed in memory, and what came meanwhile is recorded afterwards."""
+        table, faults = small(MemoryStorage()), Faults()
+        place = new_place()
+        with (
+            Server.opened(table, place) as one,
+            Server.opened(table, place, faults=faults) as other,
+        ):
+            one.view.sync()
+            LocalView.newest(other.view).load_partitions(["a", "d"])
+            head = other.store.head()
+            faults.is_away = True
+            for n in range(5):
+                table.write(("b/c", f"new{n}"))
+                other.view.sync()
+            LocalView.newest(other.view).load_partitions(["b/c"])
+            assert other.metrics.get("reloads") == 0
+            faults.is_away = False
+            assert other.store.head() == head
+            table.write(("d", "new"))
+            other.view.sync()
+            assert other.store.head().step == head.step + 1
+            other.check()
+            one.calls()
+            one.check()
+            assert one.metrics.get("adoptions") == 1
+            assert one.metrics.get("adopted_instants") == 6
+            assert "list lookup" not in one.calls()
+
+    def test_the_record_moves_on_while_the_database_is_away_from_one(
+        self, new_place: NewPlace
+    ) -> None:
+        table, faults = small(MemoryStorage()), Faults()
+        place = new_place()
+        with (
+            Server.opened(table, place) as one,
+            Server.opened(table, place, faults=faults) as other,
+        ):
+            for server in (one, other):
+                server.check()
+            for n in range(5):
+                faults.is_away = True
+                table.write(("b/c", f"new{n}"))
+                for _ in range(2):  # chunks in the database can't be read: they are loaded anew
+                    with suppress(StoreError):
+                        other.check()
+                other.check()
+                table.write(("a", f"new{n}"))
+                one.check()
+                faults.is_away = False
+                other.check()
+                one.check()
+            table.write(("d", "new"))
+            other.check()
+            one.check()
+            assert one.metrics.get("reloads") == 0
+
+    def test_the_database_falls_back_under_two_servers(self, new_place: NewPlace) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            one.check()
+            place.save()
+            table.write(("a", "new"))
+            one.check()
+            other.check()
+            place.fall_back()
+            for server in (one, other, one):
+                table.write(("d", "more"))
+                server.check()
+            other.check()
+
+    def test_the_table_is_gone_from_the_database(self, new_place: NewPlace) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        place.open().close()
+        place.save()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            one.check()
+            other.check()
+            place.fall_back()
+            for server in (one, other, one):
+                table.write(("d", "more"))
+                server.check()
+            other.check()
+
+    def test_the_table_is_forgotten(self, new_place: NewPlace) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            for server in (one, other):
+                server.check()
+            for n in range(3):
+                assert forget(one.database, one.view.table_id) is not None
+                table.write(("a", f"new{n}"))
+                for server in (one, other, one):
+                    for _ in range(2):  # what only the database had is loaded anew
+                        with suppress(StoreError):
+                            server.check()
+                    server.check()
+            table.write(("d", "more"))
+            one.check()
+            other.check()
+            assert other.metrics.get("adopted_instants") > 0
+
+    def test_servers_that_race(self, new_place: NewPlace, tmp_path: Path) -> None:
+        """Each syncs and loads while the table is written; none answers wrong."""
+        table, place = small(LocalStorage(str(tmp_path / "table"))), new_place()
+        done, failed = threading.Event(), []
+        with ExitStack() as stack:
+            servers = [
+                stack.enter_context(Server.opened(table, place, table.storage)) for _ in range(3)
+            ]
+
+            def look(view: LocalView, partition: str) -> None:
+                known = {f.file_id for f in view.latest_base_files(partition)}
+                view.load_all_partitions()
+                assert known == {f.file_id for f in view.latest_base_files(partition)}
+
+            def work(server: Server, partition: str) -> None:
+                try:
+                    while not done.is_set():
+                        # Who was forestalled too often reads the record whole, and then nothing
+                        # leads back to an older snapshot: its client syncs and asks again.
+                        with suppress(ViewBehindError):
+                            look(LocalView.synced(server.view), partition)
+                except BaseException as exc:
+                    failed.append(exc)
+
+            threads = [
+                threading.Thread(target=work, args=(server, PARTITIONS[n % 3]))
+                for n, server in enumerate((*servers, *servers))
+            ]
+            for thread in threads:
+                thread.start()
+            for n in range(40):
+                table.write((PARTITIONS[n % 3], f"new{n}"), *EVERYWHERE[:2])
+            done.set()
+            for thread in threads:
+                thread.join()
+            assert failed == []
+            for server in servers:
+                check(LocalView.synced(server.view), table.storage)
+            counted = sum(server.metrics.get("adoptions") for server in servers)
+            assert counted

@@ -1,0 +1,66 @@
+"""A file of SQLite that servers share, and connections that fail at a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fsview.store.sql.database import table_key
+from fsview.store.sql.sqlite import Connect, SqliteDatabase
+from tests.conformance.shared_place import Faults, SharedPlace
+from timeline.storage.table_id import TableId
+
+TROUBLE = "disk I/O error"
+
+
+def failing(faults: Faults) -> Connect:
+    """Return what opens connections whose statements fail."""
+
+    class Faulty(sqlite3.Connection):
+        def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+            with faults.statement(sql, sqlite3.OperationalError(TROUBLE)):
+                return super().execute(sql, values)
+
+        def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
+            with faults.statement(sql, sqlite3.OperationalError(TROUBLE)):
+                return super().executemany(sql, rows)
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        return sqlite3.connect(*arguments, factory=Faulty, **options)
+
+    return connect
+
+
+class SqlitePlace(SharedPlace):
+    """See ``SharedPlace``; the file's directory has nothing else."""
+
+    trouble = TROUBLE
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "views.db"
+        self._copy = directory / "saved.db"
+        self.url = f"sqlite://{self._file}"
+
+    def open(self, faults: Faults | None = None, **options: Any) -> SqliteDatabase:
+        connect = sqlite3.connect if faults is None else failing(faults)
+        return SqliteDatabase(self._file, connect=connect, **options)
+
+    def count(self, kind: str, table: TableId) -> int:
+        with closing(sqlite3.connect(self._file)) as connection:
+            sql = f"SELECT count(*) FROM {kind} WHERE table_id = ?"
+            (found,) = connection.execute(sql, (table_key(table),)).fetchone()
+        return int(found)
+
+    def save(self) -> None:
+        _copy(self._file, self._copy)
+
+    def fall_back(self) -> None:
+        _copy(self._copy, self._file)
+
+
+def _copy(one: Path, other: Path) -> None:
+    with closing(sqlite3.connect(one)) as source, closing(sqlite3.connect(other)) as target:
+        source.backup(target)
