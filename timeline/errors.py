@@ -25,7 +25,7 @@
     │   ├─ StoreFullError                   its disk is full
     │   ├─ StoreLockedError                 another process has it open
     │   ├─ StoreBehindError                 another server has changed it since it was read
-    │   └─ BlobLostError
+    │   └─ BlobLostError                    it was read, and lacks what it names
     ├─ FleetError                           what the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
     │   └─ StateUnavailableError            the store can't be reached
