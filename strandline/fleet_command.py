@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,9 +50,11 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
         read = StateUrl.of(url)
         if read.scheme == "sqlite" and not Path(read.place).is_file():
             raise ConfigError(f"there is no fleet at {read}: no such file")
-        with closing(open_state(url)) as state:
+        for table in tables:
+            _check_table(table)
+        with closing(open_state(url, make=False)) as state:
             told = overview(read_fleet(state), tables)
-    click.echo(json.dumps(told) if as_json else as_text(told, str(read)))
+    click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
 
 
 @fleet.command()
@@ -66,8 +69,7 @@ def forget(store_url: str, table: str, as_json: bool) -> None:
     when they need something that is gone; such a request fails.
     """
     with _refusals():
-        if not table:
-            raise ConfigError("the table is empty; allowed: the base path of a table")
+        _check_table(table)
         table_id = TableId.of(table)
         with closing(open_database(store_url, make=False)) as database:
             gone = forget_table(database, table_id)
@@ -134,6 +136,22 @@ def simulate_command(
     """
     found = simulate(servers, tables, Layout(copies, depth, tokens), down)
     click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
+
+
+def _check_table(table: str) -> None:
+    if not table:
+        raise ConfigError("the table is empty; allowed: the base path of a table")
+
+
+def _printable(value: Any) -> Any:
+    """Return a value for JSON with all texts escaped: members write what they like."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return value
 
 
 @contextmanager

@@ -304,11 +304,18 @@ def url(server: PostgresServer) -> str:
 
 def test_schemas_of_others_are_refused_by_name(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
+        with pytest.raises(ConfigError, match="there is no schema strandline_fleet"):
+            PostgresState(url, "f", make=False)
         connection.execute("CREATE SCHEMA strandline_fleet")
         with pytest.raises(ConfigError, match="the schema strandline_fleet is another program's"):
             PostgresState(url, "f")
         connection.execute("DROP SCHEMA strandline_fleet")
         PostgresState(url, "f").close()
+        PostgresState(url, "f", make=False).close()
+        role = f"r{uuid.uuid4().hex}"
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        with pytest.raises(ConfigError, match=f"the role '{role}' may not use the schema"):
+            PostgresState(url.replace("postgres@", f"{role}@"), "f")
         connection.execute("UPDATE strandline_fleet.schema_version SET version = 77")
         with pytest.raises(ConfigError, match="has schema 77; allowed: 1"):
             PostgresState(url, "f")
@@ -317,8 +324,9 @@ def test_schemas_of_others_are_refused_by_name(url: str) -> None:
 def test_urls_of_others_are_refused_and_passwords_are_not_shown(server: PostgresServer) -> None:
     with pytest.raises(ConfigError, match="isn't one of PostgreSQL"):
         PostgresState("mysql://somewhere", "f")
+    password = "my%secret%pw"
     with pytest.raises(ConfigError, match="or has a bad escape") as refused_url:
-        PostgresState("postgresql://strandline:my%secret%pw@127.0.0.1/db", "f")
+        PostgresState(f"postgresql://strandline:{password}@127.0.0.1/db", "f")
     assert "secret" not in "".join(traceback.format_exception(refused_url.value))
     with pytest.raises(StateUnavailableError, match="no_such_database") as refused:
         PostgresState(f"postgresql://postgres:secret@127.0.0.1:{server.port}/no_such_database", "f")

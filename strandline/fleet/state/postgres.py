@@ -55,6 +55,7 @@ class PostgresState(StateStore):
         fleet: The fleet's name, which is allowed if it is a key.
         look_s: Seconds between two looks for changes.
         answer_s: How long the database may take for a statement, or wait for other writers.
+        make: Whether tables are made where there are none.
 
     Raises:
         ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema is
@@ -64,11 +65,17 @@ class PostgresState(StateStore):
     """
 
     def __init__(
-        self, url: str, fleet: str, look_s: float = LOOK_S, answer_s: float = ANSWER_S
+        self,
+        url: str,
+        fleet: str,
+        look_s: float = LOOK_S,
+        answer_s: float = ANSWER_S,
+        *,
+        make: bool = True,
     ) -> None:
         self._fleet = check_key(fleet)
         self._look_s = look_s
-        self._database = StateDatabase(url, fleet, answer_s)
+        self._database = StateDatabase(url, fleet, answer_s, make=make)
         self._lock = threading.Lock()
         self._leases: list[PostgresLease] = []
         self._watches = Watches()

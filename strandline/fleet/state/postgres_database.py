@@ -34,6 +34,7 @@ class StateDatabase:
         url: As for libpq: ``postgresql://user@host,host/database``.
         fleet: The fleet's name.
         answer_s: How long an answer, or the wait for other writers, may take.
+        make: Whether tables are made where there are none.
 
     Attributes:
         place: Name of the database in messages, without a password.
@@ -45,7 +46,7 @@ class StateDatabase:
         StateUnavailableError: The database can't be reached.
     """
 
-    def __init__(self, url: str, fleet: str, answer_s: float) -> None:
+    def __init__(self, url: str, fleet: str, answer_s: float, *, make: bool = True) -> None:
         self._driver = _psycopg()
         try:
             parts = self._driver.conninfo.conninfo_to_dict(url)
@@ -70,7 +71,9 @@ class StateDatabase:
         self.is_closed = False
         self._connections: Connections[Any] = Connections(self.place, self.connect, _close)
         with self._lent() as connection, connection.transaction():
-            self._make(connection)
+            if make:
+                self._make(connection)
+            self._check(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Rows]:
@@ -133,11 +136,24 @@ class StateDatabase:
             raise StateUnavailableError(str(error)) from error
 
     def _make(self, connection: Any) -> None:
-        """Make the tables, unless there are some; refuse those of others."""
+        """Make the tables, unless there are some."""
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         if connection.execute("SELECT to_regnamespace(%s) IS NULL", (NAMESPACE,)).fetchone()[0]:
             for statement in TABLES:
                 connection.execute(statement)
+
+    def _check(self, connection: Any) -> None:
+        """Refuse tables of others, and that there are none."""
+        # NULL: there is no such schema.
+        asked = "SELECT has_schema_privilege(to_regnamespace(%s), 'USAGE'), current_user"
+        may_use, role = connection.execute(asked, (NAMESPACE,)).fetchone()
+        if may_use is None:
+            raise ConfigError(f"{self.place} has no fleet: there is no schema {NAMESPACE}")
+        if not may_use:
+            raise ConfigError(
+                f"{self.place}: the role {role!r} may not use the schema {NAMESPACE};"
+                " allowed: its owner, or a role with USAGE on it and rights to its tables"
+            )
         if connection.execute("SELECT to_regclass('schema_version') IS NULL").fetchone()[0]:
             raise ConfigError(f"{self.place}: the schema {NAMESPACE} is another program's")
         versions = [each for (each,) in connection.execute("SELECT version FROM schema_version")]

@@ -56,6 +56,7 @@ class SqliteState(StateStore):
         clock: Its monotonic time must be that of all processes of the machine.
         poll_s: Seconds between two looks for changes of other processes.
         busy_s: How long a transaction waits for those of others.
+        make: Whether a state store is made where there is none.
 
     Raises:
         ConfigError: The file can't be opened, isn't a state store, or has another schema.
@@ -68,12 +69,14 @@ class SqliteState(StateStore):
         clock: Clock | None = None,
         poll_s: float = POLL_S,
         busy_s: float = BUSY_S,
+        *,
+        make: bool = True,
     ) -> None:
         self._path = path
         self._clock = clock or SystemClock()
         self._poll_s = poll_s
         self._busy_s = busy_s
-        self._file = StateFile(path, self._now_ms, busy_s)
+        self._file = StateFile(path, self._now_ms, busy_s, make=make)
         self._lock = threading.Lock()
         self._leases: list[SqliteLease] = []
         self._watches = Watches()

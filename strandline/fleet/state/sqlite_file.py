@@ -142,6 +142,7 @@ class StateFile:
         path: The file, made if it isn't there.
         now_ms: The machine's monotonic clock.
         busy_s: How long a transaction waits for those of others.
+        make: Whether tables are made where there are none.
 
     Attributes:
         is_closed: Whether ``close`` was called.
@@ -151,13 +152,13 @@ class StateFile:
         StateUnavailableError: Other processes keep it locked.
     """
 
-    def __init__(self, path: Path, now_ms: NowMs, busy_s: float) -> None:
+    def __init__(self, path: Path, now_ms: NowMs, busy_s: float, *, make: bool = True) -> None:
         self._path = path
         self._lock = threading.Lock()
         self.is_closed = False
         self._connection = _connected(path, busy_s)
         try:
-            _prepare(self._connection, path)
+            _prepare(self._connection, path, make=make)
         except BaseException:
             self._connection.close()
             raise
@@ -254,19 +255,20 @@ def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
         raise ConfigError(f"the state store {path} can't be opened: {error}") from error
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new file; check those of another one."""
+def _prepare(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
+    """Make the tables of a new file, if that is wanted; check those of another one."""
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
+        if make and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             for statement in _TABLES:
                 connection.execute(statement)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (schema,) = connection.execute("PRAGMA user_version").fetchone()
         connection.commit()
         _check(path, application, schema)
-        connection.execute("PRAGMA journal_mode = WAL")
+        if make:
+            connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise StateUnavailableError(f"the state store {path}: {error}") from error

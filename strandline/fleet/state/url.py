@@ -13,6 +13,7 @@ have a password, so no message shows one.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -81,13 +82,15 @@ class StateUrl:
         return f"postgresql://{place}{name}"
 
 
-def open_state(url: str, session_s: float = SESSION_S) -> StateStore:
+def open_state(url: str, session_s: float = SESSION_S, *, make: bool = True) -> StateStore:
     """Return the state store at a URL, connected.
 
     Args:
         url: The URL.
         session_s: In ZooKeeper, where leases end with the client's session: after so many silent
             seconds it does.
+        make: Whether what isn't there is made: tables, and the name of a file's fleet. Otherwise
+            opening writes nothing.
 
     Raises:
         ConfigError: The URL can't be read, the store's driver isn't installed, or what is there
@@ -98,11 +101,11 @@ def open_state(url: str, session_s: float = SESSION_S) -> StateStore:
     if read.scheme == _ZOOKEEPER:
         return ZookeeperState(read.place, read.fleet, session_s)
     if read.scheme == _POSTGRES:
-        return PostgresState(read.place, read.fleet)
-    state = SqliteState(Path(read.place))
+        return PostgresState(read.place, read.fleet, make=make)
+    state = SqliteState(Path(read.place), make=make)
     try:
         if read.fleet:
-            _check_name(state, read)
+            _check_name(state, read, make=make)
     except BaseException:
         state.close()
         raise
@@ -159,15 +162,16 @@ def _shown(text: str) -> str:
     return f"'{scheme}://***'" if given and re.fullmatch("[a-z0-9+]{1,20}", scheme) else "'***'"
 
 
-def _check_name(state: StateStore, url: StateUrl) -> None:
-    """Let a file be of the fleet that names itself first."""
-    try:
-        state.write(Put(NAME_KEY, url.fleet.encode()))
-    except StateConflictError:
-        found = state.get(NAME_KEY)
-        name = "" if found is None else found.value.decode(errors="replace")
-        if name != url.fleet:
-            raise ConfigError(
-                f"{url.place} has the fleet {name!r}, but the URL names {url.fleet!r};"
-                " allowed: the same name, or none"
-            ) from None
+def _check_name(state: StateStore, url: StateUrl, *, make: bool) -> None:
+    """Let a file be of the fleet that names itself first, if names are to be made."""
+    if make:
+        # A file that has a name keeps it.
+        with suppress(StateConflictError):
+            state.write(Put(NAME_KEY, url.fleet.encode()))
+    found = state.get(NAME_KEY)
+    name = "" if found is None else found.value.decode(errors="replace")
+    if name != url.fleet:
+        raise ConfigError(
+            f"{url.place} has the fleet {name!r}, but the URL names {url.fleet!r};"
+            " allowed: the same name, or none"
+        )

@@ -176,15 +176,12 @@ class FleetPart:
 
 
 def _refuse_without_fleet(settings: ServeSettings) -> None:
-    if settings.get(ADVERTISE):
-        key = settings.key(ADVERTISE)
-    elif settings.get(STANDBY):
-        key = settings.key(STANDBY)
-    elif settings.get(CA):
-        key = settings.key(CA)
-    else:
-        return
-    raise ConfigError(f"{key} is given without --fleet; allowed: with --fleet URL")
+    switched = [each for each in (ADVERTISE, STANDBY, CA) if settings.get(each)]
+    figures = (COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
+    given = [each for each in figures if settings.source(each) != "default"]
+    for each in (*switched, *given):
+        key = settings.key(each)
+        raise ConfigError(f"{key} is given without --fleet; allowed: with --fleet URL")
 
 
 def _address(settings: ServeSettings) -> str:

@@ -14,10 +14,12 @@ from executor_proxy.placement import Layout, owners
 from fsview.store.sql.sqlite import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from strandline.__main__ import main
-from strandline.fleet.records import EPOCH, Load
+from strandline.fleet.records import EPOCH, Load, member_bytes, member_key
 from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Member
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
+from strandline.fleet.state.url import NAME_KEY, open_state
 from tests.kit.manual_clock import ManualClock
 from tests.kit.stores import blobs_of
 from timeline.storage.table_id import TableId
@@ -118,6 +120,44 @@ def test_what_is_no_fleet_is_refused_by_name(path: Path) -> None:
     told = run("status", f"sqlite://{path}")
     assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
     assert "the record 'epoch' is list" in told.stderr
+
+
+def test_a_look_at_a_fleet_writes_nothing(path: Path) -> None:
+    path.touch()
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        f"Error: {path} is no state store, but a database of something else\n",
+    )
+    assert path.stat().st_size == 0
+    path.unlink()
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}?fleet=typo")
+    assert told.exit_code == 2
+    assert "has the fleet '', but the URL names 'typo'; allowed: the same" in told.stderr
+    with closing(open_state(f"sqlite://{path}?fleet=lake")) as state:
+        assert state.get(NAME_KEY) is not None, "the first server names it"
+    assert run("status", f"sqlite://{path}?fleet=lake").exit_code == 0
+
+
+def test_an_empty_table_is_refused(path: Path) -> None:
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}", "--table", "")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        "Error: the table is empty; allowed: the base path of a table\n",
+    )
+
+
+def test_what_a_member_wrote_reaches_no_terminal_unescaped(path: Path) -> None:
+    with closing(SqliteState(path)) as state:
+        member = Member("x", "http://\x1b[31mred\x07\n:1", is_standby=False, joined=5)
+        state.hold(member_key("x"), member_bytes(member), 60)
+        told = run("status", f"sqlite://{path}", "--table", "/lake/\x1b")
+    assert told.exit_code == 0
+    assert "http://\\x1b[31mred\\x07\\n:1" in told.output
+    assert "/lake/\\x1b: no seat" in told.output
+    assert "\x1b" not in told.output
 
 
 def test_a_simulation_is_shown_as_text_and_as_json() -> None:

@@ -73,6 +73,16 @@ def own_logging() -> Iterator[None]:
         ),
         (["--root", "/", "--no-token", "--fleet-ca", "x"], "--fleet-ca is given without --fleet"),
         (["--root", "/", "--no-token", "--advertise", "x"], "--advertise is given without --fleet"),
+        *(
+            (["--root", "/", "--no-token", flag, "2"], f"{flag} is given without --fleet")
+            for flag in (
+                "--fleet-copies",
+                "--fleet-depth",
+                "--fleet-tokens",
+                "--fleet-heartbeat",
+                "--fleet-dead",
+            )
+        ),
         (
             ["--root", "/", "--no-token", "--fleet", "etcd://h/f"],
             "the fleet's URL 'etcd://***' can't",
