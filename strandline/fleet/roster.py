@@ -80,6 +80,7 @@ class Roster:
         self._quiet_until_s = 0.0
         self._is_away = False
         self._must_tell = False
+        self._strangers: frozenset[str] = frozenset()
         self.fleet = Fleet()
         self.epoch = 0
 
@@ -173,7 +174,7 @@ class Roster:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
                 self._lease = None
             self.join()
-        found = read_fleet(self._state)
+        found = self._of_this_token(read_fleet(self._state))
         now_s = self._clock.monotonic()
         if self._is_away:
             # Leases may have ended only since nobody could renew them: nobody's seat is given away
@@ -183,9 +184,24 @@ class Roster:
         self._since = vacant_since(found.fleet, self._since, now_s)
         leads = found.fleet.leader == self._self and now_s >= self._quiet_until_s
         if leads and self._decide(found, now_s):
-            found = read_fleet(self._state)
+            found = self._of_this_token(read_fleet(self._state))
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
+
+    def _of_this_token(self, found: FleetRead) -> FleetRead:
+        """Return a fleet without members that have another token's mark.
+
+        None can join, so a program that hasn't the token has written such a record. It must neither
+        get a seat, and with it requests that bear the token, nor lead.
+        """
+        members = found.fleet.members
+        ours = tuple(each for each in members if each.token == self._self.token)
+        strangers = frozenset(each.url for each in members if each not in ours)
+        if strangers - self._strangers:
+            told = ", ".join(sorted(strangers))
+            logger.warning("members of the fleet with another token are ignored: %s", told)
+        self._strangers = strangers
+        return replace(found, fleet=replace(found.fleet, members=ours)) if strangers else found
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease; tell at times what this server holds. Return whether it is held."""

@@ -26,7 +26,7 @@ from strandline.settings.fleet import (
     STANDBY,
     TOKENS,
 )
-from strandline.settings.setting import refusal
+from strandline.settings.setting import Setting, refusal
 from strandline.settings.sources import ServeSettings
 from timeline.errors import ConfigError
 
@@ -176,8 +176,9 @@ class FleetPart:
 
 
 def _refuse_without_fleet(settings: ServeSettings) -> None:
-    switched = [each for each in (ADVERTISE, STANDBY, CA) if settings.get(each)]
-    figures = (COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
+    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA)
+    figures: tuple[Setting[Any], ...] = (COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
+    switched = [each for each in switches if settings.get(each)]
     given = [each for each in figures if settings.source(each) != "default"]
     for each in (*switched, *given):
         key = settings.key(each)

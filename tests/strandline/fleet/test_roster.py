@@ -304,6 +304,26 @@ def test_a_member_that_is_still_joining_does_not_count(servers: Servers) -> None
     assert held(a.step()) == {0: "http://a:1"}
 
 
+def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -> None:
+    a = servers.start("a")
+    a.step()
+    stranger = Member("x", "http://x:1", is_standby=False, joined=1, token="00000000")
+    assert a.fleet.leader is not None
+    assert stranger.joined <= a.fleet.leader.joined
+    servers.state.hold(member_key("x"), member_bytes(stranger), 3600)
+    servers.run(3, a)
+    assert [member.name for member in a.fleet.members] == [a.name]
+    assert a.fleet.leader == a.fleet.members[0]
+    assert held(a.fleet) == {0: "http://a:1"}
+    # What it writes itself counts as vacant, and goes after a while.
+    seat = Put("seats/1", json.dumps({"holders": ["x"], "url": "http://x:1"}).encode())
+    servers.state.write(seat)
+    servers.run(1, a)
+    assert on_ring(a.fleet) == ["http://a:1", None]
+    servers.run(601, a)
+    assert held(a.fleet) == {0: "http://a:1"}
+
+
 def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Servers) -> None:
     holds = [Load(1, 10 << 20)]
     a = Roster(
