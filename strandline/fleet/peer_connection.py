@@ -1,9 +1,9 @@
 """``PeerConnection``: one kept connection to another server, with one request at a time.
 
 What a peer can make this server hold is bounded (``PeerLimits``): the head of an answer, its body,
-and all bodies that are being received together. An answer is given on once it is complete, so that
-half a one reaches nobody. Whatever comes without a request, or behind an answer, ends the
-connection.
+and all bodies that are being received or are on their way to a client. An answer is given on once
+it is complete, so that half a one reaches nobody. Whatever comes without a request, or behind an
+answer, ends the connection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class PeerLimits:
         head_bytes: Longest head of an answer; also most of what comes at once between pieces of its
             body, or behind it: lines of chunks, trailers.
         body_bytes: Longest body, as sent.
-        bodies_bytes: Bytes of all bodies that are being received, from all peers.
+        bodies_bytes: Bytes of all bodies that are being received, or aren't sent on yet, from all
+            peers.
     """
 
     connections: int = 64
@@ -57,6 +58,26 @@ class PeerLimits:
     bodies_bytes: int = 256 << 20
 
 
+@dataclass(slots=True)
+class Received:
+    """Bytes of all bodies of peers that a server holds; used on its loop."""
+
+    held_bytes: int = field(default=0)
+
+
+class Held:
+    """Counts a whole body for as long as this object lives."""
+
+    __slots__ = ("_received", "_size")
+
+    def __init__(self, received: Received, size: int) -> None:
+        self._received, self._size = received, size
+
+    def __del__(self) -> None:
+        # However an answer is dropped: its client may leave at any step.
+        self._received.held_bytes -= self._size
+
+
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
     """A complete answer of a peer.
@@ -65,18 +86,13 @@ class PeerAnswer:
         status: HTTP status, one that has a name.
         headers: By name in lower case, ASCII; without those about the connection.
         body: As sent.
+        held: Counts the body; to be kept beside it until it is sent.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-@dataclass(slots=True)
-class Received:
-    """Bytes of all bodies that are being received by a server; used on its loop."""
-
-    held_bytes: int = field(default=0)
+    held: Held = field(compare=False, repr=False)
 
 
 class PeerConnection(asyncio.Protocol):
@@ -212,7 +228,9 @@ class PeerConnection(asyncio.Protocol):
         self.used = True
         if answered is not None and not answered.done():
             status = self._parser.get_status_code()
-            answered.set_result(PeerAnswer(status, self._headers, bytes(self._body)))
+            # From here on the answer counts its body.
+            held, self._body_bytes = Held(self._received, self._body_bytes), 0
+            answered.set_result(PeerAnswer(status, self._headers, bytes(self._body), held))
 
     def _bad(self, reason: str) -> BadAnswerError:
         return BadAnswerError(f"{self._what}: the answer has {reason}")

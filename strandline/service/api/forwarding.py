@@ -251,4 +251,4 @@ def _reply(answer: PeerAnswer) -> Reply:
     headers = dict(answer.headers)
     content_type = headers.pop("content-type", TEXT)
     why = (ServiceBusyError.code, "") if _retry_after(answer) else ("", "")
-    return Reply(answer.status, answer.body, content_type, headers, why=why)
+    return Reply(answer.status, answer.body, content_type, headers, why=why, held=answer.held)

@@ -50,6 +50,7 @@ class Reply:
             the connection.
         why: Code and text of the reported error for the log, where the text may reveal more than
             the body does. Empty: the status is all.
+        held: Lives until the reply is sent: counts its body, where that was received.
     """
 
     status: int
@@ -58,6 +59,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     rest: Iterator[bytes] | None = None
     why: tuple[str, str] = ("", "")
+    held: object = field(default=None, compare=False, repr=False)
 
     @property
     def is_refusal(self) -> bool:

@@ -108,7 +108,7 @@ def test_what_is_malformed_is_refused_however_it_is_cut(what: str, size: int) ->
     asyncio.run(play())
 
 
-def test_bodies_count_together_until_they_are_whole() -> None:
+def test_bodies_count_together_until_they_are_dropped() -> None:
     async def play() -> None:
         more, received = asyncio.Event(), Received()
 
@@ -127,7 +127,13 @@ def test_bodies_count_together_until_they_are_whole() -> None:
                 await soon(asking(second))
             assert received.held_bytes == 80_000
             more.set()
-            assert len((await soon(half)).body) == 100_000
+            answer = await soon(half)
+            del half
+            assert len(answer.body) == 100_000
+            with pytest.raises(BadAnswerError, match="no room beside the others"):
+                await soon(asking(second))
+            assert received.held_bytes == 100_000, "it is whole, and not sent"
+            del answer
             assert received.held_bytes == 0
             assert len((await soon(asking(second))).body) == 100_000
             assert received.held_bytes == 0
