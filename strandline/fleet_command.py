@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,8 +47,6 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
     """
     with _refusals():
         read = StateUrl.of(url)
-        if read.scheme == "sqlite" and not Path(read.place).is_file():
-            raise ConfigError(f"there is no fleet at {read}: no such file")
         for table in tables:
             _check_table(table)
         with closing(open_state(url, make=False)) as state:

@@ -20,8 +20,10 @@ from strandline.fleet.seats import Member
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.fleet.state.url import NAME_KEY, open_state
+from strandline.fleet.table_servers import servers_of
 from tests.kit.manual_clock import ManualClock
 from tests.kit.stores import blobs_of
+from timeline.errors import ConfigError
 from timeline.storage.table_id import TableId
 
 LAYOUT = Layout(copies=2, tokens=50)
@@ -88,6 +90,29 @@ def test_the_servers_of_a_table_are_those_of_the_ring(
     assert found["leader"] == "http://a:1"
     assert found["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
     assert found["seats"][2] == {"number": 2, "url": None, "last": "http://c:1"}
+
+
+def test_clients_find_a_table_s_servers_in_the_state_store(
+    path: Path, rosters: dict[str, Roster]
+) -> None:
+    del rosters
+    found = [servers_of(f"sqlite://{path}", f"s3://lake/{name}") for name in "tuvw"]
+    told = json.loads(
+        run(
+            "status",
+            f"sqlite://{path}",
+            "--json",
+            *(word for name in "tuvw" for word in ("--table", f"s3://lake/{name}")),
+        ).output
+    )
+    for each, urls in zip(found, told["tables"].values(), strict=True):
+        having = tuple(filter(None, urls))
+        assert each.copies == max(len(having), 1)
+        assert each.urls[: len(having)] == having
+        assert set(each.urls) == {"http://a:1", "http://b:1"}
+    with pytest.raises(ConfigError, match="there is no fleet at"):
+        servers_of(f"sqlite://{path}.no", "s3://lake/t")
+    assert not path.with_name("fleet.db.no").exists()
 
 
 def test_a_fleet_that_nobody_has_joined_is_empty(path: Path) -> None:

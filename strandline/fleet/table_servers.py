@@ -1,0 +1,31 @@
+"""Which servers of a fleet a client asks about a table, as the state store knows it now."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from executor_proxy.placement import DEFAULT, Addresses, addresses
+from strandline.fleet.records import read_fleet
+from strandline.fleet.state.url import open_state
+
+
+def servers_of(url: str, base_path: str) -> Addresses:
+    """Return the addresses for ``executor_proxy.connect``, the table's owner first.
+
+    Reads the state store once, writes nothing, and asks no server. Seats may move afterwards: any
+    server answers about any table, so an old address costs a hop.
+
+    Args:
+        url: Of the state store, as ``strandline serve --fleet`` has it.
+        base_path: The table's base path in any spelling.
+
+    Raises:
+        ConfigError: The URL or the path isn't one, there is no fleet, or none of its seats has a
+            server.
+        FleetError: The store can't be reached, or a record can't be read.
+    """
+    with closing(open_state(url, make=False)) as state:
+        fleet = read_fleet(state).fleet
+    # All members have the same.
+    layout = fleet.members[0].layout if fleet.members else DEFAULT
+    return addresses(fleet.ring, base_path, layout)
