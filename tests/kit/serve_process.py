@@ -26,13 +26,25 @@ def environment() -> dict[str, str]:
 class ServeProcess:
     """Serves the tables below ``root`` without a token; a context manager.
 
+    Args:
+        inside: What runs the command that follows it where the server is to be.
+        host: The address that it binds.
+
     Attributes:
         port: The port, kept over restarts.
         log: The file with the output of all its processes.
     """
 
-    def __init__(self, root: Path, log: Path, *options: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        log: Path,
+        *options: str,
+        inside: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         self.root, self.log, self.options = root, log, options
+        self.inside, self.host = inside, host
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._logging: threading.Thread | None = None
@@ -50,8 +62,9 @@ class ServeProcess:
         """Start the process; return once it serves."""
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "strandline", "serve", "--no-token"),
-                *("--root", str(self.root), "--port", str(self.port), *self.options),
+                *(*self.inside, sys.executable, "-m", "strandline", "serve", "--no-token"),
+                *("--root", str(self.root), "--host", self.host, "--port", str(self.port)),
+                *self.options,
             ],
             stderr=subprocess.PIPE,
             env=environment(),
@@ -60,7 +73,7 @@ class ServeProcess:
         said = b""
         for line in process.stderr:
             said += line
-            if found := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
+            if found := re.search(rb"http://[\d.]+:(\d+)", line):
                 self.port = int(found[1])
                 break
         else:
@@ -96,7 +109,7 @@ class ServeProcess:
 
     def status(self) -> dict[str, Any]:
         """Return the service's status document."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         try:
             connection.request("GET", "/v1/strandline/status")
             told: dict[str, Any] = json.loads(connection.getresponse().read())

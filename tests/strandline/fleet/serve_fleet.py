@@ -26,15 +26,24 @@ class FleetServer(ServeProcess):
     """
 
     def __init__(
-        self, root: Path, folder: Path, name: str, *options: str, state: str | None = None
+        self,
+        root: Path,
+        folder: Path,
+        name: str,
+        *options: str,
+        state: str | None = None,
+        inside: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{host}:{port}"
         super().__init__(
             root,
             folder / f"{name}.log",
             *("--fleet", state or state_url(folder), "--advertise", self.url),
             *("--fleet-heartbeat", "0.5", "--fleet-dead", "5", *options),
+            inside=inside,
+            host=host,
         )
         self.port = port
 
@@ -61,7 +70,7 @@ class FleetServer(ServeProcess):
 
     def ask(self, path: str, params: dict[str, str], method: str = "GET") -> Answered:
         """Ask on a connection of its own."""
-        with HttpClient(self.port, None) as client:
+        with HttpClient(self.port, None, host=self.host) as client:
             return client.request(method, f"{path}?{urlencode(params)}")
 
 
