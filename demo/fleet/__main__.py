@@ -20,12 +20,13 @@ from demo.feed import Landing, arrow, batches, flights
 from demo.fleet.job import FlightsJob
 from demo.fleet.machines import Machines, Watcher, stopwatch
 from demo.fleet.page import write_page
-from demo.fleet.quorum import Quorum
 from demo.fleet.record import Event, FleetRecord
 from demo.prove import prove
 from demo.replay import replay
 from demo.spark import start_session
 from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.zookeeper_ensemble import EnsembleServer, zookeeper_ensemble
+from tests.strandline.fleet.serve_fleet import wait_until
 
 FEWEST_DAYS: Final = 12
 SERVERS: Final = ("a", "b", "c", "d", "e")
@@ -38,15 +39,19 @@ class Faults:
 
     Args:
         machines: The fleet's servers.
-        quorum: ZooKeeper.
+        ensemble: The servers of ZooKeeper.
         database: PostgreSQL.
         table: The table's base path.
     """
 
     def __init__(
-        self, machines: Machines, quorum: Quorum, database: PostgresServer, table: str
+        self,
+        machines: Machines,
+        ensemble: Sequence[EnsembleServer],
+        database: PostgresServer,
+        table: str,
     ) -> None:
-        self._machines, self._quorum, self._database = machines, quorum, database
+        self._machines, self._ensemble, self._database = machines, ensemble, database
         self._table = table
         self._killed = ""
         self.by_day: Final[Mapping[int, Callable[[], str]]] = {
@@ -73,8 +78,7 @@ class Faults:
         return "f joins"
 
     def _kill_zookeeper(self) -> str:
-        leader = self._quorum.leader()
-        self._quorum.kill(leader)
+        _leader(self._ensemble).kill()
         return "ZooKeeper's leader is killed"
 
     def _stop_database(self) -> str:
@@ -102,7 +106,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if record.is_right else 1
 
 
+def _leader(ensemble: Sequence[EnsembleServer]) -> EnsembleServer:
+    """Return the server of ZooKeeper that leads, once one does."""
+    found: list[EnsembleServer] = []
+
+    def is_found() -> bool:
+        found.extend(server for server in ensemble if server.mode() == "leader")
+        return bool(found)
+
+    wait_until(is_found)
+    return found[0]
+
+
 def _run(folder: Path, days: int) -> FleetRecord:
+    from tests.fleet.jvm import java_command  # noqa: PLC0415 - it needs pyspark, the page doesn't
+
     lake, logs = folder / "lake", folder / "logs"
     lake.mkdir()
     logs.mkdir()
@@ -110,8 +128,10 @@ def _run(folder: Path, days: int) -> FleetRecord:
     record = FleetRecord()
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server())
-        quorum = stack.enter_context(Quorum(folder / "zookeeper"))
-        state = f"zk://{quorum.hosts}/demo"
+        ensemble = stack.enter_context(zookeeper_ensemble(java_command(), folder))
+        _leader(ensemble)  # until there is one, none of them serves
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in ensemble)
+        state = f"zk://{hosts}/demo"
         machines = stack.enter_context(Machines(lake, logs, state, database.url()))
         for name in SERVERS:
             machines.start(name)
@@ -120,7 +140,7 @@ def _run(folder: Path, days: int) -> FleetRecord:
         spark = start_session("strandline-fleet-demo")
         stack.callback(spark.stop)
         clock = stopwatch()
-        faults = Faults(machines, quorum, database, str(table))
+        faults = Faults(machines, ensemble, database, str(table))
         feed = list(batches(flights(), days))
         landing = Landing(folder / "landing")
         for batch in feed:
