@@ -20,6 +20,9 @@ from tests.kit.live_service import TOKEN, HttpClient, running
 from tests.kit.papers import Papers
 from tests.kit.patience import PATIENCE_S
 
+A = ("p=1", "a-0")
+"""A partition of the tests' table, and its file group."""
+
 
 class FixedFleet:
     """Servers of one root.

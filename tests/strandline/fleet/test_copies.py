@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
-from pathlib import Path
 
 import pytest
 
@@ -16,25 +15,10 @@ from strandline.fleet.copies import AT_ONCE, TOLD
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
 from tests.kit.live_service import Answered, known
 from tests.kit.small_table import SmallTable
-from tests.strandline.fleet.fixed_fleet import FixedFleet, fixed_fleet
+from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
 from tests.strandline.fleet.serve_fleet import wait_until
-from timeline.storage.local import LocalStorage
 
-A = ("p=1", "a-0")
 LATEST, SYNC = (BY_NAME[name].path for name in ("latest_base_files", "sync"))
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    found = SmallTable(LocalStorage(str(tmp_path / "t")))
-    found.write(A, ("p=2", "b-0"))
-    return found
-
-
-@pytest.fixture
-def fleet(table: SmallTable) -> Iterator[FixedFleet]:
-    with fixed_fleet(table.storage.base_path) as servers:
-        yield servers
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -20,26 +18,11 @@ from tests.kit.marker_name import marker_name
 from tests.kit.papers import Papers
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
-from tests.strandline.fleet.fixed_fleet import FixedFleet, fixed_fleet
+from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
 from timeline.errors import ConfigError
-from timeline.storage.local import LocalStorage
 
-A = ("p=1", "a-0")
 LATEST, SYNC, NEWEST = (BY_NAME[n].path for n in ("latest_base_files", "sync", "last_instant"))
 INSTANT = "20300101000000000"
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    found = SmallTable(LocalStorage(str(tmp_path / "t")))
-    found.write(A, ("p=2", "b-0"))
-    return found
-
-
-@pytest.fixture
-def fleet(table: SmallTable) -> Iterator[FixedFleet]:
-    with fixed_fleet(table.storage.base_path) as servers:
-        yield servers
 
 
 def directory(table: SmallTable) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -23,25 +22,10 @@ from strandline.service.http.table_of_request import INSTANT_STATES
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
 from tests.kit.live_service import TOKEN, known
 from tests.kit.small_table import SmallTable
-from tests.strandline.fleet.fixed_fleet import FixedFleet, fixed_fleet
-from timeline.storage.local import LocalStorage
+from tests.strandline.fleet.fixed_fleet import A
 
-A = ("p=1", "a-0")
 LATEST, SYNC, NEWEST = (BY_NAME[n].path for n in ("latest_base_files", "sync", "last_instant"))
 MARKER = "p=1/a_1-0-1_20300101000000000.parquet.marker.CREATE"
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    found = SmallTable(LocalStorage(str(tmp_path / "t")))
-    found.write(A, ("p=2", "b-0"))
-    return found
-
-
-@pytest.fixture
-def fleet(table: SmallTable) -> Iterator[FixedFleet]:
-    with fixed_fleet(table.storage.base_path) as servers:
-        yield servers
 
 
 def marker(table: SmallTable, **more: str) -> dict[str, str]:

@@ -1,0 +1,25 @@
+"""A table of two partitions, and three servers that look it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.small_table import SmallTable
+from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    found = SmallTable(LocalStorage(str(tmp_path / "t")))
+    found.write(A, ("p=2", "b-0"))
+    return found
+
+
+@pytest.fixture
+def fleet(table: SmallTable) -> Iterator[FixedFleet]:
+    with fixed_fleet(table.storage.base_path) as servers:
+        yield servers
