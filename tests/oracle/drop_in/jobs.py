@@ -24,6 +24,11 @@ from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
 
 CITIES: Final = ("bern", "köln", "são paulo")
+RETRYING: Final = {
+    "hoodie.filesystem.view.remote.retry.enable": "true",
+    "hoodie.filesystem.view.remote.retry.max_numbers": "20",
+}
+"""Options with which a job asks again what a server that died didn't answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tests.oracle.drop_in.jobs import (
     CITIES,
     KINDS,
     QUIET,
+    RETRYING,
     ROUNDS,
     Job,
     Kind,
@@ -206,10 +207,6 @@ FALLING_BACK = {
     "hoodie.filesystem.view.type": "REMOTE_FIRST",
     # There is no fallback for the others.
     "hoodie.write.markers.type": "DIRECT",
-}
-RETRYING = {
-    "hoodie.filesystem.view.remote.retry.enable": "true",
-    "hoodie.filesystem.view.remote.retry.max_numbers": "20",
 }
 
 
