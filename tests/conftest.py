@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.property)
-        if item.get_closest_marker("spark") or item.get_closest_marker("oracle"):
+        if any(item.get_closest_marker(name) for name in ("spark", "oracle", "fleet")):
             for ignored in OF_PYSPARK:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
 

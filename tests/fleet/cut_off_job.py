@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from demo.spark import start_session
 from tests.fleet.faulty_fleet import Host, faulty_fleet
 from tests.fleet.postgres_place import new_database
 from tests.kit.namespaces import namespace, run
@@ -46,14 +47,12 @@ def main(folder: Path) -> None:
     with bridged(3) as hosts, postgres_server(f"{NETWORK}.254") as postgres:
         state, url = f"{postgres.url()}?fleet=f", new_database(postgres)
         shared = ("--storage", "sql", "--store-url", url)
-        with faulty_fleet(folder, state, *shared, hosts=hosts) as fleet:
+        spark = start_session("strandline-fleet", "local[2,2]")
+        with faulty_fleet(spark, folder, state, *shared, hosts=hosts) as fleet:
             owner = fleet.placed()[0]
-            others = fleet.others(owner)
             cable = f"cable{fleet.servers.index(owner)}"
             run("ip", "link", "set", cable, "down")
-            fleet.go_on(*others)
-            fleet.wait(lambda each: owner.url not in each.seats().values(), *others)
-            fleet.go_on(*others)
+            fleet.go_on_without(owner)
             run("ip", "link", "set", cable, "up")
             fleet.all_well()
             fleet.go_on()

@@ -1,13 +1,14 @@
 """A fleet of ``strandline serve`` to which faults happen while its table is written and read.
 
-A thread writes commits, and tells servers of each. One thread for each server asks it about a
-snapshot that a view built anew has just shown, and another asks as a task of a job does, with the
-addresses of all servers and without a view of its own to fall back on.
+A thread runs Spark jobs, which write and look up (``tests.fleet.fleet_job``). One thread for each
+server asks it, as Hudi's clients do, about a snapshot that a view built anew has just shown.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,28 +18,37 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pyspark.sql import SparkSession
 
 from executor_proxy.placement import Layout
-from executor_proxy.view_location import ViewLocation
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.routes import BY_NAME
 from tests.conformance.view_suite import canonical, without_times
+from tests.fleet.fleet_job import COPIES, REGIONS, FleetJob
 from tests.fsview.subject import LocalClient
-from tests.kit import reader
 from tests.kit.live_service import known
 from tests.kit.patience import PATIENCE_S
-from tests.strandline.fleet.serve_fleet import FleetServer, placed, wait_until
-from tests.strandline.write.tables import client, row, table
-from timeline.errors import RemoteFailureError, ViewBehindError
+from tests.strandline.fleet.serve_fleet import (
+    FleetServer,
+    placed,
+    wait_for_seats,
+    wait_until,
+)
+from timeline.errors import ViewBehindError
 from timeline.storage.local import LocalStorage
 
-REGIONS = ("asia", "eu", "us")
-LATEST, SLICES, NEWEST, SYNC = (
-    BY_NAME[name] for name in ("latest_base_files", "latest_file_slices", "last_instant", "sync")
+logger = logging.getLogger(__name__)
+
+LATEST, SLICES, NEWEST = (
+    BY_NAME[name] for name in ("latest_base_files", "latest_file_slices", "last_instant")
 )
-COPIES = 2
-ROUNDS = 3
+JOB = "job"
+_IN_VAIN = ("service_unreachable", "service_timeout", "spared", "away", "late")
+ROUNDS = 2
+"""One that began before a fault, and one after it."""
+PAUSE_S = 0.2
+"""Of a thread that asks, so that the job has the machine's cores."""
 
 
 class FaultyFleet:
@@ -46,14 +56,17 @@ class FaultyFleet:
 
     Attributes:
         servers: The servers.
+        placed_at_first: The owner, the copy, and the other one, before anything happened.
+        job: What runs on Spark.
         refused: How often which error was answered, by status.
     """
 
-    def __init__(self, base: Path, servers: list[FleetServer]) -> None:
+    def __init__(self, spark: SparkSession, base: Path, servers: list[FleetServer]) -> None:
         self.base, self.servers = base, servers
         self.refused: Counter[int] = Counter()
         self._storage = LocalStorage(str(base))
-        self._rows: dict[str, dict[str, Any]] = {}
+        self.placed_at_first = self.placed()
+        self.job = FleetJob(spark, base, tuple(server.url for server in self.placed_at_first))
         self._changed = threading.Condition()
         self._looks: Counter[object] = Counter()
         self._ended = False
@@ -73,8 +86,8 @@ class FaultyFleet:
         return [each for each in self.servers if each is not server]
 
     def go_on(self, *servers: FleetServer) -> None:
-        """Wait until each of these servers, and a client of all, had new right answers."""
-        awaited = [*(servers or self.servers), "client", "writer"]
+        """Wait until each of these servers had new right answers, and a job's tasks by servers."""
+        awaited = [*(servers or self.servers), JOB]
         with self._changed:
             start = self._looks.copy()
             assert self._changed.wait_for(
@@ -83,8 +96,27 @@ class FaultyFleet:
                     or all(self._looks[each] >= start[each] + ROUNDS for each in awaited)
                 ),
                 3 * PATIENCE_S,
-            ), (self.refused, self._looks, start)
+            ), (self.refused, self.job.looked, self._looks, start)
         self._check()
+
+    def go_on_for(self, seconds: float, *servers: FleetServer) -> None:
+        """Go on, as ``go_on`` does, for so long at least."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.go_on(*servers)
+
+    def go_on_without(self, lost: FleetServer) -> None:
+        """Wait until the others have met a server's loss, and have gone on before and after."""
+        others = self.others(lost)
+        before = {server: _troubles(server) for server in others}
+        self.go_on(*others)
+        self.wait(lambda each: lost.url not in each.seats().values(), *others)
+        self.go_on(*others)
+        if lost in self.placed_at_first[:COPIES]:
+            # It was asked, or told of a change, and others did without it.
+            assert any(_troubles(server) > before[server] for server in others)
+        assert all(each.fleet()["leader"] != lost.url for each in others)
+        logger.info("without %s: %s, refused %s", lost.url, self.job.looked, dict(self.refused))
 
     def wait(self, is_so: Callable[[FleetServer], bool], *servers: FleetServer) -> None:
         """Wait until something is so at servers."""
@@ -106,8 +138,8 @@ class FaultyFleet:
     @contextmanager
     def used(self) -> Iterator[None]:
         """Write and read within the block; afterwards check what there is."""
-        self._write(0)
-        works = [*(self._reading(server) for server in self.servers), self._asking(), self._writing]
+        self.job.write()
+        works = [*(self._reading(server) for server in self.servers), self._working]
         threads = [threading.Thread(target=self._run, args=(work,), daemon=True) for work in works]
         for thread in threads:
             thread.start()
@@ -141,22 +173,9 @@ class FaultyFleet:
         for exc in self._wrong:
             raise exc
 
-    def _writing(self) -> None:
-        n = self._looks["writer"] + 1
-        self._write(n)
-        told = self.servers[n % len(self.servers)]
-        self._ask(told, SYNC.path, {"basepath": self._storage.base_path}, "POST")
-        with self._changed:  # about one commit for each look of some reader
-            looks = self._looks.total()
-            self._looks["writer"] = n
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._ended or self._looks.total() > looks + 1)
-
-    def _write(self, n: int) -> None:
-        rows = [row(f"{region}-{n % 7}", region, n) for region in REGIONS[: 1 + n % 3]]
-        with client(self.base) as writer:
-            writer.upsert(table(*rows))
-        self._rows.update({each["id"]: each for each in rows})
+    def _working(self) -> None:
+        if self.job.run():
+            self._look(JOB)
 
     def _reading(self, server: FleetServer) -> Callable[[], None]:
         def read() -> None:
@@ -166,6 +185,8 @@ class FaultyFleet:
                 for (path, params), body in wanted
             ):
                 self._look(server)
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended, PAUSE_S)
 
         return read
 
@@ -218,38 +239,9 @@ class FaultyFleet:
         assert is_told or answered.status == ViewBehindError.status, answered.body
         return None
 
-    def _asking(self) -> Callable[[], None]:
-        urls = tuple(server.url for server in self.servers)
-
-        def ask() -> None:
-            view = TableView(self._storage)
-            view.sync()
-            newest = LocalView.newest(view)
-            timeline = newest.timeline.client_timeline()
-            assert timeline.last is not None
-            pin = (timeline.last.requested_time, timeline.hash)
-            base = self._storage.base_path
-            at = ViewLocation(base, urls, None, {}, *pin, fallback=False, copies=COPIES)
-            remote = at.open()
-            try:
-                for region in REGIONS:
-                    theirs = {file.path for file in remote.latest_base_files(region)}
-                    assert theirs == {file.path for file in newest.latest_base_files(region)}
-            except RemoteFailureError as exc:
-                # Of the store that is away; a job's view falls back to listing then.
-                if "postgresql://" not in str(exc):
-                    raise
-                self.refused[exc.status] += 1
-            else:
-                self._look("client")
-            finally:
-                remote.close()
-
-        return ask
-
     def _check_the_end(self) -> None:
         """Check the rows, and that each server has all that there is."""
-        assert {each["id"]: each for each in reader.rows(self.base) or ()} == self._rows
+        self.job.check_rows()
         pin, wanted = self._anew()
         newest = known(self._storage)["lastinstantts"].encode()
         for server in self.servers:
@@ -257,6 +249,13 @@ class FaultyFleet:
                 assert self._is_right(server, path, {**pin, **params}, body)
             answered = server.ask(NEWEST.path, {"basepath": pin["basepath"]})
             assert newest in answered.body
+
+
+def _troubles(server: FleetServer) -> int:
+    """Return how often a server has asked or told another one in vain, or has spared it."""
+    told = server.status()
+    counts = Counter(told["forwarded"]) + Counter(told["copies"])
+    return sum(counts[name] for name in _IN_VAIN)
 
 
 def _shown(body: bytes) -> Any:
@@ -281,11 +280,12 @@ HERE = (Host(),) * 3
 
 @contextmanager
 def faulty_fleet(
-    folder: Path, state: str, *options: str, hosts: Sequence[Host] = HERE
+    spark: SparkSession, folder: Path, state: str, *options: str, hosts: Sequence[Host] = HERE
 ) -> Iterator[FaultyFleet]:
     """Run a server on each host, and their clients, within the block; all have seats.
 
     Args:
+        spark: Runs the jobs.
         folder: For the table, logs and a state in a file.
         state: URL of the state store.
         options: Of all servers.
@@ -306,8 +306,8 @@ def faulty_fleet(
     with ExitStack() as stack:
         for server in servers:
             stack.enter_context(server)
-        fleet = FaultyFleet(lake / "t", servers)
-        fleet.all_well()
+        wait_for_seats(servers, {n: server.url for n, server in enumerate(servers)})
+        fleet = FaultyFleet(spark, lake / "t", servers)
         with fleet.used():
             fleet.go_on()
             yield fleet

@@ -1,4 +1,4 @@
-"""Faults of what a fleet's servers share: answers stay right, and in the end all is well."""
+"""Faults of what servers share, during Spark jobs: answers stay right, in the end all is well."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.fleet.faulty_fleet import FaultyFleet, faulty_fleet
 from tests.fleet.jvm import java_command
@@ -41,11 +42,13 @@ def knows_trouble(fleet: FaultyFleet) -> None:
     fleet.wait(lambda server: server.fleet()["trouble"] is not None)
 
 
-def test_the_database_and_state_store_is_killed_and_started(tmp_path: Path) -> None:
+def test_the_database_and_state_store_is_killed_and_started(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with postgres_server() as postgres:
         url = new_database(postgres)
         state = f"{postgres.url()}?fleet=f"
-        with faulty_fleet(tmp_path, state, *shared(url)) as fleet:
+        with faulty_fleet(spark, tmp_path, state, *shared(url)) as fleet:
             postgres.kill()
             knows_trouble(fleet)
             fleet.go_on()
@@ -54,11 +57,13 @@ def test_the_database_and_state_store_is_killed_and_started(tmp_path: Path) -> N
             wait_for_a_step(fleet, url)
 
 
-def test_a_database_without_the_last_commits_takes_over(tmp_path: Path) -> None:
+def test_a_database_without_the_last_commits_takes_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Of the views and of the state."""
     with postgres_server() as postgres:
         url = new_database(postgres)
-        with faulty_fleet(tmp_path, f"{postgres.url()}?fleet=f", *shared(url)) as fleet:
+        with faulty_fleet(spark, tmp_path, f"{postgres.url()}?fleet=f", *shared(url)) as fleet:
             with postgres.standby() as standby:
                 fleet.go_on()
                 postgres.kill()
@@ -70,7 +75,7 @@ def test_a_database_without_the_last_commits_takes_over(tmp_path: Path) -> None:
             wait_for_a_step(fleet, url)
 
 
-def test_the_database_is_full(tmp_path: Path) -> None:
+def test_the_database_is_full(spark: SparkSession, tmp_path: Path) -> None:
     """Its tables are on a small file system, which no other process sees."""
     with namespace("--mount") as inside, postgres_server(inside=inside) as postgres:
         small = postgres.directory / "small"
@@ -81,7 +86,7 @@ def test_the_database_is_full(tmp_path: Path) -> None:
             connection.execute(f"CREATE TABLESPACE small LOCATION '{small}'")
             connection.execute("CREATE DATABASE small TABLESPACE small")
         url = postgres.url("small")
-        with faulty_fleet(tmp_path, state_url(tmp_path), *shared(url)) as fleet:
+        with faulty_fleet(spark, tmp_path, state_url(tmp_path), *shared(url)) as fleet:
             filler = f"{small}/filler"
             run(*inside, "sh", "-c", f"cat /dev/zero >{filler} || true")
             said = [server.log for server in fleet.servers]
@@ -97,6 +102,7 @@ Fault = Callable[[FaultyFleet, list[EnsembleServer]], list[EnsembleServer]]
 def leader_killed(fleet: FaultyFleet, servers: list[EnsembleServer]) -> list[EnsembleServer]:
     leader = next(server for server in servers if server.mode() == "leader")
     leader.kill()
+    assert leader.mode() is None
     wait_until(lambda: any(server.mode() == "leader" for server in servers))
     return [leader]
 
@@ -105,23 +111,26 @@ def quorum_lost(fleet: FaultyFleet, servers: list[EnsembleServer]) -> list[Ensem
     for server in servers[:2]:
         server.kill()
     knows_trouble(fleet)
+    assert all(server.mode() is None for server in servers)
     return servers[:2]
 
 
 @pytest.mark.parametrize("fault", [leader_killed, quorum_lost])
-def test_zookeeper_s(fault: Fault, tmp_path: Path) -> None:
-    """Seats stay; who dies afterwards loses its own."""
+def test_zookeeper_s(fault: Fault, spark: SparkSession, tmp_path: Path) -> None:
+    """Seats stay with those who had them; who dies afterwards loses its own."""
     with zookeeper_ensemble(java_command(), tmp_path) as servers:
         wait_until(lambda: all(server.mode() is not None for server in servers))
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-        with faulty_fleet(tmp_path, f"zk://{hosts}/f") as fleet:
+        with faulty_fleet(spark, tmp_path, f"zk://{hosts}/f") as fleet:
             seats = fleet.servers[0].seats()
             killed = fault(fleet, servers)
             fleet.go_on()
-            assert all(server.seats() == seats for server in fleet.servers)
             for server in killed:
                 server.start()
+            # On a busy machine a server's session may end before it finds another one to go on
+            # with: its seat has no address until it has joined again, and is nobody else's.
             fleet.all_well()
+            assert all(server.seats() == seats for server in fleet.servers)
             first, *others = fleet.servers
             first.kill()
             fleet.wait(lambda each: first.url not in each.seats().values(), *others)

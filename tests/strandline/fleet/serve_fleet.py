@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from executor_proxy.placement import Layout, Seat, owners
@@ -16,6 +16,9 @@ from tests.kit.live_service import Answered, HttpClient
 from tests.kit.patience import PATIENCE_S
 from tests.kit.serve_process import ServeProcess
 from timeline.storage.table_id import TableId
+
+DEAD_S: Final = 5.0
+"""When a silent server counts as dead."""
 
 
 class FleetServer(ServeProcess):
@@ -41,7 +44,7 @@ class FleetServer(ServeProcess):
             root,
             folder / f"{name}.log",
             *("--fleet", state or state_url(folder), "--advertise", self.url),
-            *("--fleet-heartbeat", "0.5", "--fleet-dead", "5", *options),
+            *("--fleet-heartbeat", "0.5", "--fleet-dead", f"{DEAD_S:g}", *options),
             inside=inside,
             host=host,
         )
@@ -51,6 +54,12 @@ class FleetServer(ServeProcess):
         """Send the process a signal."""
         assert self._process is not None
         self._process.send_signal(number)
+
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the process."""
+        assert self._process is not None
+        told = Path(f"/proc/{self._process.pid}/stat").read_text()
+        return told.rpartition(")")[2].split()[0] == "T"
 
     def fleet(self) -> dict[str, Any]:
         """Return the fleet as the server knows it."""

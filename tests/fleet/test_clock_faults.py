@@ -1,0 +1,60 @@
+"""Clocks of a fleet jump during Spark jobs: no seat changes hands, and no answer is wrong."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.fleet.faulty_fleet import FaultyFleet, Host, faulty_fleet
+from tests.fleet.postgres_place import new_database
+from tests.kit.postgres_server import postgres_server
+from tests.kit.wall_clock import WallClock
+from tests.strandline.fleet.serve_fleet import DEAD_S, FleetServer, state_url
+
+pytestmark = pytest.mark.fleet
+
+HOUR_S: Final = 3600
+_DATED: Final = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
+
+
+def last_line_s(server: FleetServer) -> float:
+    """Return when a server wrote the last line of its log, by its own clock."""
+    return datetime.fromisoformat(_DATED.findall(server.log.read_text())[-1]).timestamp()
+
+
+def is_unmoved(fleet: FaultyFleet, epoch: int, seats: dict[int, str]) -> bool:
+    return all(
+        (server.fleet()["epoch"], server.seats()) == (epoch, seats) for server in fleet.servers
+    )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_servers_clocks_jump(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Each by an hour, forward and back, others in the other direction; then one is killed."""
+    clocks = [WallClock(tmp_path, f"server{n}") for n in range(3)]
+    hosts = [Host(inside=clock.inside) for clock in clocks]
+    with postgres_server() as postgres:
+        state = state_url(tmp_path) if kind == "sqlite" else f"{postgres.url()}?fleet=f"
+        shared = ("--storage", "sql", "--store-url", new_database(postgres))
+        with faulty_fleet(spark, tmp_path, state, *shared, hosts=hosts) as fleet:
+            epoch, seats = fleet.servers[0].fleet()["epoch"], fleet.servers[0].seats()
+            for sign in (1, -1):
+                for n, clock in enumerate(clocks):
+                    clock.set(sign * HOUR_S * (-1) ** n)
+                    assert abs(clock.off_s()) == pytest.approx(HOUR_S, abs=60)
+                fleet.go_on_for(2 * DEAD_S)
+                assert is_unmoved(fleet, epoch, seats)
+            owner, copy, _ = fleet.placed()
+            copy.kill()
+            fleet.go_on_without(copy)
+            # The owner has told of it, by its own clock.
+            off_s = last_line_s(owner) - datetime.now().timestamp()
+            assert HOUR_S / 2 < abs(off_s) < 2 * HOUR_S
+            copy.start()
+            fleet.all_well()
+            fleet.go_on()
