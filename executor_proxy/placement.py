@@ -17,13 +17,12 @@ is spread over all others.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha1
 from typing import Final
 
+from fsview.ring import Ring as NamedRing
 from timeline.errors import ConfigError
 from timeline.storage.table_id import TableId
 
@@ -35,9 +34,6 @@ _MORE: Final = 2
 """Servers beside a table's own that clients know, in case these are away."""
 _KEPT_RINGS: Final = 8
 """Rings that a process keeps: usually one, and for a moment those before and after a change."""
-
-_TO_THE_RIGHT: Final = 1
-_TO_THE_LEFT: Final = -1
 
 
 def _check(name: str, value: object, least: int, most: int | None) -> None:
@@ -104,10 +100,10 @@ class Ring:
     Raises:
         ConfigError: Two seats have the same number.
 
-    Cost: one SHA-1 for each point, then a sort: 2 ms for 12 seats of 100 points.
+    Cost: that of a ``fsview.ring.Ring``.
     """
 
-    __slots__ = ("_holders", "_layout", "_points")
+    __slots__ = ("_layout", "_ring")
 
     def __init__(self, seats: Collection[Seat], layout: Layout = DEFAULT) -> None:
         by_number: dict[int, Seat] = {}
@@ -117,38 +113,17 @@ class Ring:
                     f"seat {seat.number} is there twice, held by"
                     f" {by_number[seat.number].url} and {seat.url}; each has one holder"
                 )
-        # Equal points, if there ever are any, are in the order of their seats' numbers.
-        circle = sorted(
-            (_point_of_seat(number, token), number)
-            for number in by_number
-            for token in range(layout.tokens)
-        )
         self._layout = layout
-        self._points = [point for point, _ in circle]
-        self._holders = [by_number[number] for _, number in circle]
+        self._ring = NamedRing(
+            {f"seat {number}": by_number[number] for number in sorted(by_number)}, layout.tokens
+        )
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table, see ``owners``."""
-        if not self._points:
-            return ()
         within = partition if self._layout.depth == MAX_DEPTH else None
-        # Beyond the last point the circle begins anew.
-        at = bisect_left(self._points, _point_of_table(table, within)) % len(self._points)
-        found = [self._holders[at]]
-        if self._layout.copies > 1:
-            self._add_next(found, at, _TO_THE_RIGHT)
-        if self._layout.copies > 2:
-            self._add_next(found, at, _TO_THE_LEFT)
-        return tuple(found)
-
-    def _add_next(self, found: list[Seat], at: int, step: int) -> None:
-        """Add the next seat from a point that isn't there yet, if any."""
-        holders = self._holders
-        for distance in range(1, len(holders)):
-            seat = holders[(at + step * distance) % len(holders)]
-            if seat not in found:
-                found.append(seat)
-                return
+        # No path has a NUL, so no table's text is that of another one's partition.
+        text = f"{table}\0{within}" if within else table
+        return self._ring.first(text, self._layout.copies)
 
 
 def owners(
@@ -220,17 +195,3 @@ def addresses(seats: Collection[Seat], base_path: str, layout: Layout = DEFAULT)
 @lru_cache(maxsize=_KEPT_RINGS)
 def _ring(seats: frozenset[Seat], layout: Layout) -> Ring:
     return Ring(seats, layout)
-
-
-def _point_of_seat(number: int, token: int) -> bytes:
-    return _sha1(f"seat {number} token {token}")
-
-
-def _point_of_table(table: str, partition: str | None) -> bytes:
-    # No path has a NUL, so no table's text is that of another one's partition.
-    return _sha1(f"{table}\0{partition}" if partition else table)
-
-
-def _sha1(text: str) -> bytes:
-    # Names of files may be no UTF-8; Python has such bytes as lone surrogates.
-    return sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()

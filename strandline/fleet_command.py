@@ -1,18 +1,19 @@
-"""``strandline fleet``: what a fleet is like, or would be; what servers share is forgotten."""
+"""``strandline fleet``: what a fleet is like, or would be; what servers share, and where."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from executor_proxy.placement import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
+from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.forgetting import forget as forget_table
-from fsview.store.sql.url import open_database
+from fsview.store.sql.url import open_database, split_urls
 from strandline.fleet.overview import as_text, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
@@ -33,7 +34,7 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 
 @click.group()
 def fleet() -> None:
-    """Show what a fleet of servers is like, or would be; forget what servers share of a table."""
+    """Show what a fleet of servers is like, or would be; change what its servers share."""
 
 
 @fleet.command()
@@ -61,14 +62,17 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
 def forget(store_url: str, table: str, as_json: bool) -> None:
     """Forget what the database at STORE_URL has of TABLE, so that it is loaded anew.
 
-    STORE_URL is that of serve's --store-url, TABLE the table's base path. The table itself isn't
-    touched. Servers that have it open load it anew when they sync next and find a new instant, or
-    when they need something that is gone; such a request fails.
+    STORE_URL is that of serve's --store-url, several separated by commas; the one that has the
+    table is asked. TABLE is the table's base path. The table itself isn't touched. Servers that
+    have it open load it anew when they sync next and find a new instant, or when they need
+    something that is gone; such a request fails.
     """
     with _refusals():
         _check_table(table)
         table_id = TableId.of(table)
-        with closing(open_database(store_url, make=False)) as database:
+        ring = DatabaseRing(split_urls(store_url))
+        url = ring.url_of(table_id)
+        with closing(open_database(url, make=False, ring=ring.text)) as database:
             gone = forget_table(database, table_id)
             name = database.name
     if as_json:
@@ -78,6 +82,30 @@ def forget(store_url: str, table: str, as_json: bool) -> None:
         click.echo(f"{name} has nothing of {table_id}")
     else:
         click.echo(f"{table_id} is forgotten: {gone.rows} rows and {gone.blobs} blobs are deleted")
+
+
+@fleet.command()
+@click.argument("store_url")
+@AS_JSON
+def spread(store_url: str, as_json: bool) -> None:
+    """Have tables spread over the databases at STORE_URL from now on.
+
+    STORE_URL is that of serve's --store-url, several separated by commas. Servers that are started
+    with other databases are refused; those that run aren't disturbed: restart them with these.
+    """
+    with _refusals():
+        ring = DatabaseRing(split_urls(store_url))
+        with ExitStack() as opened:
+            # All of them before any is changed.
+            databases = [
+                opened.enter_context(closing(open_database(url))) for url in ring.urls.values()
+            ]
+            for database in databases:
+                database.spread(ring.text)
+    if as_json:
+        click.echo(json.dumps({"databases": list(ring.urls)}))
+    else:
+        click.echo(f"tables are spread over {', '.join(ring.urls)}")
 
 
 @fleet.command("simulate")

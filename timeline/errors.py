@@ -23,6 +23,7 @@
     │   └─ LockError                        the table's lock wasn't acquired, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
+    │   ├─ StoreUnavailableError            its database can't be reached, or doesn't answer
     │   ├─ StoreLockedError                 another process has it open
     │   ├─ StoreBehindError                 another server has changed it since it was read
     │   └─ BlobLostError                    it was read, and lacks what it names
@@ -222,6 +223,13 @@ class StoreFullError(StoreError):
 
     code = "store_full"
     status = 507
+
+
+class StoreUnavailableError(StoreError):
+    """A store's database can't be reached, or doesn't answer; another server may be able to."""
+
+    code = "store_unavailable"
+    status = 503
 
 
 class StoreLockedError(StoreError):

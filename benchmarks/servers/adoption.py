@@ -115,7 +115,7 @@ def _reads(*views: TableView) -> int:
 
 @contextmanager
 def _server(folder: Path, big: BigTable) -> Iterator[TableView]:
-    stores = Stores(StoreOptions("sql", url=f"sqlite://{folder}/views.db"))
+    stores = Stores(StoreOptions("sql", urls=(f"sqlite://{folder}/views.db",)))
     storage = LocalStorage(str(big.path))
     view = TableView(storage, store=stores.open(TableView(storage).table_id))
     try:

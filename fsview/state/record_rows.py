@@ -20,7 +20,7 @@ from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
-from fsview.store.base import Handle, StoredChunk
+from fsview.store.base import RECORD_FORMAT, Handle, StoredChunk
 from timeline.completion import CompletionTimes
 from timeline.encoding.json_text import dumps, loads
 from timeline.instant import Instant, State
@@ -28,7 +28,7 @@ from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
-FORMAT: Final = 3
+FORMAT: Final = RECORD_FORMAT
 """Of the rows and of the packed chunks; what has another one isn't read.
 
 Format 2 didn't say which partitions were listed while a compaction was in flight.

@@ -13,7 +13,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NewType
+from typing import Any, ClassVar, Final, NewType
+
+RECORD_FORMAT: Final = 3
+"""Of the rows and chunks that views keep, and of their news (``fsview.state``).
+
+Stores that servers share refuse those with another one: each would take the other's record for
+damaged, and clear it.
+"""
 
 Handle = NewType("Handle", int)
 Rows = Mapping[str, bytes | None]

@@ -14,9 +14,9 @@ from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.store import SpillableStore
-from fsview.store.sql.database import Database
+from fsview.store.sql.database_ring import DatabaseRing
+from fsview.store.sql.databases import Databases
 from fsview.store.sql.store import SharedStore
-from fsview.store.sql.url import check_url, open_database
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -45,13 +45,13 @@ class StoreOptions:
         directory: Directory for files; ``None`` is the system's directory for temporary files,
             which RocksDB can't use.
         budget_bytes: Most memory of a service: answers, old snapshots, packed files.
-        url: Of the database of ``sql`` (``fsview.store.sql.url``). Never shown.
+        urls: Of the databases of ``sql`` (``fsview.store.sql.url``), in any order. Never shown.
     """
 
     kind: str = "memory"
     directory: str | None = None
     budget_bytes: int = BUDGET_BYTES
-    url: str | None = field(default=None, repr=False)
+    urls: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -62,10 +62,10 @@ class StoreOptions:
         if self.kind == "rocksdb" and self.directory is None:
             raise ConfigError("storage rocksdb needs a store directory, where a restart finds it")
         if self.kind == "sql":
-            if self.url is None:
+            if not self.urls:
                 raise ConfigError("storage sql needs a store URL, of the database")
-            check_url(self.url)
-        elif self.url is not None:
+            DatabaseRing(self.urls)
+        elif self.urls:
             raise ConfigError(f"a store URL is given: storage {self.kind} has no database")
 
 
@@ -83,7 +83,7 @@ class Stores:
 
         Raises:
             ConfigError: The kind needs a package that isn't installed.
-            StoreError: The directory or the database can't be used.
+            StoreError: The directory or a database can't be used.
         """
         self._options = options = options or StoreOptions()
         self.budget = Budget(options.budget_bytes)
@@ -95,9 +95,9 @@ class Stores:
         self._closed = False
         self._area: SpillArea | None = None
         self._rocks: RocksStores | None = None
-        self._database: Database | None = None
-        if options.kind == "sql" and options.url is not None:
-            self._database = open_database(options.url)
+        self._databases: Databases | None = None
+        if options.kind == "sql":
+            self._databases = Databases(DatabaseRing(options.urls))
         if options.kind == "spillable":
             self._area = SpillArea(directory, self._records, self.budget)
         if options.kind == "rocksdb" and directory is not None:
@@ -117,8 +117,8 @@ class Stores:
             return SpillableStore(self._area)
         if self._rocks is not None:
             return self._rocks.open(table_id)
-        if self._database is not None:
-            return SharedStore(self._database, table_id, KEPT_STEPS)
+        if self._databases is not None:
+            return SharedStore(self._databases.of(table_id), table_id, KEPT_STEPS)
         return MemoryStore(self._records, self.budget)
 
     def check(self) -> None:
@@ -146,14 +146,14 @@ class Stores:
             self._area.close()
         if self._rocks is not None:
             self._rocks.close()
-        if self._database is not None:
-            self._database.close()
+        if self._databases is not None:
+            self._databases.close()
 
     def status(self) -> dict[str, Any]:
         """Return JSON values."""
         place: dict[str, Any] = {} if self._area is None else {"file": self._area.status()}
-        if self._database is not None:
-            place = {"database": self._database.name}
+        if self._databases is not None:
+            place = {"databases": self._databases.names()}
         return {"kind": self._options.kind, "budget": self.budget.status(), **place}
 
 

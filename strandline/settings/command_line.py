@@ -175,9 +175,11 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "--store-url",
         (config.STORE_URL,),
         "URL",
+        repeated=True,
         about="Database of sql: sqlite:///PATH, a file on this machine, or"
-        " postgresql://USER@HOST/DATABASE, which needs the extra fleet. Give a password in the"
-        " file, by a variable or in PGPASSFILE: flags are visible to everybody on the machine.",
+        " postgresql://USER@HOST/DATABASE, which needs the extra fleet. Repeat for several, of"
+        " which each table has one. Give a password in the file, by a variable or in PGPASSFILE:"
+        " flags are visible to everybody on the machine.",
     ),
     Flag(
         "--memory",

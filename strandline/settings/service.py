@@ -119,7 +119,8 @@ STORE_URL: Final = Setting(
     "strandline.view.store.url",
     "",
     "Database of SQL: sqlite:///PATH, a file on this machine, or postgresql://USER@HOST/DATABASE,"
-    " which needs the extra fleet. libpq also finds passwords in PGPASSFILE or PGPASSWORD.",
+    " which needs the extra fleet. Of several, separated by commas, each table has one. libpq also"
+    " finds passwords in PGPASSFILE or PGPASSWORD.",
     "service",
     secret=True,
 )

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fsview.store.sql.url import split_urls
 from fsview.store.stores import KINDS, StoreOptions
 from strandline.settings.service import (
     MEMORY_BYTES,
@@ -60,7 +61,8 @@ def store_options(
     }
     if directory is None:
         directory = directories.get(kind)
-    return StoreOptions(kind, directory, values.get(MEMORY_BYTES), values.get(STORE_URL) or None)
+    urls = split_urls(values.get(STORE_URL))
+    return StoreOptions(kind, directory, values.get(MEMORY_BYTES), urls)
 
 
 def own_directory() -> str:

@@ -50,7 +50,7 @@ class SharedGoldenSuite:
             counted = Metrics()
             views = []
             for storage in storages[:2]:
-                stores = Stores(StoreOptions("sql", url=url))
+                stores = Stores(StoreOptions("sql", urls=(url,)))
                 stack.callback(stores.close)
                 store = stores.open(TableView(storage).table_id)
                 view = TableView(storage, metrics=counted, store=store)

@@ -8,17 +8,26 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.store.sql.database import SCHEMA_VERSION
+from fsview.store.sql.database_ring import DatabaseRing
+from fsview.store.sql.databases import Databases
 from fsview.store.sql.postgres import PostgresDatabase
 from fsview.store.sql.store import SharedStore
+from fsview.store.stores import StoreOptions, Stores
+from fsview.table_view import TableView
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite, change
 from tests.conformance.store_machine import OpenStore
 from tests.fleet.postgres_place import new_database
+from tests.fsview.store.stored_views import check, small
+from tests.kit.free_port import free_port
+from tests.kit.memory_storage import MemoryStorage
 from tests.kit.patience import PATIENCE_S
 from tests.kit.postgres_server import PostgresServer, postgres_server
 from tests.kit.stores import blobs_of
-from timeline.errors import ConfigError, StoreError, StoreLockedError
+from timeline.errors import ConfigError, StoreError, StoreLockedError, StoreUnavailableError
+from timeline.storage.table_id import TableId
 
 pytestmark = pytest.mark.fleet
 
@@ -206,3 +215,70 @@ def test_queries_by_row_use_one_part_of_sixteen(url: str) -> None:
     assert "Subplans Removed: 15" in text
     assert "Index" in text
     assert storage == [("e",)]
+
+
+def test_of_two_databases_one_is_away(tmp_path: Path) -> None:
+    """Its tables are followed in memory, those of the other are recorded."""
+    here = f"sqlite://{tmp_path}/here.db"
+    away = f"postgresql://me:s3cr3t@127.0.0.1:{free_port()}/views"
+    stores = Stores(StoreOptions("sql", urls=(here, away)))
+    ring = DatabaseRing([here, away])
+    seen = set()
+    for n in range(12):
+        table = small(MemoryStorage(f"/memory/{n}"))
+        table_id = TableId.of(table.storage.base_path)
+        store = stores.open(table_id)
+        assert isinstance(store, SharedStore)
+        view = TableView(table.storage, store=store)
+        check(LocalView.synced(view), table.storage)
+        table.write(("a", "new"))
+        check(LocalView.synced(view), table.storage)
+        seen.add(ring.url_of(table_id))
+        assert (store.status()["blobs"] > 0) == (ring.url_of(table_id) == here)
+        view.close()
+    assert seen == {here, away}
+    assert "s3cr3t" not in str(stores.status())
+    stores.close()
+
+
+def test_a_database_that_is_away_at_the_start_is_used_once_it_is_there(
+    server: PostgresServer, url: str
+) -> None:
+    """A new table is followed in memory until then, and recorded after it, with what was loaded."""
+    table = small(MemoryStorage())
+    table_id = TableId.of(table.storage.base_path)
+    server.stop()
+    try:
+        stores = Stores(StoreOptions("sql", urls=(url,)))
+        store = stores.open(table_id)
+        view = TableView(table.storage, store=store)
+        for _ in range(2):
+            check(LocalView.synced(view), table.storage)
+            table.write(("a", "new"))
+        with pytest.raises(StoreUnavailableError, match="refused"):
+            store.rows()
+    finally:
+        server.start()
+    check(LocalView.synced(view), table.storage)
+    assert store.rows()
+    other = Stores(StoreOptions("sql", urls=(url,)))
+    joined = TableView(table.storage, store=other.open(table_id))
+    assert joined.has_record()
+    check(LocalView.synced(joined), table.storage)
+    for closed in (view, joined, stores, other):
+        closed.close()
+
+
+def test_servers_with_other_databases_are_refused(server: PostgresServer, url: str) -> None:
+    other = new_database(server)
+    ring = DatabaseRing([url, other])
+    for _ in range(2):
+        Databases(ring).close()
+    with pytest.raises(StoreError, match="is for servers with the databases"):
+        Databases(DatabaseRing([url]))
+    database = PostgresDatabase(other)
+    database.spread("")
+    database.close()
+    Databases(DatabaseRing([other])).close()
+    with pytest.raises(StoreError, match="is for servers with one database"):
+        Databases(ring)

@@ -35,7 +35,7 @@ def options_of(
     folder = None if kind in ("memory", "sql") else str(directory)
     if kind == "sql" and url is None:
         url = f"sqlite://{directory}/views.db"
-    return StoreOptions(kind, folder, budget_bytes, url)
+    return StoreOptions(kind, folder, budget_bytes, () if url is None else (url,))
 
 
 class Restarted:

@@ -7,11 +7,16 @@ The tables, each key before its semicolon::
     blob     table_id, handle; generation, near, content
     journal  table_id, step; stamp, rows, news
     garbage  table_id, step, handle; generation, near
+    ring     names
 
 ``table_id`` is a hash of the ``TableId``, so it means the same in every copy of a database. A row's
 name is ``near``, as for the blobs that it names. Rows are those of the head's generation: a new one
 makes all that were there before old, and these are deleted afterwards, in several transactions. A
 blob has the generation in which it was added, and rows of a later one may name it.
+
+The one row of ``ring`` has the databases over which tables are spread (``DatabaseRing.text``), as
+the server that came first gave them. One that gives others is refused: it would have tables here
+that others have elsewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +28,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from fsview.store.base import Blob, Handle, Rows
+from fsview.store.base import RECORD_FORMAT, Blob, Handle, Rows
+from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
-SCHEMA_VERSION: Final = 2
-"""Of the tables; a database with another one is refused."""
+SCHEMA_VERSION: Final = 3_000 + RECORD_FORMAT
+"""Of the tables and of what they hold; a database with another one is refused."""
 
 FIRST_GENERATION: Final = 1
 
@@ -226,8 +232,43 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def spread(self, ring: str) -> None:
+        """Record over which databases tables are spread, whatever they were before.
+
+        Servers that were started with others aren't disturbed.
+
+        Args:
+            ring: As ``DatabaseRing.text``.
+
+        Raises:
+            StoreError: The database can't be written.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections once they aren't used; a second call does nothing."""
+
+
+def check_ring(name: str, found: str, ring: str) -> None:
+    """Refuse a server that spreads tables over other databases.
+
+    Args:
+        name: Name of the database.
+        found: What it has, as ``DatabaseRing.text``.
+        ring: What the server was given.
+
+    Raises:
+        StoreError: They differ.
+    """
+    if found != ring:
+        raise StoreError(
+            f"{name} is for servers with {_listed(found)}, this one has {_listed(ring)}",
+            hint="give all servers the same; strandline fleet spread changes it",
+        )
+
+
+def _listed(ring: str) -> str:
+    return f"the databases {', '.join(ring.splitlines())}" if ring else "one database"
 
 
 # How values are stored.

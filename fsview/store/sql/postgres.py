@@ -15,9 +15,22 @@ from importlib import import_module
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, table_key
+from fsview.store.sql.database import (
+    SCHEMA_VERSION,
+    TURN_S,
+    Database,
+    Session,
+    check_ring,
+    table_key,
+)
 from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
-from timeline.errors import ConfigError, StoreError, StoreFullError, StoreLockedError
+from timeline.errors import (
+    ConfigError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -48,16 +61,20 @@ class PostgresDatabase(Database):
         url: str,
         *,
         make: bool = True,
+        ring: str | None = None,
+        is_needed: bool = True,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         connect: Callable[..., Any] | None = None,
     ) -> None:
-        """Connect, and make the tables if need be.
+        """Connect, and make the tables if need be: now, or else before they are used.
 
         Args:
             url: As for libpq: ``postgresql://user@host,host/database?target_session_attrs=…``.
             make: Whether to make tables where there are none.
+            ring: As for ``open_database``.
+            is_needed: Likewise.
             lock_timeout_s: Longest time to wait while others write to the same table.
             turn_s: Longest time to wait for the turn to read a table.
             idle_timeout_s: Time after which the database ends a transaction without statements.
@@ -65,8 +82,9 @@ class PostgresDatabase(Database):
 
         Raises:
             ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
-            StoreError: The database can't be reached, has tables of another version, or none and
-                none are to be made.
+            StoreUnavailableError: The database can't be reached, and is needed.
+            StoreError: It has tables of another version, is for servers with other databases, or
+                has no tables and none are to be made.
         """
         try:
             self._driver: Any = import_module("psycopg")
@@ -96,8 +114,14 @@ class PostgresDatabase(Database):
         self._connections: Connections[Any] = Connections(
             self.name, self._opened, _close, _is_alive
         )
-        with self._lent() as connection, connection.cursor() as cursor:
-            self._check_tables(cursor, make=make)
+        self._make, self._ring, self._is_checked = make, ring, False
+        try:
+            with self._lent():
+                pass
+        except StoreUnavailableError as exc:
+            if is_needed:
+                raise
+            logger.warning("%s; it is tried again when it is used", exc)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -144,6 +168,14 @@ class PostgresDatabase(Database):
             return False
         return True
 
+    def spread(self, ring: str) -> None:
+        """See ``Database``."""
+        with self._lent() as connection, connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("DELETE FROM ring")
+            cursor.execute("INSERT INTO ring VALUES (%s)", (ring,))
+            cursor.execute("COMMIT")
+
     def close(self) -> None:
         """See ``Database``."""
         self._connections.close()
@@ -152,6 +184,10 @@ class PostgresDatabase(Database):
     def _lent(self) -> Iterator[Any]:
         try:
             with self._connections.lent() as connection:
+                if not self._is_checked:
+                    with connection.cursor() as cursor:
+                        self._check_tables(cursor)
+                    self._is_checked = True  # of threads that come at once, each has checked
                 yield connection
         except self._driver.Error as exc:
             if isinstance(exc, self._driver.OperationalError):
@@ -169,13 +205,13 @@ class PostgresDatabase(Database):
             **_KEEPALIVES,
         )
 
-    def _check_tables(self, cursor: Any, *, make: bool) -> None:
-        """Make the tables, unless there are some; refuse those of another version."""
+    def _check_tables(self, cursor: Any) -> None:
+        """Make the tables, unless there are some; refuse those of another version or ring."""
         cursor.execute("BEGIN")
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
         cursor.execute("SELECT to_regnamespace(%s) IS NULL", (NAMESPACE,))
         if cursor.fetchone()[0]:
-            if not make:
+            if not self._make:
                 raise StoreError(f"there is no store in {self.name}: no schema {NAMESPACE}")
             for statement in schema():
                 cursor.execute(statement)
@@ -190,7 +226,17 @@ class PostgresDatabase(Database):
                 f"{self.name} has tables of version {found}, this is for {SCHEMA_VERSION}",
                 hint="servers that share a database must be of one release",
             )
+        if self._ring is not None:
+            self._check_ring(cursor, self._ring)
         cursor.execute("COMMIT")
+
+    def _check_ring(self, cursor: Any, ring: str) -> None:
+        cursor.execute("SELECT names FROM ring")
+        found = cursor.fetchone()
+        if found is not None:
+            check_ring(self.name, found[0], ring)
+        elif self._make:
+            cursor.execute("INSERT INTO ring VALUES (%s)", (ring,))
 
     def _failed(self, exc: Any) -> StoreError:
         errors = self._driver.errors
@@ -199,6 +245,8 @@ class PostgresDatabase(Database):
             return StoreLockedError(message)
         if isinstance(exc, errors.DiskFull):
             return StoreFullError(f"{self.name}: {_line(exc)}")
+        if isinstance(exc, self._driver.OperationalError):
+            return StoreUnavailableError(f"{self.name}: {_line(exc)}")
         return StoreError(f"{self.name}: {_line(exc)}")
 
 

@@ -63,6 +63,7 @@ def schema() -> Iterator[str]:
         for n in range(_PARTS):
             values = f"FOR VALUES WITH (MODULUS {_PARTS}, REMAINDER {n})"
             yield f"CREATE TABLE {table}_{n} PARTITION OF {table} {values}"
+    yield "CREATE TABLE ring (names text NOT NULL)"
     yield f"CREATE TABLE schema_version AS SELECT {SCHEMA_VERSION} AS version"
 
 

@@ -23,10 +23,15 @@ from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
 from fsview.store.sql.sqlite_session import APPLICATION_ID, SCHEMA, SqliteSession
 from timeline.clock import Clock, SystemClock
-from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.errors import (
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from timeline.storage.table_id import TableId
 
 Connect = Callable[..., sqlite3.Connection]
@@ -52,6 +57,7 @@ class SqliteDatabase(Database):
         path: Path,
         *,
         make: bool = True,
+        ring: str | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         connect: Connect = sqlite3.connect,
@@ -63,6 +69,7 @@ class SqliteDatabase(Database):
         Args:
             path: The file; its directory is made if need be.
             make: Whether to make a file where there is none.
+            ring: As for ``open_database``.
             lock_timeout_s: Longest time to wait while other processes write.
             turn_s: Longest turn to read a table, and longest wait for one, of all processes.
             connect: Opens the connections.
@@ -71,8 +78,8 @@ class SqliteDatabase(Database):
 
         Raises:
             StoreLockedError: Other processes held it locked.
-            StoreError: It can't be opened, is something else, or there is none and none is to be
-                made.
+            StoreError: It can't be opened, is something else, is for servers with other databases,
+                or there is none and none is to be made.
         """
         self.name = str(path)
         if not make and not path.exists():
@@ -94,8 +101,9 @@ class SqliteDatabase(Database):
             raise self._failed(exc) from exc
         except OSError as exc:
             raise StoreError(f"{path} can't be made: {exc.strerror}") from exc
-        with self._lent():  # looks at the file
-            pass
+        with self._lent() as connection:  # looks at the file
+            if ring is not None:
+                self._check_ring(connection, ring, make=make)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -123,6 +131,27 @@ class SqliteDatabase(Database):
         finally:
             if is_had:
                 self._end_turn(table_id, holder)
+
+    def spread(self, ring: str) -> None:
+        """See ``Database``."""
+        with self._writing, self._lent() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM ring")
+            connection.execute("INSERT INTO ring VALUES (?)", (ring,))
+            connection.execute("COMMIT")
+
+    def _check_ring(self, connection: sqlite3.Connection, ring: str, *, make: bool) -> None:
+        found = connection.execute("SELECT names FROM ring").fetchone()
+        if found is None and make:
+            connection.execute("BEGIN IMMEDIATE")
+            # Of the processes that open a new file at the same time, the first one says.
+            connection.execute(
+                "INSERT INTO ring SELECT ? WHERE NOT EXISTS (SELECT * FROM ring)", (ring,)
+            )
+            connection.execute("COMMIT")
+            found = connection.execute("SELECT names FROM ring").fetchone()
+        if found is not None:
+            check_ring(self.name, found[0], ring)
 
     def close(self) -> None:
         """See ``Database``."""
@@ -230,6 +259,8 @@ class SqliteDatabase(Database):
             return StoreLockedError(message)
         if "is full" in text:
             return StoreFullError(f"{self.name}: {text}")
+        if isinstance(exc, sqlite3.OperationalError):
+            return StoreUnavailableError(f"{self.name}: {text}")
         return StoreError(f"{self.name}: {text}")
 
 

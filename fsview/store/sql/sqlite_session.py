@@ -65,6 +65,7 @@ SCHEMA: Final = (
     """CREATE TABLE turn (
         table_id BLOB PRIMARY KEY, holder BLOB NOT NULL, until REAL NOT NULL
     ) WITHOUT ROWID""",
+    "CREATE TABLE ring (names TEXT NOT NULL)",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )

@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 _COUNTER_BITS: Final = 64
 STAMP_BYTES: Final = 16
+_NEVER_SEEN: Final = Head(-1, b"")
 
 
 class SharedStore(Store):
@@ -68,7 +69,7 @@ class SharedStore(Store):
     waits: ClassVar[bool] = True
 
     def __init__(self, database: Database, table_id: TableId, kept_steps: int = 0) -> None:
-        """Open the store of a table, or a new one.
+        """Open the store of a table, or a new one; a database that is away is read later.
 
         Args:
             database: Where it lies; must be closed after the store.
@@ -77,7 +78,6 @@ class SharedStore(Store):
 
         Raises:
             ConfigError: ``kept_steps`` is negative.
-            StoreError: The database can't be read or written.
         """
         super().__init__()
         if kept_steps < 0:
@@ -92,7 +92,12 @@ class SharedStore(Store):
         self._counter = count(1)
         self._chunks = ChunkCounts(self.forgotten)
         self.is_ahead = False
-        self._seen, _ = self.state()
+        try:
+            self._seen, _ = self.state()
+        except StoreError as exc:
+            # The table is followed without it; nothing is committed before the rows were read.
+            logger.warning("%s can't be used yet: %s", self, exc)
+            self._seen = _NEVER_SEEN
 
     def head(self) -> Head:
         """Return the newest step, of whichever server.

@@ -5,9 +5,11 @@ A URL may have a password, so no message shows one, nor what libpq says of it.
 
 from __future__ import annotations
 
+import os.path
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 from fsview.store.sql.database import Database
 from fsview.store.sql.postgres import PostgresDatabase
@@ -20,9 +22,17 @@ ALLOWED: Final = (
 )
 
 _SQLITE: Final = "sqlite"
+_SEPARATOR: Final = re.compile(r",\s*(?=(?:sqlite|postgres|postgresql)://)")
+"""Also hosts are separated by commas; no host, database or password has ``://``."""
+_PORT: Final = "5432"
 _HOST: Final = r"(\[[0-9A-Fa-f:.%]+\]|[^\s,:/?#@\[\]]*)(:[0-9]{1,5})?"
 _POSTGRES: Final = re.compile(rf"postgres(ql)?://([^\s/?#@]*@)?{_HOST}(,{_HOST})*(/[^\s/@]*)?")
 """A password with an unescaped ``/`` or ``@`` would be taken for a host or a database."""
+
+
+def split_urls(text: str) -> tuple[str, ...]:
+    """Return the URLs of a list, separated by commas; a comma before no scheme is part of a URL."""
+    return tuple(part.strip() for part in _SEPARATOR.split(text)) if text else ()
 
 
 def check_url(url: str) -> None:
@@ -33,7 +43,8 @@ def check_url(url: str) -> None:
     """
     scheme, given, rest = url.partition("://")
     if scheme == _SQLITE:
-        if not rest.startswith("/") or not rest.strip("/") or rest.endswith("/"):
+        is_path = rest.startswith("/") and rest.strip("/") and not rest.endswith("/")
+        if not is_path or "://" in rest:
             raise ConfigError(f"a store's URL of {_SQLITE} without the whole path; {ALLOWED}")
     elif scheme in ("postgresql", "postgres"):
         if not is_postgres(url):
@@ -52,18 +63,61 @@ def is_postgres(url: str) -> bool:
     return _POSTGRES.fullmatch(url) is not None
 
 
-def open_database(url: str, *, make: bool = True) -> Database:
+def database_name(url: str) -> str:
+    """Return what a database is called, whoever connects to it in whatever order of its hosts.
+
+    Args:
+        url: An allowed one. Of its parameters only those count that say where the database is.
+    """
+    rest = url.partition("://")[2]
+    if url.startswith(_SQLITE):
+        return f"{_SQLITE}://{os.path.normpath(_path(url))}"
+    authority, _, rest = rest.partition("/")
+    database, _, query = rest.partition("?")
+    given = dict(parse_qsl(query))
+    places = [_place(host) for host in authority.rpartition("@")[2].split(",")]
+    if "host" in given:
+        places = [(host, _PORT) for host in given["host"].split(",")]
+    if "port" in given:
+        ports = given["port"].split(",")
+        ports = ports * len(places) if len(ports) == 1 else ports
+        places = [(host, port) for (host, _), port in zip(places, ports, strict=False)]
+    hosts = ",".join(sorted(f"{host}:{port}" for host, port in places))
+    return f"postgresql://{hosts}/{given.get('dbname', unquote(database))}"
+
+
+def _place(host: str) -> tuple[str, str]:
+    """Return host and port."""
+    found = re.fullmatch(_HOST, host)
+    assert found is not None, "checked before"
+    name, port = found.groups()
+    return unquote(name).lower() or "localhost", (port or "").lstrip(":") or _PORT
+
+
+def _path(url: str) -> Path:
+    return Path("/" + url.partition("://")[2].lstrip("/"))
+
+
+def open_database(
+    url: str, *, make: bool = True, ring: str | None = None, is_needed: bool = True
+) -> Database:
     """Return the database at a URL, connected.
 
     Args:
         url: The URL.
         make: Whether its tables are made if there are none, and with them the file of SQLite.
+        ring: The databases over which tables are spread, as ``DatabaseRing.text``; ``None``: it
+            isn't checked that others have the same.
+        is_needed: Whether PostgreSQL must be reached now. Otherwise this is logged, and each use
+            tries again.
 
     Raises:
         ConfigError: The URL is none of a database, or the database's driver isn't installed.
-        StoreError: The database can't be used, or it has no tables and none are to be made.
+        StoreUnavailableError: The database can't be reached.
+        StoreError: The database can't be used, or it has no tables and none are to be made, or
+            others spread tables over other databases.
     """
     check_url(url)
     if url.startswith(_SQLITE):
-        return SqliteDatabase(Path("/" + url.partition("://")[2].lstrip("/")), make=make)
-    return PostgresDatabase(url, make=make)
+        return SqliteDatabase(_path(url), make=make, ring=ring)
+    return PostgresDatabase(url, make=make, ring=ring, is_needed=is_needed)

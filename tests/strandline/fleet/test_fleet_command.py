@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from executor_proxy.placement import Layout, owners
+from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.sqlite import SqliteDatabase
 from fsview.store.sql.store import SharedStore
+from fsview.store.stores import StoreOptions, Stores
 from strandline.__main__ import main
 from strandline.fleet.records import EPOCH, Load, member_bytes, member_key
 from strandline.fleet.roster import Roster
@@ -23,7 +26,7 @@ from strandline.fleet.state.url import NAME_KEY, open_state
 from strandline.fleet.table_servers import servers_of
 from tests.kit.manual_clock import ManualClock
 from tests.kit.stores import blobs_of
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
 LAYOUT = Layout(copies=2, tokens=50)
@@ -222,6 +225,50 @@ def test_a_table_is_forgotten(tmp_path: Path) -> None:
     assert told.output == f"{tmp_path}/views.db has nothing of file://{table}\n"
     told = run("forget", url, str(table), "--json")
     assert json.loads(told.output) == {"table": f"file://{table}", "rows": 0, "blobs": 0}
+
+
+def test_of_several_databases_the_one_of_the_table_is_asked(tmp_path: Path) -> None:
+    urls = [f"sqlite://{tmp_path}/{name}.db" for name in "ab"]
+    table = tmp_path / "t"
+    stores = Stores(StoreOptions("sql", urls=tuple(urls)))
+    store = stores.open(TableId.of(str(table)))
+    store.commit(blobs_of([b"1"]), lambda _: {"a": b"1"})
+    told = run("forget", f"{urls[1]},{urls[0]}", str(table))
+    assert told.output == f"file://{table} is forgotten: 1 rows and 1 blobs are deleted\n"
+    assert store.rows() == {}
+    stores.close()
+    told = run("forget", DatabaseRing(urls).url_of(TableId.of(str(table))), str(table))
+    assert told.exit_code == 1
+    assert "this one has one database" in told.output
+
+
+def test_databases_are_changed_on_purpose(tmp_path: Path) -> None:
+    a, b = (f"sqlite://{tmp_path}/{name}.db" for name in "ab")
+    Stores(StoreOptions("sql", urls=(a,))).close()
+    with pytest.raises(StoreError, match="for servers with one database"):
+        Stores(StoreOptions("sql", urls=(a, b)))
+    told = run("spread", f"{b},{a}")
+    assert told.exit_code == 0
+    assert told.output == f"tables are spread over {a}, {b}\n"
+    Stores(StoreOptions("sql", urls=(a, b))).close()
+    assert json.loads(run("spread", b, "--json").output) == {"databases": [b]}
+    Stores(StoreOptions("sql", urls=(b,))).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "no URL of a database is given"),
+        ("sqlite:///a.db,sqlite:////a.db", "name sqlite:///a.db twice"),
+        ("postgres://me:secret@h/v,postgresql://h:5432/v", "name postgresql://h:5432/v twice"),
+    ],
+)
+def test_what_spread_and_forget_refuse(url: str, why: str) -> None:
+    for words in (("spread", url), ("forget", url, "/t")):
+        told = run(*words)
+        assert told.exit_code == 2
+        assert re.search(why, " ".join(told.output.split()))
+        assert "secret" not in told.output
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:

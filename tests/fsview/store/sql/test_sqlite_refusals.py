@@ -84,9 +84,14 @@ def test_a_file_that_others_keep_locked(file: Path) -> None:
             change(store, a=b"2")
         assert store.rows() == SharedStore(database, TABLE).rows() == {"a": b"1"}
         with pytest.raises(StoreLockedError):
-            SharedStore(database, OTHER)
+            SharedStore(database, OTHER).rows()
+        other = SharedStore(database, OTHER)
     change(store, a=b"2")
     assert store.rows() == {"a": b"2"}
+    with pytest.raises(StoreBehindError):  # what isn't read yet isn't changed
+        change(other, a=b"1")
+    assert other.rows() == {}
+    change(other, a=b"1")
     database.close()
 
 
@@ -95,7 +100,8 @@ def test_a_file_that_may_not_be_written(file: Path) -> None:
     with closing(sqlite3.connect(file)):
         database = SqliteDatabase(file, connect=by(suffix="?mode=ro"))
         store = SharedStore(database, TABLE)
-        for refused in (lambda: change(store, a=b"2"), lambda: SharedStore(database, OTHER)):
+        other = SharedStore(database, OTHER)
+        for refused in (lambda: change(store, a=b"2"), other.rows):
             with pytest.raises(StoreError, match=r"views\.db: .*readonly"):
                 refused()
         assert store.rows() == {"a": b"1"}
@@ -160,7 +166,7 @@ def test_a_damaged_file_is_an_error_of_the_store(file: Path) -> None:
     file.write_bytes(content)
     database = SqliteDatabase(file)
     with pytest.raises(StoreError, match=r"views\.db: database disk image is malformed"):
-        SharedStore(database, TABLE)
+        SharedStore(database, TABLE).rows()
     database.close()
 
 

@@ -57,21 +57,21 @@ def test_urls_of_postgresql(url: str) -> None:
 )
 def test_a_bad_url_is_refused_without_showing_it(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        StoreOptions("sql", url=url)
+        StoreOptions("sql", urls=(url,))
     assert "allowed: sqlite:///PATH" in str(caught.value)
     assert SECRET not in repr(caught.value)
     assert len(str(caught.value)) < 250
 
 
 def test_options_and_status_show_no_password(tmp_path: Path) -> None:
-    shown = repr(StoreOptions("sql", url=f"postgresql://me:{SECRET}@db/views"))
+    shown = repr(StoreOptions("sql", urls=(f"postgresql://me:{SECRET}@db/views",)))
     assert SECRET not in shown
-    stores = Stores(StoreOptions("sql", url=f"sqlite://{tmp_path}/views.db"))
-    assert stores.status()["database"] == f"{tmp_path}/views.db"
+    stores = Stores(StoreOptions("sql", urls=(f"sqlite://{tmp_path}/views.db",)))
+    assert stores.status()["databases"] == [f"{tmp_path}/views.db"]
     stores.close()
 
 
 def test_a_file_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(StoreError, match=f"{tmp_path}/taken/views.db"):
-        Stores(StoreOptions("sql", url=f"sqlite://{tmp_path}/taken/views.db"))
+        Stores(StoreOptions("sql", urls=(f"sqlite://{tmp_path}/taken/views.db",)))
