@@ -20,8 +20,9 @@ which hears of a commit first.
 Until the service has answered this process once, all tries of a question share ``first_s``: a job
 whose driver is unreachable must not wait long in each worker. Each address gets an equal share, so
 that a silent one leaves time for the others, and no later question waits for these. An address that
-failed is not asked again before it answered a probe (``executor_proxy.circuit``); one that was late
-and has answered before is only spared questions about the same table.
+failed is not asked again before it answered a probe (``executor_proxy.circuit``), or, if there is
+no fallback, not before all others; one that was late and has answered before is only spared
+questions about the same table.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class ServiceClient:
         sessions: One for each address, in order of preference.
         circuit_of: Returns the circuit of an address, or of one table at it.
         table: The table that is asked about.
-        insists: Whether addresses are asked in spite of open circuits, for want of a fallback.
+        insists: Whether addresses are asked in spite of open circuits, the last of all, for want of
+            a fallback.
         patience: How long and how often to ask.
         copies: How many of the first addresses share questions that any of them can answer.
         turn: Returns the number of the worker, by which it begins with one of them.
@@ -202,7 +204,7 @@ class ServiceClient:
         kept_open: StrandlineError | None = None
         busy: list[ServiceBusyError] = []
         refused: RemoteFailureError | None = None
-        for session in sessions:
+        for session in self._closed_first(sessions) if self._insists else sessions:
             left = self._left(started)
             # Asked for anew each time: a forked process has circuits of its own.
             address, of_table = self._circuits(session)
@@ -258,6 +260,10 @@ class ServiceClient:
         copies, others = self._sessions[: self._copies], self._sessions[self._copies :]
         first = self._turn() % self._copies
         return (*copies[first:], *copies[:first], *others)
+
+    def _closed_first(self, sessions: tuple[HttpSession, ...]) -> list[HttpSession]:
+        """Return the addresses, those last whose circuits are open."""
+        return sorted(sessions, key=lambda s: any(each.is_open for each in self._circuits(s)))
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
         """Return the circuit of an address, and that of the table at it."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from executor_proxy.placement import DEFAULT, Layout
+from strandline.fleet.alike import check_alike, of_token
 from strandline.fleet.records import (
     EPOCH,
     FleetRead,
@@ -25,7 +26,7 @@ from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_se
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
 from strandline.settings.fleet import DEAD
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ConfigError, StateConflictError, StateUnavailableError
+from timeline.errors import StateConflictError, StateUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Roster:
         """
         self._release_left()
         # Refuses another schema, layout or token before anything is written.
-        self._check_alike(read_fleet(self._state))
+        check_alike(self._self, read_fleet(self._state))
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
         try:
@@ -129,7 +130,7 @@ class Roster:
             ) from error
         try:
             # Again: of two that join a fleet without members at once, one sees the other.
-            self._check_alike(read_fleet(self._state))
+            check_alike(self._self, read_fleet(self._state))
             # Only now is it known what the lease was made with.
             joined = replace(joining, joined=lease.version)
             lease.renew(member_bytes(joined, Load()))
@@ -174,7 +175,7 @@ class Roster:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
                 self._lease = None
             self.join()
-        found = self._of_this_token(read_fleet(self._state))
+        found = self._read()
         now_s = self._clock.monotonic()
         if self._is_away:
             # Leases may have ended only since nobody could renew them: nobody's seat is given away
@@ -184,24 +185,18 @@ class Roster:
         self._since = vacant_since(found.fleet, self._since, now_s)
         leads = found.fleet.leader == self._self and now_s >= self._quiet_until_s
         if leads and self._decide(found, now_s):
-            found = self._of_this_token(read_fleet(self._state))
+            found = self._read()
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
 
-    def _of_this_token(self, found: FleetRead) -> FleetRead:
-        """Return a fleet without members that have another token's mark.
-
-        None can join, so a program that hasn't the token has written such a record. It must neither
-        get a seat, and with it requests that bear the token, nor lead.
-        """
-        members = found.fleet.members
-        ours = tuple(each for each in members if each.token == self._self.token)
-        strangers = frozenset(each.url for each in members if each not in ours)
+    def _read(self) -> FleetRead:
+        """Return the fleet as it is, without members that have another token's mark."""
+        found, strangers = of_token(read_fleet(self._state), self._self.token)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)
         self._strangers = strangers
-        return replace(found, fleet=replace(found.fleet, members=ours)) if strangers else found
+        return found
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease; tell at times what this server holds. Return whether it is held."""
@@ -212,11 +207,6 @@ class Roster:
         is_held = lease.renew(member_bytes(self._self, load))
         self._told, self._told_s, self._must_tell = load, now_s, False
         return is_held
-
-    def _check_alike(self, found: FleetRead) -> None:
-        for other in (*found.fleet.members, *found.joining):
-            if other.name != self._self.name:
-                _check_alike(self._self, other)
 
     def leave(self) -> None:
         """Be no member any more; the seat is vacant at once. May be repeated."""
@@ -243,28 +233,6 @@ class Roster:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
             logger.info("epoch %d of the fleet has the seats %s", found.epoch + 1, holders)
         return True
-
-
-def _check_alike(mine: Member, other: Member) -> None:
-    """Refuse to be a member beside one that places tables otherwise or has another token."""
-    for name in ("copies", "depth", "tokens"):
-        value, theirs = getattr(mine.layout, name), getattr(other.layout, name)
-        if value != theirs:
-            raise ConfigError(
-                f"strandline.fleet.{name} is {value}; allowed: {theirs}, as at the member"
-                f" {other.url}",
-                hint="stop all servers of a fleet to change how it places tables",
-            )
-    if mine.token != other.token:
-        raise ConfigError(
-            f"the server's token is {_shown(mine.token)}; allowed: {_shown(other.token)}, as at the"
-            f" member {other.url}",
-            hint="give all servers of a fleet the same token",
-        )
-
-
-def _shown(mark: str) -> str:
-    return f"*** with the mark {mark}" if mark else "none"
 
 
 def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:

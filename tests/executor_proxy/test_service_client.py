@@ -313,3 +313,13 @@ def test_without_a_fallback_an_address_is_asked_in_spite_of_its_circuit():
         with pytest.raises(ServiceUnreachableError, match="nobody there"):
             scene.ask()
     assert scene.ask() == b"1"
+
+
+def test_without_a_fallback_an_address_that_failed_is_asked_the_last():
+    scene = Scene(Patience(), insists=True, a=[LATE], b=[b"1", b"2", LOST], c=[LOST])
+    for answer in (b"1", b"2"):
+        assert scene.ask() == answer
+    assert scene.asked == [A, B, B]
+    with pytest.raises(ServiceTimeoutError):
+        scene.ask()
+    assert scene.asked[3:6] == [B, C, A], "it may answer again, and there is no other left"
