@@ -107,22 +107,30 @@ def _run(
     """Serve until SIGTERM or SIGINT, then end the process."""
     collect_garbage_seldom()
     allow_open_files(options.limits.connections)
+    server: ServiceServer | None = None
+    is_stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        if fleet is not None:
+            fleet.interrupt()
+        if server is not None:
+            server.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if fleet is not None:
+        # Before the port is bound: a connection that is refused sends clients on, and it may take
+        # a while until an earlier process with this address counts as dead.
+        _join(fleet, parts)
     try:
         server = ServiceServer(parts, options)
     except ConfigError as exc:
         _close(fleet)
         raise click.ClickException(_in_a_line(exc)) from exc
-
-    def stop(*_: object) -> None:
-        if fleet is not None:
-            fleet.interrupt()
+    if is_stopped:
         server.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    if fleet is not None:
-        # The port is bound: what other servers pass on meanwhile waits for the loop.
-        _join(fleet, parts)
 
     def announce() -> None:
         text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"

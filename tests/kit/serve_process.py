@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,8 +59,8 @@ class ServeProcess:
             self._process.terminate()
             assert self._join() == 0
 
-    def start(self) -> None:
-        """Start the process; return once it serves."""
+    def start(self, look: Callable[[bytes], object] = lambda _: None) -> None:
+        """Start the process; return once it serves. Before, ``look`` gets each line of its log."""
         process = subprocess.Popen(
             [
                 *(*self.inside, sys.executable, "-m", "strandline", "serve", "--no-token"),
@@ -73,7 +74,8 @@ class ServeProcess:
         said = b""
         for line in process.stderr:
             said += line
-            if found := re.search(rb"http://[\d.]+:(\d+)", line):
+            look(line)
+            if found := re.search(rb"serving .* on http://[\d.]+:(\d+)", line):
                 self.port = int(found[1])
                 break
         else:

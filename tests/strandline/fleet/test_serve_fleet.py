@@ -136,7 +136,16 @@ def test_a_server_that_is_started_again_at_once_waits_for_its_own_end(fleet: Fle
     a, b = fleet.start("a"), fleet.start("b")
     wait_for_seats((a, b), {0: a.url, 1: b.url})
     b.kill()
-    b.start()
+    waited: list[bytes] = []
+
+    def look(line: bytes) -> None:
+        if b"waiting: " in line:
+            waited.append(line)
+            with pytest.raises(ConnectionRefusedError):
+                b.ask("/healthz", {})
+
+    b.start(look)
+    assert len(waited) == 1
     wait_for_seats((a, b), {0: a.url, 1: b.url})
 
 
