@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -14,7 +16,7 @@ from executor_proxy.placement import Layout, Seat, owners
 from tests.kit.free_port import free_port
 from tests.kit.live_service import Answered, HttpClient
 from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import ServeProcess
+from tests.kit.serve_process import ServeProcess, environment
 from timeline.storage.table_id import TableId
 
 DEAD_S: Final = 5.0
@@ -128,3 +130,17 @@ def check_a_fleet_of_servers(folder: Path, state: str) -> None:
         wait_until(lambda: len(a.fleet()["members"]) == 3)
         assert a.seats() == {0: a.url, 1: standby.url}
         assert a.fleet()["trouble"] is None
+
+
+def refused(root: Path, *options: str) -> tuple[int, str]:
+    """Return the exit code and the message of a server that doesn't serve."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "strandline", "serve", "--root", str(root), "--port", "0", *options],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ended.stderr.count("Error: ") == 1, ended.stderr
+    return ended.returncode, ended.stderr.partition("Error: ")[2]

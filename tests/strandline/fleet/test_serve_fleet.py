@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,12 +12,11 @@ import pytest
 from executor_proxy.placement import Layout
 from fsview.wire.routes import BY_NAME
 from tests.kit.live_service import known
-from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import environment
 from tests.kit.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
     FleetServer,
     placed,
+    refused,
     state_url,
     wait_for_seats,
     wait_until,
@@ -203,20 +200,6 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
     for server in (a, b):
         wait_until(lambda server=server: server.fleet()["trouble"] is None)  # type: ignore[misc]
         assert server.seats() == seats
-
-
-def refused(root: Path, *options: str) -> tuple[int, str]:
-    """Return the exit code and the message of a server that doesn't serve."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "strandline", "serve", "--root", str(root), "--port", "0", *options],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert ended.stderr.count("Error: ") == 1, ended.stderr
-    return ended.returncode, ended.stderr.partition("Error: ")[2]
 
 
 def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> None:
