@@ -116,7 +116,6 @@ class FaultyFleet:
             # It was asked, or told of a change, and others did without it.
             assert any(_troubles(server) > before[server] for server in others)
         assert all(each.fleet()["leader"] != lost.url for each in others)
-        logger.info("without %s: %s, refused %s", lost.url, self.job.looked, dict(self.refused))
 
     def wait(self, is_so: Callable[[FleetServer], bool], *servers: FleetServer) -> None:
         """Wait until something is so at servers."""
@@ -151,6 +150,7 @@ class FaultyFleet:
                 self._changed.notify_all()
             for thread in threads:
                 thread.join(3 * PATIENCE_S)
+        logger.info("tasks: %s; refused by status: %s", self.job.looked, dict(self.refused))
         self._check()
         assert not any(thread.is_alive() for thread in threads)
         self._check_the_end()
