@@ -80,6 +80,7 @@ class Roster:
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
         self._is_away = False
+        self._is_new = True
         self._must_tell = False
         self._strangers: frozenset[str] = frozenset()
         self.fleet = Fleet()
@@ -142,7 +143,7 @@ class Roster:
             except StateUnavailableError as error:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
-        self._lease, self._self = lease, joined
+        self._lease, self._self, self._is_new = lease, joined, True
         self._told, self._told_s = Load(), -math.inf
 
     def _release_left(self) -> None:
@@ -177,7 +178,8 @@ class Roster:
             self.join()
         found = self._read()
         now_s = self._clock.monotonic()
-        if self._is_away:
+        is_first, self._is_new = self._is_new, False
+        if self._is_away or (is_first and _all_gone(found.fleet)):
             # Leases may have ended only since nobody could renew them: nobody's seat is given away
             # until their holders have had the time to join again.
             self._quiet_until_s = now_s + self._dead_s
@@ -233,6 +235,11 @@ class Roster:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
             logger.info("epoch %d of the fleet has the seats %s", found.epoch + 1, holders)
         return True
+
+
+def _all_gone(fleet: Fleet) -> bool:
+    """Whether there are seats and nobody of those who had them lives."""
+    return 0 < len(fleet.seats) == len(fleet.vacant)
 
 
 def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:

@@ -402,3 +402,27 @@ def test_no_seat_is_given_away_just_because_the_store_was_away(
     assert held(a.fleet) == {0: "http://a:1", 1: "http://b:1"}
     servers.run(22, a, s)  # b is dead now
     assert held(a.fleet) == {0: "http://a:1", 1: "http://s:1"}
+
+
+def test_a_new_server_leaves_seats_to_those_who_return_with_the_store(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b")
+    a.step()
+    before = held(b.step())
+    servers.run(20)  # nobody could renew a lease
+    new = servers.start("n")
+    servers.run(2, new)
+    assert held(new.fleet) == before
+    servers.run(1, new, a, b)
+    assert held(new.fleet) == before
+    servers.run(10, new, a, b)
+    assert held(new.fleet) == {**before, 2: "http://n:1"}
+
+
+def test_a_new_server_takes_seats_that_nobody_returns_to(servers: Servers) -> None:
+    servers.start("a").step()
+    servers.run(20)
+    new = servers.start("n")
+    servers.run(9, new)
+    assert held(new.fleet) == {0: "http://a:1"}
+    servers.run(3, new)
+    assert held(new.fleet) == {0: "http://n:1"}
