@@ -280,7 +280,7 @@ class SharedStoreSuite:
         assert other.rows() == {"a": b"1", "row7": b"2"}
         assert other.get(chunks[0].handle) == b"1"
         with other._reading() as session:
-            assert not session.has_old_rows()
+            assert not session.has_leftovers()
         change(other, row7=None)
         assert store.rows() == {"a": b"1"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import KEPT_STEPS
@@ -47,6 +48,7 @@ class Server:
         *,
         kept_steps: int = KEPT_STEPS,
         faults: Faults | None = None,
+        at_once: int = AT_ONCE,
         **options: Any,
     ) -> Iterator[Server]:
         """Open a server; without storage of its own, with one of the files of a table in memory.
@@ -57,7 +59,7 @@ class Server:
             storage = MemoryStorage(table.storage.base_path, table.clock.now_ms)
             storage.files = table.storage.files
         database = place.open(faults, **options)
-        store = SharedStore(database, TableView(storage).table_id, kept_steps)
+        store = SharedStore(database, TableView(storage).table_id, kept_steps, at_once=at_once)
         server = cls(table, storage, store, database)
         try:
             yield server

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.adoption_fault_suite import AdoptionFaultSuite
 from tests.conformance.adoption_suite import AdoptionSuite
+from tests.conformance.big_step_suite import BigStepSuite, opened  # noqa: F401 - a fixture
 from tests.conformance.shared_golden_suite import SharedGoldenSuite
 from tests.conformance.shared_machine_suite import SharedMachineSuite
 from tests.conformance.shared_place import NewPlace
@@ -47,3 +48,7 @@ class TestPostgresSharedGolden(SharedGoldenSuite):
 
 class TestPostgresSharedMachine(SharedMachineSuite):
     examples = 10
+
+
+class TestPostgresBigSteps(BigStepSuite):
+    pass

@@ -1,4 +1,4 @@
-"""Deletions in several transactions, so that others can write in between."""
+"""Deletions, and the like, in several transactions, so that others can write in between."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ AT_ONCE: Final = 1000
 
 
 def delete_all(
-    writing: Callable[[], AbstractContextManager[Session]], some: Callable[[Session, int], int]
+    writing: Callable[[], AbstractContextManager[Session]],
+    some: Callable[[Session, int], int],
+    at_once: int = AT_ONCE,
 ) -> int:
     """Delete until a transaction finds less than it may delete.
 
     Args:
         writing: Opens a transaction that writes.
-        some: Deletes at most a number of things; returns how many.
+        some: Deletes at most a number of things, or folds rows; returns how many.
+        at_once: The number.
 
     Returns:
         How many were deleted.
@@ -27,10 +30,10 @@ def delete_all(
     Raises:
         StoreError: Some are left.
     """
-    total, deleted = 0, AT_ONCE
-    while deleted == AT_ONCE:
+    total, deleted = 0, at_once
+    while deleted == at_once:
         with writing() as session:
-            deleted = some(session, AT_ONCE) if session.head() is not None else 0
+            deleted = some(session, at_once) if session.head() is not None else 0
         total += deleted
     return total
 

@@ -2,7 +2,8 @@
 
 The tables, each key before its semicolon::
 
-    head     table_id; base_path, generation, step, stamp, blobs, bytes
+    head     table_id; base_path, step, stamp, blobs, bytes,
+             generation, overlay, newest, builder, until, batches
     row      table_id, generation, near; content
     blob     table_id, handle; generation, near, content
     journal  table_id, step; stamp, rows, news
@@ -10,9 +11,9 @@ The tables, each key before its semicolon::
     ring     names
 
 ``table_id`` is a hash of the ``TableId``, so it means the same in every copy of a database. A row's
-name is ``near``, as for the blobs that it names. Rows are those of the head's generation: a new one
-makes all that were there before old, and these are deleted afterwards, in several transactions. A
-blob has the generation in which it was added, and rows of a later one may name it.
+name is ``near``, as for the blobs that it names. Which rows count is a matter of their generation
+(``fsview.store.sql.generations``). A blob has the one in which it was added, and rows of later ones
+may name it.
 
 The one row of ``ring`` has the databases over which tables are spread (``DatabaseRing.text``), as
 the server that came first gave them. One that gives others is refused: it would have tables here
@@ -22,8 +23,8 @@ that others have elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -32,7 +33,7 @@ from fsview.store.base import RECORD_FORMAT, Blob, Handle, Rows
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
-SCHEMA_VERSION: Final = 3_000 + RECORD_FORMAT
+SCHEMA_VERSION: Final = 4_000 + RECORD_FORMAT
 """Of the tables and of what they hold; a database with another one is refused."""
 
 FIRST_GENERATION: Final = 1
@@ -67,11 +68,13 @@ class TableHead:
         head: The head.
         blobs: Number of blobs, garbage included.
         size_bytes: Their size.
+        is_untidy: Whether a server writes many rows, or died while it did.
     """
 
     head: Head
     blobs: int
     size_bytes: int
+    is_untidy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,21 @@ class Changes:
     rows: Mapping[str, bytes | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A generation that isn't shown yet.
+
+    Attributes:
+        builder: Who writes it.
+        generation: Its number.
+        batches: How many transactions have written rows of it. A database that fell back has fewer.
+    """
+
+    builder: bytes
+    generation: int
+    batches: int
+
+
 class Session(ABC):
     """One transaction on one table; all methods raise ``StoreError`` if the database fails."""
 
@@ -126,8 +144,8 @@ class Session(ABC):
         """Return the handles of all blobs, garbage included."""
 
     @abstractmethod
-    def has_old_rows(self) -> bool:
-        """Return whether there are rows of earlier generations."""
+    def has_leftovers(self) -> bool:
+        """Return whether ``fold_rows`` or ``delete_old_rows`` have work that nobody is at."""
 
     @abstractmethod
     def journal(self, step: int) -> list[Committed]:
@@ -145,15 +163,68 @@ class Session(ABC):
 
     @abstractmethod
     def change_rows(self, rows: Rows) -> None:
-        """Change rows in the order of their names."""
+        """Change rows that are shown, in the order of their names."""
 
     @abstractmethod
     def begin_generation(self) -> None:
-        """Begin a new generation, without rows."""
+        """Show a new generation, without rows; what is being built ends."""
+
+    @abstractmethod
+    def begin_build(self, builder: bytes, lease_s: float) -> Build | None:
+        """Begin a generation that isn't shown, in place of one that the builder has begun.
+
+        Args:
+            builder: Random.
+            lease_s: Time for which no other builder may begin.
+
+        Returns:
+            ``None`` if another is at work, or rows are to be folded first.
+        """
+
+    @abstractmethod
+    def continue_build(self, build: Build, lease_s: float) -> Build | None:
+        """Begin its lease anew for another batch of rows; ``None`` if it isn't there any more."""
+
+    @abstractmethod
+    def build_rows(self, build: Build, rows: Rows, dropped: Collection[str]) -> None:
+        """Write rows of a generation that isn't shown.
+
+        Args:
+            build: The generation.
+            rows: The rows; ``None``: the one that is shown will go.
+            dropped: Names of rows written before that will stay as they are shown.
+        """
+
+    @abstractmethod
+    def show_build(self, build: Build, lease_s: float, *, anew: bool) -> bool:
+        """Show the rows of a generation; return whether it was there still.
+
+        Args:
+            build: The generation.
+            lease_s: Time that its builder has to fold some of its rows.
+            anew: Whether these are all rows; else they are shown in place of others of their name
+                until they are folded.
+        """
+
+    @abstractmethod
+    def fold_rows(self, builder: bytes, most: int, lease_s: float) -> int:
+        """Have some rows that are shown in place of others take that place.
+
+        Args:
+            builder: Whose lease this needs, if there is one, and begins anew.
+            most: How many.
+            lease_s: Its length.
+
+        Returns:
+            How many they were; with the last one the lease ends.
+        """
 
     @abstractmethod
     def delete_old_rows(self, most: int) -> int:
-        """Delete some rows of earlier generations; return how many."""
+        """Delete some rows of generations that aren't shown; return how many.
+
+        One that is being built stays until its lease has ended.
+        """
 
     @abstractmethod
     def delete_old_blobs(self, most: int) -> int:
@@ -216,6 +287,16 @@ class Database(ABC):
             StoreFullError: Its disk is full.
             StoreError: The database can't be written, or the answer to the commit was lost.
         """
+
+    @contextmanager
+    def batch(self, table_id: TableId) -> Iterator[Session]:
+        """Open one of many transactions that write: others that wait come in between; as above."""
+        with self.writing(table_id) as session:
+            yield session
+        self.pause()
+
+    def pause(self) -> None:  # noqa: B027 - where those that wait stand in line
+        """Let others write, if they may not come to it otherwise."""
 
     @abstractmethod
     def turn(self, table_id: TableId) -> AbstractContextManager[bool]:

@@ -42,7 +42,7 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
     with database.reading(table_id) as session:
         if session.head() is None:
             return None
-        if not (session.rows() or session.handles() or session.has_old_rows()):
+        if not (session.rows() or session.handles() or session.has_leftovers()):
             return None
     # Also without rows: blobs may be of this generation, and their servers must not commit more.
     with database.writing(table_id) as session:
@@ -54,5 +54,5 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
         session.add_to_journal(Committed(to, (), None))
         session.move_head(to)
         session.trim_journal(to.step)
-    writing = partial(database.writing, table_id)
+    writing = partial(database.batch, table_id)
     return Forgotten(delete_all(writing, delete_old_rows), delete_all(writing, delete_old_blobs))

@@ -7,6 +7,7 @@ table and row, the rest by table. A blob isn't compressed, as packed rows hardly
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import astuple
 from typing import Any, Final
 
 from fsview.store.base import Handle, Rows
@@ -16,7 +17,6 @@ from fsview.store.sql.database import (
     Committed,
     Head,
     NewBlobs,
-    Session,
     TableHead,
     handle_bytes,
     handle_of,
@@ -27,6 +27,7 @@ from fsview.store.sql.database import (
     names_of,
     table_key,
 )
+from fsview.store.sql.generations import Generations, GenerationSession
 from timeline.storage.table_id import TableId
 
 NAMESPACE: Final = "strandline"
@@ -39,11 +40,13 @@ def schema() -> Iterator[str]:
     """Yield the statements that make the tables."""
     yield f"CREATE SCHEMA {NAMESPACE}"
     yield """CREATE TABLE head (
-        table_id bytea PRIMARY KEY, base_path bytea NOT NULL, generation integer NOT NULL,
-        step bigint NOT NULL, stamp bytea NOT NULL, blobs bigint NOT NULL, bytes bigint NOT NULL
+        table_id bytea PRIMARY KEY, base_path bytea NOT NULL,
+        step bigint NOT NULL, stamp bytea NOT NULL, blobs bigint NOT NULL, bytes bigint NOT NULL,
+        generation integer NOT NULL, overlay integer, newest integer NOT NULL,
+        builder bytea, until double precision NOT NULL, batches integer NOT NULL
     )"""
     yield """CREATE TABLE row (
-        table_id bytea, generation integer, near bytea, content bytea NOT NULL,
+        table_id bytea, generation integer, near bytea, content bytea,
         PRIMARY KEY (table_id, generation, near)
     ) PARTITION BY HASH (table_id, near)"""
     yield """CREATE TABLE blob (
@@ -67,7 +70,7 @@ def schema() -> Iterator[str]:
     yield f"CREATE TABLE schema_version AS SELECT {SCHEMA_VERSION} AS version"
 
 
-class PostgresSession(Session):
+class PostgresSession(GenerationSession):
     """See ``Session``; errors are mapped by ``PostgresDatabase``."""
 
     def __init__(self, cursor: Any, table_id: TableId) -> None:
@@ -81,18 +84,11 @@ class PostgresSession(Session):
 
     def head(self) -> TableHead | None:
         """See ``Session``."""
-        found = self._all("SELECT step, stamp, blobs, bytes FROM head WHERE table_id = %s")
+        found = self._all(
+            "SELECT step, stamp, blobs, bytes, builder IS NOT NULL OR overlay IS NOT NULL"
+            " FROM head WHERE table_id = %s"
+        )
         return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
-
-    def rows(self, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """See ``Session``."""
-        sql = "SELECT near, content FROM row WHERE table_id = %s AND generation = %s"
-        if names is None:
-            found = self._all(sql, self._generation())
-        else:
-            wanted = list(map(name_bytes, names))
-            found = self._all(f"{sql} AND near = ANY(%s)", self._generation(), wanted)
-        return {name_of(near): content for near, content in found}
 
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
         """See ``Session``; with ``near``, from one of the 16 parts."""
@@ -109,11 +105,6 @@ class PostgresSession(Session):
         found = self._all("SELECT handle FROM blob WHERE table_id = %s")
         return [handle_of(handle) for (handle,) in found]
 
-    def has_old_rows(self) -> bool:
-        """See ``Session``."""
-        sql = "SELECT 1 FROM row WHERE table_id = %s AND generation < %s LIMIT 1"
-        return bool(self._all(sql, self._generation()))
-
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"
@@ -123,11 +114,13 @@ class PostgresSession(Session):
     def make_head(self, stamp: bytes) -> TableHead:
         """See ``Session``; if another transaction has made it meanwhile, that is returned."""
         made = self._all(
-            "INSERT INTO head VALUES (%s, %s, %s, 0, %s, 0, 0)"
+            "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
+            " generation, newest, until, batches) VALUES (%s, %s, 0, %s, 0, 0, %s, %s, 0, 0)"
             " ON CONFLICT DO NOTHING RETURNING step",
             name_bytes(str(self._table_id)),
-            FIRST_GENERATION,
             stamp,
+            FIRST_GENERATION,
+            FIRST_GENERATION,
         )
         if made:
             self.add_to_journal(Committed(Head(0, stamp), (), None))
@@ -139,7 +132,7 @@ class PostgresSession(Session):
         """See ``Session``."""
         if not blobs:
             return
-        generation = self._generation()
+        generation = self._generations().base
         columns = "table_id, generation, handle, near, content"
         with self._cursor.copy(f"COPY blob ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
             copy.set_types(["bytea", "integer", "bytea", "bytea", "bytea"])
@@ -148,45 +141,10 @@ class PostgresSession(Session):
                 copy.write_row((self._key, generation, handle_bytes(handle), near, blob.content))
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
 
-    def change_rows(self, rows: Rows) -> None:
-        """See ``Session``."""
-        generation = self._generation()
-        kept = [(near, row) for near, row in in_order(rows) if row is not None]
-        self._run(
-            "INSERT INTO row (table_id, generation, near, content)"
-            " SELECT %s, %s, near, content"
-            " FROM unnest(%s::bytea[], %s::bytea[]) AS new(near, content)"
-            " ON CONFLICT (table_id, generation, near) DO UPDATE SET content = excluded.content",
-            generation,
-            [near for near, _ in kept],
-            [row for _, row in kept],
-        )
-        gone = [near for near, row in in_order(rows) if row is None]
-        sql = "DELETE FROM row WHERE table_id = %s AND generation = %s AND near = ANY(%s)"
-        self._run(sql, generation, gone)
-
-    def begin_generation(self) -> None:
-        """See ``Session``."""
-        self._run("UPDATE head SET generation = generation + 1 WHERE table_id = %s")
-
-    def delete_old_rows(self, most: int) -> int:
-        """See ``Session``."""
-        generation = self._generation()
-        self._run(
-            "DELETE FROM row WHERE table_id = %s AND generation < %s AND (generation, near) IN ("
-            " SELECT generation, near FROM row WHERE table_id = %s AND generation < %s LIMIT %s"
-            ")",
-            generation,
-            self._key,
-            generation,
-            most,
-        )
-        return int(self._cursor.rowcount)
-
     def delete_old_blobs(self, most: int) -> int:
         """See ``Session``."""
         old = "SELECT handle, near FROM blob WHERE table_id = %s AND generation < %s LIMIT %s"
-        return self._delete_blobs(self._all(old, self._generation(), most))
+        return self._delete_blobs(self._all(old, self._generations().base, most))
 
     def add_to_journal(self, committed: Committed) -> None:
         """See ``Session``."""
@@ -258,9 +216,68 @@ class PostgresSession(Session):
         sql = "UPDATE head SET blobs = blobs + %s, bytes = bytes + %s WHERE table_id = %s"
         self._cursor.execute(sql, (blobs, size, self._key))
 
-    def _generation(self) -> int:
-        ((generation,),) = self._all("SELECT generation FROM head WHERE table_id = %s")
-        return int(generation)
+    def _generations(self) -> Generations:
+        sql = "SELECT generation, overlay, newest, builder, until, batches FROM head"
+        (found,) = self._all(f"{sql} WHERE table_id = %s")
+        return Generations(*found)
+
+    def _set_generations(self, changed: Generations) -> None:
+        self._cursor.execute(
+            "UPDATE head SET generation = %s, overlay = %s, newest = %s, builder = %s, until = %s,"
+            " batches = %s WHERE table_id = %s",
+            (*astuple(changed), self._key),
+        )
+
+    def _now_s(self) -> float:
+        self._cursor.execute("SELECT extract(epoch FROM clock_timestamp())::double precision")
+        return float(self._cursor.fetchone()[0])
+
+    def _generation_after(self, generation: int) -> int | None:
+        sql = "SELECT min(generation) FROM row WHERE table_id = %s AND generation > %s"
+        ((found,),) = self._all(sql, generation)
+        return None if found is None else int(found)
+
+    def _rows_of(
+        self, generation: int, names: Collection[str] | None = None, most: int | None = None
+    ) -> dict[str, bytes | None]:
+        sql = "SELECT near, content FROM row WHERE table_id = %s AND generation = %s"
+        if names is None:
+            found = self._all(f"{sql} LIMIT %s", generation, most)
+        else:
+            wanted = list(map(name_bytes, names))
+            found = self._all(f"{sql} AND near = ANY(%s)", generation, wanted)
+        return {name_of(near): content for near, content in found}
+
+    def _write_rows(self, generation: int, rows: Rows) -> None:
+        if not rows:
+            return
+        written = in_order(rows)
+        self._run(
+            "INSERT INTO row (table_id, generation, near, content)"
+            " SELECT %s, %s, near, content"
+            " FROM unnest(%s::bytea[], %s::bytea[]) AS new(near, content)"
+            " ON CONFLICT (table_id, generation, near) DO UPDATE SET content = excluded.content",
+            generation,
+            [near for near, _ in written],
+            [row for _, row in written],
+        )
+
+    def _delete_rows(self, generation: int, names: Collection[str]) -> None:
+        if names:
+            sql = "DELETE FROM row WHERE table_id = %s AND generation = %s AND near = ANY(%s)"
+            self._run(sql, generation, sorted(map(name_bytes, names)))
+
+    def _delete_some(self, generation: int, most: int) -> int:
+        self._run(
+            "DELETE FROM row WHERE table_id = %s AND generation = %s AND near IN ("
+            " SELECT near FROM row WHERE table_id = %s AND generation = %s LIMIT %s"
+            ")",
+            generation,
+            self._key,
+            generation,
+            most,
+        )
+        return int(self._cursor.rowcount)
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = self._cursor.execute(sql, (self._key, *values)).fetchall()

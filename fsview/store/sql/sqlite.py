@@ -43,6 +43,8 @@ LOCK_TIMEOUT_S: Final = 10.0
 
 _LOOK_S: Final = 0.005
 """How long a server that waits for its turn doesn't look."""
+PAUSE_S: Final = 0.005
+"""How long others may begin to write between two transactions; one of 1,000 rows takes as long."""
 _HOLDER_BYTES: Final = 16
 
 
@@ -60,6 +62,7 @@ class SqliteDatabase(Database):
         ring: str | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
+        pause_s: float = PAUSE_S,
         connect: Connect = sqlite3.connect,
         clock: Clock | None = None,
         wait: Callable[[float], object] = time.sleep,
@@ -72,6 +75,7 @@ class SqliteDatabase(Database):
             ring: As for ``open_database``.
             lock_timeout_s: Longest time to wait while other processes write.
             turn_s: Longest turn to read a table, and longest wait for one, of all processes.
+            pause_s: Time in which others may write between two transactions of one operation.
             connect: Opens the connections.
             clock: Its monotonic time must be that of all processes of the machine.
             wait: Waits for a number of seconds.
@@ -87,6 +91,7 @@ class SqliteDatabase(Database):
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
         self._turn_s = turn_s
+        self._pause_s = pause_s
         self._clock, self._wait = clock or SystemClock(), wait
         self._writing = threading.Lock()
         self._connections = Connections(self.name, self._opened, _abandon)
@@ -110,7 +115,7 @@ class SqliteDatabase(Database):
         """See ``Database``."""
         with self._lent() as connection:
             connection.execute("BEGIN")
-            yield SqliteSession(connection, table_id)
+            yield SqliteSession(connection, table_id, self._clock.monotonic)
             connection.execute("COMMIT")
 
     @contextmanager
@@ -118,8 +123,13 @@ class SqliteDatabase(Database):
         """See ``Database``."""
         with self._writing, self._lent() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            yield SqliteSession(connection, table_id)
+            yield SqliteSession(connection, table_id, self._clock.monotonic)
             connection.execute("COMMIT")
+
+    def pause(self) -> None:
+        """See ``Database``: who waits for the file looks at it at times only."""
+        if self._pause_s:
+            self._wait(self._pause_s)
 
     @contextmanager
     def turn(self, table_id: TableId) -> Iterator[bool]:
@@ -182,7 +192,7 @@ class SqliteDatabase(Database):
         """Open a session without a transaction, which waits so long for others that write."""
         with self._lent() as connection:
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1e3:.0f}")
-            yield SqliteSession(connection, table_id)
+            yield SqliteSession(connection, table_id, self._clock.monotonic)
             connection.execute(f"PRAGMA busy_timeout = {self._lock_timeout_s * 1e3:.0f}")
 
     @contextmanager

@@ -7,7 +7,8 @@ has whose turn it is to read the storage of a table, until when.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -18,7 +19,6 @@ from fsview.store.sql.database import (
     Committed,
     Head,
     NewBlobs,
-    Session,
     TableHead,
     handle_bytes,
     handle_of,
@@ -29,6 +29,7 @@ from fsview.store.sql.database import (
     names_of,
     table_key,
 )
+from fsview.store.sql.generations import Generations, GenerationSession
 from timeline.storage.table_id import TableId
 
 V = TypeVar("V")
@@ -42,13 +43,15 @@ _AT_ONCE: Final = 500
 # Blobs are some kilobytes: without a rowid they would overflow the pages of the key's tree.
 SCHEMA: Final = (
     """CREATE TABLE head (
-        table_id BLOB PRIMARY KEY, base_path BLOB NOT NULL, generation INTEGER NOT NULL,
+        table_id BLOB PRIMARY KEY, base_path BLOB NOT NULL,
         step INTEGER NOT NULL, stamp BLOB NOT NULL,
-        blobs INTEGER NOT NULL, bytes INTEGER NOT NULL
+        blobs INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        generation INTEGER NOT NULL, overlay INTEGER, newest INTEGER NOT NULL,
+        builder BLOB, until REAL NOT NULL, batches INTEGER NOT NULL
     ) WITHOUT ROWID""",
     """CREATE TABLE row (
         table_id BLOB NOT NULL, generation INTEGER NOT NULL, near BLOB NOT NULL,
-        content BLOB NOT NULL, PRIMARY KEY (table_id, generation, near)
+        content BLOB, PRIMARY KEY (table_id, generation, near)
     )""",
     """CREATE TABLE blob (
         table_id BLOB NOT NULL, handle BLOB NOT NULL, generation INTEGER NOT NULL,
@@ -71,32 +74,27 @@ SCHEMA: Final = (
 )
 
 
-class SqliteSession(Session):
+class SqliteSession(GenerationSession):
     """See ``Session``; errors are mapped by ``SqliteDatabase``."""
 
-    def __init__(self, connection: sqlite3.Connection, table_id: TableId) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, table_id: TableId, monotonic: Callable[[], float]
+    ) -> None:
         self._connection = connection
+        self._monotonic = monotonic
         self._table_id = table_id
         self._key = table_key(table_id)
 
     def head(self) -> TableHead | None:
         """See ``Session``."""
-        sql = "SELECT step, stamp, blobs, bytes FROM head WHERE table_id = ?"
-        found = self._all(sql)
-        return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
-
-    def rows(self, names: Collection[str] | None = None) -> dict[str, bytes]:
-        """See ``Session``."""
-        sql = "SELECT near, content FROM row WHERE table_id = ? AND generation = ?"
-        generation = self._generation()
-        if names is None:
-            found = self._all(sql, generation)
-        else:
-            found = []
-            for part in _parts(list(map(name_bytes, names))):
-                marks = ", ".join("?" * len(part))
-                found += self._all(f"{sql} AND near IN ({marks})", generation, *part)
-        return {name_of(near): content for near, content in found}
+        found = self._all(
+            "SELECT step, stamp, blobs, bytes, builder IS NOT NULL OR overlay IS NOT NULL"
+            " FROM head WHERE table_id = ?"
+        )
+        if not found:
+            return None
+        ((step, stamp, blobs, size, is_untidy),) = found
+        return TableHead(Head(step, stamp), blobs, size, is_untidy=bool(is_untidy))
 
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
         """See ``Session``."""
@@ -116,11 +114,6 @@ class SqliteSession(Session):
         sql = "SELECT handle FROM blob WHERE table_id = ?"
         return [handle_of(handle) for (handle,) in self._all(sql)]
 
-    def has_old_rows(self) -> bool:
-        """See ``Session``."""
-        sql = "SELECT 1 FROM row WHERE table_id = ? AND generation < ? LIMIT 1"
-        return bool(self._all(sql, self._generation()))
-
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"
@@ -130,14 +123,19 @@ class SqliteSession(Session):
     def make_head(self, stamp: bytes) -> TableHead:
         """See ``Session``."""
         base_path = name_bytes(str(self._table_id))
-        row = (base_path, FIRST_GENERATION, 0, stamp, 0, 0)
-        self._run("INSERT INTO head VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        self._run(
+            "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
+            " generation, newest, until, batches) VALUES (?1, ?2, 0, ?3, 0, 0, ?4, ?4, 0, 0)",
+            base_path,
+            stamp,
+            FIRST_GENERATION,
+        )
         self.add_to_journal(Committed(Head(0, stamp), (), None))
         return TableHead(Head(0, stamp), 0, 0)
 
     def add_blobs(self, blobs: NewBlobs) -> None:
         """See ``Session``."""
-        generation = self._generation()
+        generation = self._generations().base
         sql = (
             "INSERT INTO blob (table_id, generation, handle, near, content) VALUES (?, ?, ?, ?, ?)"
         )
@@ -150,35 +148,10 @@ class SqliteSession(Session):
         )
         self._count(len(blobs), sum(len(blob.content) for _, blob in blobs))
 
-    def change_rows(self, rows: Rows) -> None:
-        """See ``Session``."""
-        generation = self._generation()
-        kept = [
-            (self._key, generation, near, row) for near, row in in_order(rows) if row is not None
-        ]
-        gone = [(self._key, generation, near) for near, row in in_order(rows) if row is None]
-        self._many(
-            "INSERT INTO row (table_id, generation, near, content) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET content = excluded.content",
-            kept,
-        )
-        self._many("DELETE FROM row WHERE table_id = ? AND generation = ? AND near = ?", gone)
-
-    def begin_generation(self) -> None:
-        """See ``Session``."""
-        self._run("UPDATE head SET generation = generation + 1 WHERE table_id = ?")
-
-    def delete_old_rows(self, most: int) -> int:
-        """See ``Session``."""
-        old = "SELECT rowid FROM row WHERE table_id = ? AND generation < ? LIMIT ?"
-        values = (self._key, self._generation(), most)
-        sql = f"DELETE FROM row WHERE rowid IN ({old})"  # noqa: S608 - only question marks
-        return self._connection.execute(sql, values).rowcount
-
     def delete_old_blobs(self, most: int) -> int:
         """See ``Session``."""
         old = "SELECT handle FROM blob WHERE table_id = ? AND generation < ? LIMIT ?"
-        return self._delete_blobs(self._all(old, self._generation(), most))
+        return self._delete_blobs(self._all(old, self._generations().base, most))
 
     def add_to_journal(self, committed: Committed) -> None:
         """See ``Session``."""
@@ -266,9 +239,56 @@ class SqliteSession(Session):
         sql = "UPDATE head SET blobs = blobs + ?2, bytes = bytes + ?3 WHERE table_id = ?1"
         self._run(sql, blobs, size)
 
-    def _generation(self) -> int:
-        ((generation,),) = self._all("SELECT generation FROM head WHERE table_id = ?")
-        return int(generation)
+    def _generations(self) -> Generations:
+        sql = "SELECT generation, overlay, newest, builder, until, batches FROM head"
+        (found,) = self._all(f"{sql} WHERE table_id = ?")
+        return Generations(*found)
+
+    def _set_generations(self, changed: Generations) -> None:
+        self._run(
+            "UPDATE head SET generation = ?2, overlay = ?3, newest = ?4, builder = ?5, until = ?6,"
+            " batches = ?7 WHERE table_id = ?1",
+            *astuple(changed),
+        )
+
+    def _now_s(self) -> float:
+        return self._monotonic()
+
+    def _generation_after(self, generation: int) -> int | None:
+        sql = "SELECT min(generation) FROM row WHERE table_id = ? AND generation > ?"
+        ((found,),) = self._all(sql, generation)
+        return None if found is None else int(found)
+
+    def _rows_of(
+        self, generation: int, names: Collection[str] | None = None, most: int | None = None
+    ) -> dict[str, bytes | None]:
+        sql = "SELECT near, content FROM row WHERE table_id = ? AND generation = ?"
+        if names is None:
+            found = self._all(f"{sql} LIMIT ?", generation, -1 if most is None else most)
+        else:
+            found = []
+            for part in _parts(list(map(name_bytes, names))):
+                marks = ", ".join("?" * len(part))
+                found += self._all(f"{sql} AND near IN ({marks})", generation, *part)
+        return {name_of(near): content for near, content in found}
+
+    def _write_rows(self, generation: int, rows: Rows) -> None:
+        self._many(
+            "INSERT INTO row (table_id, generation, near, content) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET content = excluded.content",
+            [(self._key, generation, *named) for named in in_order(rows)],
+        )
+
+    def _delete_rows(self, generation: int, names: Collection[str]) -> None:
+        self._many(
+            "DELETE FROM row WHERE table_id = ? AND generation = ? AND near = ?",
+            [(self._key, generation, name_bytes(name)) for name in names],
+        )
+
+    def _delete_some(self, generation: int, most: int) -> int:
+        old = "SELECT rowid FROM row WHERE table_id = ? AND generation = ? LIMIT ?"
+        sql = f"DELETE FROM row WHERE rowid IN ({old})"  # noqa: S608 - only question marks
+        return self._connection.execute(sql, (self._key, generation, most)).rowcount
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, (self._key, *values)).fetchall()

@@ -16,15 +16,17 @@ A blob that this server has forgotten becomes garbage of the head's step, and is
 ``kept_steps``-th successor: servers that are behind by fewer can still read it. The journal reaches
 back as far.
 
-Rows that are all written anew are a new generation, which takes effect with the step; those before
-are deleted after it. Whoever leaves much to be deleted does that in several transactions, between
-which others can write. If it dies before the end, the next server that opens the store goes on.
+A step of many rows writes them in several transactions, where nobody sees them
+(``fsview.store.sql.building``), and takes effect by a short one. Whoever leaves much to be deleted
+does that in several, too. Others can write in between. If a server dies before the end, the next
+one that opens the store, or commits a step once the lease has ended, goes on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
@@ -33,6 +35,7 @@ from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
 from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_rows
+from fsview.store.sql.building import Building
 from fsview.store.sql.chunk_counts import ChunkCounts
 from fsview.store.sql.database import (
     Changes,
@@ -43,6 +46,7 @@ from fsview.store.sql.database import (
     Session,
     TableHead,
 )
+from fsview.store.sql.generations import LEASE_S
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -51,6 +55,8 @@ logger = logging.getLogger(__name__)
 _COUNTER_BITS: Final = 64
 STAMP_BYTES: Final = 16
 _NEVER_SEEN: Final = Head(-1, b"")
+_MOST_BATCHES: Final = 5
+"""Of rows, in a step that others follow by the journal."""
 
 
 class SharedStore(Store):
@@ -68,13 +74,26 @@ class SharedStore(Store):
     lasts: ClassVar[bool] = True
     waits: ClassVar[bool] = True
 
-    def __init__(self, database: Database, table_id: TableId, kept_steps: int = 0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        table_id: TableId,
+        kept_steps: int = 0,
+        *,
+        at_once: int = AT_ONCE,
+        lease_s: float = LEASE_S,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
         """Open the store of a table, or a new one; a database that is away is read later.
 
         Args:
             database: Where it lies; must be closed after the store.
             table_id: The table.
             kept_steps: Steps that others may be behind and still find all; 0 if there are none.
+            at_once: Rows, or blobs, in one transaction. A step that changes more than five times
+                as many, or writes more of them anew, is built before it takes effect.
+            lease_s: Time that one of these transactions may take before another builds.
+            wait: Waits for a number of seconds.
 
         Raises:
             ConfigError: ``kept_steps`` is negative.
@@ -91,6 +110,15 @@ class SharedStore(Store):
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
         self._chunks = ChunkCounts(self.forgotten)
+        self._at_once = at_once
+        self._building = Building(
+            str(self),
+            self._batch,
+            self._opener.to_bytes(_COUNTER_BITS // 8, "big"),
+            at_once=at_once,
+            lease_s=lease_s,
+            wait=wait,
+        )
         self.is_ahead = False
         try:
             self._seen, _ = self.state()
@@ -221,7 +249,8 @@ class SharedStore(Store):
                 was opened meanwhile has made them garbage.
 
         Raises:
-            StoreBehindError: Another server committed since; nothing was kept.
+            StoreBehindError: Another server committed since, or writes as many rows at this moment
+                and has done so for half a second; nothing was kept.
             StoreError: Nothing was kept, or that isn't known: then a next commit with rows is
                 refused with the error above.
         """
@@ -256,17 +285,9 @@ class SharedStore(Store):
             self._step([], {}, None, anew=True)
 
     def tidy(self) -> None:
-        """Delete what an earlier server would have deleted if it hadn't died; errors are logged."""
-        try:
-            with self._reading() as session:
-                self._head(session)
-                has_old = session.has_old_rows()
-        except StoreError as exc:
-            logger.debug("%s isn't looked through: %s", self, exc)
-            return
-        if has_old:
-            with self._lock:
-                self._delete(delete_old_rows)
+        """Do what another server would have done if it hadn't died; errors are logged."""
+        with self._lock:
+            self._tidy()
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``; nothing is deleted before ``kept_steps`` more steps.
@@ -320,27 +341,45 @@ class SharedStore(Store):
     ) -> None:
         """Continue the head that was seen; see ``commit``."""
         to = Head(self._seen.step + 1, token_bytes(STAMP_BYTES))
+        if anew:
+            rows = {name: row for name, row in rows.items() if row is not None}
+        is_built = len(rows) > self._at_once * (1 if anew else _MOST_BATCHES)
+        is_untidy = False
+        if is_built:
+            self._building.write(rows, self._check_seen)
         try:
             with self._chunks.taken() as forgotten, self._writing() as session:
-                self._check_seen(session)
-                if anew:
-                    session.begin_generation()
+                is_untidy = self._check_seen(session).is_untidy
+                if is_built:
+                    self._building.show(session, anew=anew)
+                else:
+                    if anew:
+                        session.begin_generation()
+                    session.change_rows(rows)
                 session.add_blobs(blobs)
                 session.spare(named)
-                session.change_rows(rows)
                 # Where all rows are others, names don't tell what changed.
                 names = () if anew else tuple(rows)
                 session.add_to_journal(Committed(to, names, news))
                 session.move_head(to)
                 self._discard(session, forgotten)
                 session.trim_journal(to.step if anew else to.step - self._kept_steps)
+        except StoreBehindError:
+            raise
         except StoreError:
             # The answer to a commit can get lost: the stamp tells whether it took effect.
             if not self._is_at(to):
+                self._building.give_up()
                 raise
         self._seen, self.is_ahead = to, False
-        if anew:
+        if is_built or not is_untidy:
+            self._building.give_up()
+        if is_built and not anew:
+            self._delete(self._building.fold)
+        if is_built or anew:
             self._delete(delete_old_rows)
+        elif is_untidy:
+            self._tidy()
         self._delete_more()
 
     def _add(self, blobs: NewBlobs) -> None:
@@ -361,7 +400,7 @@ class SharedStore(Store):
         """Make blobs garbage of the head's step, and delete some that has been that long enough."""
         step = self._head(session).head.step
         session.add_garbage(step, handles)
-        self._has_more = self._delete_garbage(session, AT_ONCE) == AT_ONCE
+        self._has_more = self._delete_garbage(session, self._at_once) == self._at_once
 
     def _delete_more(self) -> None:
         if self._has_more:
@@ -374,9 +413,21 @@ class SharedStore(Store):
 
     def _delete(self, some: Callable[[Session, int], int]) -> None:
         try:
-            delete_all(self._writing, some)
+            delete_all(self._batch, some, self._at_once)
         except StoreError as exc:
             logger.warning("what isn't needed stays in %s for now: %s", self, exc)
+
+    def _tidy(self) -> None:
+        try:
+            with self._reading() as session:
+                self._head(session)
+                is_left = session.has_leftovers()
+        except StoreError as exc:
+            logger.debug("%s isn't looked through: %s", self, exc)
+            return
+        if is_left:
+            self._delete(self._building.fold)
+            self._delete(delete_old_rows)
 
     def _is_at(self, head: Head) -> bool:
         try:
@@ -384,12 +435,14 @@ class SharedStore(Store):
         except StoreError:
             return False
 
-    def _check_seen(self, session: Session) -> None:
-        head = self._head(session).head
+    def _check_seen(self, session: Session) -> TableHead:
+        found = self._head(session)
+        head = found.head
         if head != self._seen:
             raise StoreBehindError(
                 f"{self} is at step {head.step} of another server, not at {self._seen.step} as seen"
             )
+        return found
 
     def _head(self, session: Session) -> TableHead:
         head = session.head()
@@ -421,6 +474,10 @@ class SharedStore(Store):
     def _writing(self) -> AbstractContextManager[Session]:
         self._check_open()
         return self._database.writing(self._table_id)
+
+    def _batch(self) -> AbstractContextManager[Session]:
+        self._check_open()
+        return self._database.batch(self._table_id)
 
     def _check_open(self) -> None:
         if self._closed:

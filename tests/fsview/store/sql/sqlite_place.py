@@ -46,7 +46,7 @@ class SqlitePlace(SharedPlace):
 
     def open(self, faults: Faults | None = None, **options: Any) -> SqliteDatabase:
         connect = sqlite3.connect if faults is None else failing(faults)
-        return SqliteDatabase(self._file, connect=connect, **options)
+        return SqliteDatabase(self._file, connect=connect, **{"pause_s": 0, **options})
 
     def count(self, kind: str, table: TableId) -> int:
         with closing(sqlite3.connect(self._file)) as connection:

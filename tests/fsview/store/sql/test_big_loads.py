@@ -53,13 +53,19 @@ def load_all(server: Server) -> None:
     LocalView.newest(server.view).load_all_partitions()
 
 
+@pytest.mark.parametrize("at_once", [MOVED_AT_ONCE, 100])
 def test_others_write_between_and_keep_what_no_row_names_yet(
-    table: SmallTable, tmp_path: Path
+    table: SmallTable, tmp_path: Path, at_once: int
 ) -> None:
-    """One is forestalled then, and records the load without moving its chunks again."""
+    """One is forestalled then, and records the load without moving its chunks again.
+
+    Its rows are written in one transaction, or built in several.
+    """
     between, place = Between(), SqlitePlace(tmp_path)
     with ExitStack() as stack:
-        one = stack.enter_context(Server.opened(table, place, kept_steps=KEPT, faults=between))
+        one = stack.enter_context(
+            Server.opened(table, place, kept_steps=KEPT, faults=between, at_once=at_once)
+        )
         one.view.sync()
         others: list[Server] = []
 
@@ -72,6 +78,8 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
         between.call = join_and_load
         load_all(one)
         (other,) = others
+        head = one.store.head()
+        assert head.step == one.store.seen.step == 3
         assert one.metrics.get("adoptions") == 1
         assert not one.store.is_ahead
         assert one.store.status()["blobs"] <= len(PARTITIONS) + 1

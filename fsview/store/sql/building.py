@@ -1,0 +1,148 @@
+"""``Building``: writes the many rows of one step in several transactions, before they are shown.
+
+``fsview.store.sql.generations`` has what that means in the database. Another server may commit a
+step meanwhile. Then the rows aren't shown; who has adopted that step writes only those that differ
+from what was written already, so it takes little time, however many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Final
+
+from fsview.store.base import Rows
+from fsview.store.sql.batches import delete_all
+from fsview.store.sql.database import TURN_S, Build, Session
+from timeline.errors import StoreBehindError
+
+_LOOKS: Final = 20
+"""How often one that waits for another builder looks, in ``TURN_S``."""
+
+
+class Building:
+    """What one server builds of one table; not thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        writing: Callable[[], AbstractContextManager[Session]],
+        builder: bytes,
+        *,
+        at_once: int,
+        lease_s: float,
+        wait: Callable[[float], object],
+    ) -> None:
+        """Build nothing yet.
+
+        Args:
+            name: Of the store, for messages.
+            writing: Opens a transaction that writes.
+            builder: Random.
+            at_once: Rows in one transaction.
+            lease_s: Longest time that a transaction may take.
+            wait: Waits for a number of seconds.
+        """
+        self._name = name
+        self._writing = writing
+        self._builder = builder
+        self._at_once = at_once
+        self._lease_s = lease_s
+        self._wait = wait
+        self._build: Build | None = None
+        self._written: dict[str, bytes | None] = {}
+
+    def write(self, rows: Rows, check: Callable[[Session], object]) -> None:
+        """Write rows where nobody sees them.
+
+        Args:
+            rows: All of the step; ``None``: the one that is shown will go.
+            check: Raises if nothing is to be begun.
+
+        Raises:
+            StoreBehindError: Another builder is at work, or has taken the place of this one.
+            StoreError: They can't be written. What was is begun anew.
+        """
+        if self._build is not None:
+            # Another may have taken its place since.
+            with suppress(StoreBehindError):
+                self._write(rows)
+                return
+        self._build, self._written = self._begun(check), {}
+        self._write(rows)
+
+    def _write(self, rows: Rows) -> None:
+        try:
+            for names in self._different(rows):
+                part = {name: rows[name] for name in names if name in rows}
+                dropped = [name for name in names if name not in rows]
+                with self._writing() as session:
+                    self._build = self._continued(session)
+                    session.build_rows(self._build, part, dropped)
+                self._written.update(part)
+                for name in dropped:
+                    del self._written[name]
+        except BaseException:
+            # Whether the last transaction took effect isn't known.
+            self.give_up()
+            raise
+
+    def _continued(self, session: Session) -> Build:
+        build = None
+        if self._build is not None and session.head() is not None:
+            build = session.continue_build(self._build, self._lease_s)
+        if build is None:
+            raise self._behind()
+        return build
+
+    def show(self, session: Session, *, anew: bool) -> None:
+        """Show what was written, with what else the transaction does.
+
+        Args:
+            session: The transaction.
+            anew: Whether these are all rows there are.
+
+        Raises:
+            StoreBehindError: It isn't there any more.
+        """
+        if self._build is None or not session.show_build(self._build, self._lease_s, anew=anew):
+            self.give_up()
+            raise self._behind()
+
+    def give_up(self) -> None:
+        """Write everything anew next time, as what was written is shown or not to be relied on."""
+        self._build, self._written = None, {}
+
+    def fold(self, session: Session, most: int) -> int:
+        """Fold some rows, unless another is at it; return how many."""
+        return session.fold_rows(self._builder, most, self._lease_s)
+
+    def _begun(self, check: Callable[[Session], object]) -> Build:
+        for look in range(_LOOKS + 1):
+            if look:
+                self._wait(TURN_S / _LOOKS)
+            # What one has left who died.
+            delete_all(self._writing, self.fold, self._at_once)
+            with self._writing() as session:
+                check(session)
+                build = session.begin_build(self._builder, self._lease_s)
+            if build is not None:
+                return build
+        raise StoreBehindError(f"{self._name}: another server writes many rows")
+
+    def _different(self, rows: Rows) -> Iterator[Sequence[str]]:
+        """Yield the names of rows that aren't written as they are to be, some at a time.
+
+        There is at least one transaction, which finds out whether what was written is there.
+        """
+        written = self._written
+        names = [n for n, row in rows.items() if n not in written or written[n] != row]
+        names += [name for name in written if name not in rows]
+        names.sort()
+        for start in range(0, max(len(names), 1), self._at_once):
+            yield names[start : start + self._at_once]
+
+    def _behind(self) -> StoreBehindError:
+        return StoreBehindError(
+            f"{self._name}: what was written of a step is gone, as another server writes many rows"
+        )
