@@ -3,8 +3,8 @@
 ``forwarded``: the latency of a look-up at the table's owner, and by way of another server. Servers
 are processes of their own, all on this machine; both ways are measured in alternation, and each
 answer is compared. ``adoption``, ``join``, ``mix`` and ``figure10``: see
-``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``. ``benchmarks/README.md``
-has results.
+``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``; of these ``adoption`` and
+``mix`` take the views' database from ``--database``. ``benchmarks/README.md`` has results.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import platform
 import sys
 import tempfile
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -29,6 +30,7 @@ from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.server import ServerError, target
+from benchmarks.servers.view_database import KINDS
 
 CLIENTS: Final = (1, 2, 4, 8, 16, 32, 64)
 MOST_WITH_GOAL: Final = 8
@@ -99,32 +101,24 @@ def _percentile(latencies_s: list[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-def adoption(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
-    """Measure servers that share a store; ``run_s`` bounds nothing."""
-    return adopted(folder, rounds)
+def adoption(folder: Path, given: Namespace) -> Iterator[Ratio]:
+    """Measure servers that share a store."""
+    with KINDS[given.database](folder) as database:
+        yield from adopted(folder, database, given.rounds)
 
 
-def mix(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
-    """Measure the mix of a lake at several servers; ``run_s`` bounds nothing."""
-    return mixed(folder, rounds)
+def mix(folder: Path, given: Namespace) -> Iterator[Ratio]:
+    """Measure the mix of a lake at several servers."""
+    with KINDS[given.database](folder) as database:
+        yield from mixed(folder, database, given.rounds)
 
 
-def outages(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
-    """Kill servers and start them again, once; the arguments bound nothing."""
-    return figure10(folder)
-
-
-def join(folder: Path, rounds: int, run_s: float) -> Iterator[Ratio]:
-    """Measure a server that takes a record; ``run_s`` bounds nothing."""
-    return joined(folder, rounds)
-
-
-PARTS: Final[Mapping[str, Callable[[Path, int, float], Iterator[Ratio]]]] = {
-    "forwarded": forwarded,
+PARTS: Final[Mapping[str, Callable[[Path, Namespace], Iterator[Ratio]]]] = {
+    "forwarded": lambda folder, given: forwarded(folder, given.rounds, given.seconds),
     "adoption": adoption,
-    "join": join,
+    "join": lambda folder, given: joined(folder, given.rounds),
     "mix": mix,
-    "figure10": outages,
+    "figure10": lambda folder, given: figure10(folder),
 }
 
 
@@ -134,12 +128,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PARTS), help="repeatable")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each part (default 5)")
     parser.add_argument("--seconds", type=float, default=RUN_S, help="of each run (default 1)")
+    parser.add_argument("--database", choices=list(KINDS), default="sqlite", help="of the views")
     given = parser.parse_args()
     print(f"Python {platform.python_version()}; {given.rounds} rounds of {given.seconds:g} s")
     rows: list[Ratio] = []
     for name in given.only or PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            for row in PARTS[name](Path(folder), given.rounds, given.seconds):
+            for row in PARTS[name](Path(folder), given):
                 print(" | ".join(row.row()), file=sys.stderr, flush=True)
                 rows.append(row)
     print(table(rows))

@@ -1,4 +1,4 @@
-"""Servers that share a store in SQLite: what a second one does not read, and what adopting takes.
+"""Servers that share a database: what a second one does not read, and what adopting takes.
 
 All are views in this process, each with a database connection and counted storage of its own. One
 syncs after each commit, then the others do; at last all sync at the same moment. Answers of the
@@ -16,6 +16,7 @@ from typing import Final
 from benchmarks.results.ratios import Bound, Ratio, seconds
 from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
 from benchmarks.servers.server import ServerError
+from benchmarks.servers.view_database import ViewDatabase
 from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
@@ -34,21 +35,24 @@ GOALS: Final = {10: (0.025, 0.015), 1000: (0.250, 0.150)}
 """Partitions that a commit changes → the goals for a sync and an adoption, seconds."""
 
 
-def adopted(folder: Path, rounds: int, shape: Shape = SHAPE) -> Iterator[Ratio]:
+def adopted(
+    folder: Path, database: ViewDatabase, rounds: int, shape: Shape = SHAPE
+) -> Iterator[Ratio]:
     """Measure the second server's start, and syncs and adoptions.
 
     Args:
         folder: An empty folder.
+        database: What they share.
         rounds: Starts measured, and commits of each size.
         shape: Of the table.
     """
     big = BigTable.create(folder / "table", shape, AVRO_VERSION)
     with ExitStack() as stack:
-        first = stack.enter_context(_server(folder, big))
+        first = stack.enter_context(_server(database, big))
         LocalView.synced(first).load_all_partitions()
         ready, calls, cold = [], [], []
         for partition in big.partitions[:rounds]:
-            with _server(folder, big) as second:
+            with _server(database, big) as second:
                 ready.append(seconds(second.sync))
                 calls.append(sum(second.storage.calls.snapshot().values()))
                 view = LocalView.newest(second)
@@ -57,7 +61,7 @@ def adopted(folder: Path, rounds: int, shape: Shape = SHAPE) -> Iterator[Ratio]:
         yield Ratio("its storage calls", calls, "", bound=Bound(value=READY_CALLS))
         what = f"cold partition of {shape.groups * shape.slices} files"
         yield Ratio(what, cold, "ms", bound=Bound(value=COLD_S))
-        others = [stack.enter_context(_server(folder, big)) for _ in range(SERVERS - 1)]
+        others = [stack.enter_context(_server(database, big)) for _ in range(SERVERS - 1)]
         for other in others:
             other.sync()
         for touched, goals in GOALS.items():
@@ -114,8 +118,8 @@ def _reads(*views: TableView) -> int:
 
 
 @contextmanager
-def _server(folder: Path, big: BigTable) -> Iterator[TableView]:
-    stores = Stores(StoreOptions("sql", urls=(f"sqlite://{folder}/views.db",)))
+def _server(database: ViewDatabase, big: BigTable) -> Iterator[TableView]:
+    stores = Stores(StoreOptions("sql", urls=(database.url,)))
     storage = LocalStorage(str(big.path))
     view = TableView(storage, store=stores.open(TableView(storage).table_id))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,16 @@ from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import SIZES, mixed
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.server import ServerError
+from benchmarks.servers.view_database import KINDS, ViewDatabase
 from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
 
 pytestmark = pytest.mark.property
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[ViewDatabase]:
+    with KINDS["sqlite"](tmp_path) as database:
+        yield database
 
 
 @pytest.mark.parametrize(
@@ -53,17 +61,22 @@ def test_look_ups_are_passed_on_and_compared(tmp_path: Path) -> None:
     assert sum(row.bound is not None for row in rows) == 4
 
 
-def test_what_one_server_reads_others_adopt(tmp_path: Path) -> None:
+def test_what_one_server_reads_others_adopt(tmp_path: Path, database: ViewDatabase) -> None:
     rows = {
-        row.what: row for row in adopted(tmp_path, 2, Shape(partitions=12, groups=20, slices=2))
+        row.what: row
+        for row in adopted(tmp_path, database, 2, Shape(partitions=12, groups=20, slices=2))
     }
     counted = [row for what, row in rows.items() if "reads" in what or "calls" in what]
     assert [row.met for row in counted] == [True] * 4
     assert len(rows["a commit on 12 partitions: adoption"].values) == 6
 
 
-def test_a_mix_of_look_ups_and_changes_reads_no_instant_twice(tmp_path: Path) -> None:
-    rows = list(mixed(tmp_path, 1, Shape(partitions=3, groups=2, slices=2), hundreds=1, rare=20))
+def test_a_mix_of_look_ups_and_changes_reads_no_instant_twice(
+    tmp_path: Path, database: ViewDatabase
+) -> None:
+    rows = list(
+        mixed(tmp_path, database, 1, Shape(partitions=3, groups=2, slices=2), hundreds=1, rare=20)
+    )
     reads = [row for row in rows if "reads" in row.what]
     assert [row.met for row in reads] == [True] * 2 * (len(SIZES) - 1)
     assert all(row.values[0] > 0 for row in rows)
