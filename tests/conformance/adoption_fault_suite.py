@@ -20,7 +20,7 @@ from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.short_runs import quick_runs
 from tests.kit.small_table import SmallTable
-from timeline.errors import StoreError, ViewBehindError
+from timeline.errors import StoreError, StoreUnavailableError, ViewBehindError
 from timeline.storage.local import LocalStorage
 
 Move = Callable[[SmallTable, Server, Server], None]
@@ -125,6 +125,19 @@ class AdoptionFaultSuite:
             assert one.metrics.get("adoptions") == 1
             assert one.metrics.get("adopted_instants") == 6
             assert "list lookup" not in one.calls()
+
+    def test_who_needs_a_chunk_while_the_database_is_away_is_told_to_ask_elsewhere(
+        self, new_place: NewPlace
+    ) -> None:
+        table, faults = small(MemoryStorage()), Faults()
+        with Server.opened(table, new_place(), faults=faults) as server:
+            server.check()
+            faults.is_away = True
+            with pytest.raises(StoreUnavailableError) as refused:
+                LocalView.newest(server.view).latest_base_files("a")
+            assert (refused.value.status, refused.value.code) == (503, "store_unavailable")
+            # The next one is answered from the table's storage.
+            server.check()
 
     def test_the_record_moves_on_while_the_database_is_away_from_one(
         self, new_place: NewPlace

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -13,6 +16,7 @@ from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.databases import Databases
 from fsview.store.sql.postgres import PostgresDatabase
+from fsview.store.sql.postgres_connector import PAUSE_S
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
@@ -22,6 +26,7 @@ from tests.conformance.store_machine import OpenStore
 from tests.fleet.postgres_place import new_database
 from tests.fsview.store.stored_views import check, small
 from tests.kit.free_port import free_port
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.patience import PATIENCE_S
 from tests.kit.postgres_server import PostgresServer, postgres_server
@@ -282,3 +287,113 @@ def test_servers_with_other_databases_are_refused(server: PostgresServer, url: s
     Databases(DatabaseRing([other])).close()
     with pytest.raises(StoreError, match="is for servers with one database"):
         Databases(ring)
+
+
+@contextmanager
+def stopped(url: str) -> Iterator[None]:
+    """Stop the processes of a database that serve Strandline: they take bytes, and don't answer."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE application_name = 'strandline' AND datname = current_database()"
+        ).fetchall()
+    assert found
+    for (pid,) in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for (pid,) in found:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_database_that_does_not_answer_is_away(url: str) -> None:
+    """It isn't asked again for a while, and then over another connection."""
+    clock = ManualClock(0)
+    database = PostgresDatabase(url, answer_timeout_s=0.2, clock=clock)
+    store = SharedStore(database, TABLE)
+    change(store, a=b"1")
+    with stopped(url):
+        with pytest.raises(StoreUnavailableError, match=r"no answer for 0\.2 s"):
+            store.rows()
+        with pytest.raises(StoreUnavailableError, match="didn't answer a moment ago"):
+            store.rows()
+        clock.advance(int(PAUSE_S * 1000))
+        assert store.rows() == {"a": b"1"}
+    change(store, a=b"2")
+    database.close()
+
+
+def test_a_database_that_stops_while_it_is_sent_much(url: str) -> None:
+    database = PostgresDatabase(url, answer_timeout_s=0.2, clock=ManualClock(0))
+    store = SharedStore(database, TABLE)
+    change(store, a=b"1")
+    much = [(store._new_handle(), blob) for blob in blobs_of([b"x" * 1_000_000] * 30)]
+
+    def send() -> None:
+        with database.writing(TABLE) as session, stopped(url):
+            session.add_blobs(much)
+
+    with pytest.raises(StoreUnavailableError, match=r"no answer for 0\.2 s"):
+        send()
+    database.close()
+
+
+def test_a_connection_that_is_refused_late_is_not_tried_again_at_once(url: str) -> None:
+    clock, tried = ManualClock(0), []
+
+    def connect(*_: object, **__: object) -> object:
+        tried.append(1)
+        clock.advance(5_000)
+        raise psycopg.OperationalError("connection timeout expired")
+
+    database = PostgresDatabase(url, is_needed=False, connect=connect, clock=clock)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError, match="a moment ago"):
+            SharedStore(database, TABLE).rows()
+    assert len(tried) == 1
+    clock.advance(int(PAUSE_S * 1000))
+    with pytest.raises(StoreUnavailableError, match="timeout expired"), database.reading(TABLE):
+        pass
+    database.close()
+
+
+def test_connections_are_bounded(url: str) -> None:
+    database = PostgresDatabase(url, connections=2, connection_wait_s=0.05)
+    with (
+        database.reading(TABLE),
+        database.reading(TABLE),
+        pytest.raises(StoreUnavailableError, match=r"all 2 connections were in use for 0\.05 s"),
+        database.reading(TABLE),
+    ):
+        pass
+    with database.reading(TABLE) as session:
+        assert session.head() is None
+    database.close()
+
+
+def test_turns_leave_connections_to_what_is_done_in_them(url: str) -> None:
+    database = PostgresDatabase(url, connections=4, connection_wait_s=0.05, turn_s=0.05)
+    others = [TableId.of(f"/warehouse/{n}") for n in range(3)]
+    with database.turn(others[0]) as one, database.turn(others[1]) as two:
+        assert (one, two) == (True, True)
+        with database.turn(others[2]) as three:
+            assert not three
+            with database.writing(TABLE), database.reading(TABLE):
+                pass
+    with database.turn(others[2]) as three:
+        assert three
+    database.close()
+
+
+def test_options_of_the_url_come_before_those_that_a_store_needs(url: str) -> None:
+    options = "-c%20work_mem%3D1234kB%20-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7"
+    database = PostgresDatabase(f"{url}?options={options}&application_name=mine")
+    store = SharedStore(database, TABLE)
+    change(store, a=b"1")
+    with database.reading(TABLE) as session:
+        asked = "SELECT current_setting('work_mem'), current_setting('search_path')"
+        assert session._cursor.execute(asked).fetchone() == ("1234kB", "strandline")  # type: ignore[attr-defined]
+        asked = "SELECT current_setting('lock_timeout'), current_setting('application_name')"
+        assert session._cursor.execute(asked).fetchone() == ("10s", "mine")  # type: ignore[attr-defined]
+    database.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
-from timeline.errors import StoreError
+from timeline.errors import StoreError, StoreUnavailableError
 
 C = TypeVar("C")
 
@@ -28,6 +28,9 @@ class Connections(Generic[C]):
         make: Callable[[], C],
         close: Callable[[C], None],
         is_alive: Callable[[C], bool] = lambda _: True,
+        *,
+        most: int | None = None,
+        wait_s: float = 0.0,
     ) -> None:
         """Open none.
 
@@ -36,6 +39,8 @@ class Connections(Generic[C]):
             make: Opens a connection.
             close: Closes one, and takes back what its transaction did.
             is_alive: Whether an idle one can be used still, as far as that is known here.
+            most: Most that are lent at a time; ``None``: any number.
+            wait_s: Longest time to wait for one of them.
         """
         self._name = name
         self._make = make
@@ -45,16 +50,30 @@ class Connections(Generic[C]):
         self._lock = threading.Lock()
         self._idle: list[C] = []
         self._closed = False
+        self._most, self._wait_s = most, wait_s
+        self._free = None if most is None else threading.BoundedSemaphore(most)
 
     @contextmanager
     def lent(self) -> Iterator[C]:
         """Lend a connection, which is closed if the body raises.
 
         Raises:
+            StoreUnavailableError: All were lent for too long.
             StoreError: This process may not use them, or not any more.
         """
         if os.getpid() != self._pid:
             raise StoreError(f"{self._name} belongs to process {self._pid}, not to its fork")
+        if self._free is not None and not self._free.acquire(timeout=self._wait_s):
+            raise StoreUnavailableError(
+                f"{self._name}: all {self._most} connections were in use for {self._wait_s:g} s"
+            )
+        try:
+            yield from self._one()
+        finally:
+            if self._free is not None:
+                self._free.release()
+
+    def _one(self) -> Iterator[C]:
         idle = self._taken()
         connection = self._make() if idle is None else idle
         try:

@@ -3,15 +3,19 @@
 A transaction that writes locks the table's row of ``head``, and gives up after a time. The database
 ends a transaction whose server has stopped in the middle of it, so such a server holds nobody up.
 The turn to read a table is an advisory lock in a transaction of its own.
+
+A server has a bounded number of connections. Those that have a turn need further ones meanwhile, so
+they are half of them at most. A database that kept somebody waiting in vain is left alone for a
+while: each table would wait as long otherwise, and again at each sync.
 """
 
 from __future__ import annotations
 
 import logging
 import select
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
@@ -23,9 +27,10 @@ from fsview.store.sql.database import (
     check_ring,
     table_key,
 )
+from fsview.store.sql.postgres_connector import PostgresConnector
 from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
+from timeline.clock import Clock
 from timeline.errors import (
-    ConfigError,
     StoreError,
     StoreFullError,
     StoreLockedError,
@@ -39,13 +44,11 @@ LOCK_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 5.0
 """Longest time that a server may take between two statements of a transaction."""
 
-_CONNECT_TIMEOUT_S: Final = 5
-_KEEPALIVES: Final = {
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,  # ms that what was sent may stay unacknowledged
-}
+ANSWER_TIMEOUT_S: Final = 15.0
+"""Longest time without a byte from or to the database; longer than a wait for a lock."""
+CONNECTIONS: Final = 16
+"""Most connections of a server to one database."""
+CONNECTION_WAIT_S: Final = 10.0
 
 _MAKING: Final = 0x5374726C
 """Key of the advisory lock of who makes the tables."""
@@ -66,19 +69,29 @@ class PostgresDatabase(Database):
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        connections: int = CONNECTIONS,
+        connection_wait_s: float = CONNECTION_WAIT_S,
         connect: Callable[..., Any] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Connect, and make the tables if need be: now, or else before they are used.
 
         Args:
-            url: As for libpq: ``postgresql://user@host,host/database?target_session_attrs=…``.
+            url: As for libpq: ``postgresql://user@host,host/database?sslmode=…``. Its ``options``
+                come before those that are set here. Of several hosts one that takes writes is
+                used, unless ``target_session_attrs`` says otherwise.
             make: Whether to make tables where there are none.
             ring: As for ``open_database``.
             is_needed: Likewise.
             lock_timeout_s: Longest time to wait while others write to the same table.
             turn_s: Longest time to wait for the turn to read a table.
             idle_timeout_s: Time after which the database ends a transaction without statements.
-            connect: Opens the connections; ``psycopg.connect`` by default.
+            answer_timeout_s: Longest time without a byte from or to the database.
+            connections: Most connections, 2 or more.
+            connection_wait_s: Longest time to wait for one.
+            connect: Opens the connections, instead of ``PostgresConnection.connect``.
+            clock: Times how long the database isn't asked after it didn't answer.
 
         Raises:
             ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
@@ -86,34 +99,24 @@ class PostgresDatabase(Database):
             StoreError: It has tables of another version, is for servers with other databases, or
                 has no tables and none are to be made.
         """
-        try:
-            self._driver: Any = import_module("psycopg")
-        except ImportError as exc:
-            raise ConfigError(
-                "a store in PostgreSQL needs psycopg", hint="pip install 'strandline[fleet]'"
-            ) from exc
-        try:
-            parts = self._driver.conninfo.conninfo_to_dict(url)
-        except self._driver.Error:
-            # What libpq says may have a part of the password.
-            raise ConfigError(
-                "a store's URL isn't one of PostgreSQL, or has a bad escape"
-            ) from None
-        at = parts.get("host", "localhost")
-        self.name = f"postgresql://{at}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
         settings = {
             "search_path": NAMESPACE,
             "lock_timeout": f"{lock_timeout_s * 1e3:.0f}",
             "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1e3:.0f}",
         }
-        self._url = url
-        self._connect = connect or self._driver.connect
-        self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._connector = PostgresConnector(url, settings, answer_timeout_s, connect, clock)
+        self._driver, self.name = self._connector.driver, self._connector.name
         self._turn_s = turn_s
         self._lock_timeout_s = lock_timeout_s
         self._connections: Connections[Any] = Connections(
-            self.name, self._opened, _close, _is_alive
+            self.name,
+            self._connector.connect,
+            _close,
+            _is_alive,
+            most=connections,
+            wait_s=connection_wait_s,
         )
+        self._turns = threading.BoundedSemaphore(connections // 2)
         self._make, self._ring, self._is_checked = make, ring, False
         try:
             with self._lent():
@@ -144,6 +147,9 @@ class PostgresDatabase(Database):
     @contextmanager
     def turn(self, table_id: TableId) -> Iterator[bool]:
         """See ``Database``; a lock of a transaction, which may be idle for ``idle_timeout_s``."""
+        if not self._turns.acquire(timeout=self._turn_s):
+            yield False
+            return
         is_over = False
         try:
             with self._lent() as connection, connection.cursor() as cursor:
@@ -155,6 +161,8 @@ class PostgresDatabase(Database):
             if not is_over:
                 raise
             logger.debug("the turn of %s had ended: %s", table_id, exc)
+        finally:
+            self._turns.release()
 
     def _is_turn(self, cursor: Any, table_id: TableId) -> bool:
         key = int.from_bytes(table_key(table_id)[:_KEY_BYTES], "big", signed=True)
@@ -182,6 +190,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _lent(self) -> Iterator[Any]:
+        self._connector.check_answers()
         try:
             with self._connections.lent() as connection:
                 if not self._is_checked:
@@ -193,17 +202,8 @@ class PostgresDatabase(Database):
             if isinstance(exc, self._driver.OperationalError):
                 # The server may have been restarted, and then none of them works.
                 self._connections.drop_idle()
+            self._connector.note(exc)
             raise self._failed(exc) from exc
-
-    def _opened(self) -> Any:
-        return self._connect(
-            self._url,
-            autocommit=True,  # transactions begin where the code says so
-            options=self._options,
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            application_name="strandline",
-            **_KEEPALIVES,
-        )
 
     def _check_tables(self, cursor: Any) -> None:
         """Make the tables, unless there are some; refuse those of another version or ring."""

@@ -1,0 +1,76 @@
+"""``PostgresConnection``: a connection of psycopg that doesn't wait for ever; imports psycopg.
+
+A machine that is gone is noticed by TCP. One whose database was stopped acknowledges what it is
+sent and doesn't answer, and the database's own time limits don't run either.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Generator
+from typing import Any, ClassVar, Final, TypeVar
+
+import psycopg
+from psycopg.waiting import Ready, Wait
+
+T = TypeVar("T")
+
+_EVENTS: Final = {
+    Wait.R: select.POLLIN,
+    Wait.W: select.POLLOUT,
+    Wait.RW: select.POLLIN | select.POLLOUT,
+}
+
+
+class SilentServerError(psycopg.OperationalError):  # type: ignore[misc]
+    """The server neither sent nor took anything for too long; the connection is of no use."""
+
+
+class PostgresConnection(psycopg.Connection[Any]):  # type: ignore[misc]
+    """A connection whose server must send or take something within ``answer_s`` seconds.
+
+    Statements may take longer in all: a server that is at work on one for so long without a byte
+    of its result counts as one that doesn't answer.
+    """
+
+    answer_s: ClassVar[float]
+
+    def wait(self, gen: Generator[Any, Any, T], *_: Any, **__: Any) -> T:
+        """Run what psycopg does on this connection; see the class.
+
+        Raises:
+            SilentServerError: The server doesn't answer.
+        """
+        poller, descriptor = select.poll(), self.pgconn.socket
+        try:
+            wanted = next(gen)
+            while True:
+                poller.register(descriptor, _EVENTS[wanted])
+                found = poller.poll(self.answer_s * 1e3)
+                if not found:
+                    _shut_down(descriptor)
+                    raise SilentServerError(f"no answer for {self.answer_s:g} s")
+                event = found[0][1]
+                # An error of the socket is for whoever reads or writes next.
+                can_read = Ready.R if event & ~select.POLLOUT else Ready.NONE
+                can_write = Ready.W if event & ~select.POLLIN else Ready.NONE
+                wanted = gen.send(Ready(can_read | can_write))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def connection_class(answer_s: float) -> type[PostgresConnection]:
+    """Return the class of connections that wait so long."""
+    return type("PostgresConnection", (PostgresConnection,), {"answer_s": answer_s})
+
+
+def _shut_down(descriptor: int) -> None:
+    """End a connection at once: closing it would wait until the server takes what is left."""
+    with socket.socket(fileno=os.dup(descriptor)) as ours:
+        try:
+            ours.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it had ended
