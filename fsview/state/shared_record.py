@@ -21,7 +21,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.state.adoption import Told
 from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, maps_of, read_head
-from fsview.state.table_record import TableRecord, move
+from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
 from fsview.store.sql.store import SharedStore
@@ -54,8 +54,9 @@ class SharedRecord(TableRecord):
 
     def keep(self, *versions: PartitionVersion) -> None:
         """See ``TableRecord``; what the database doesn't take stays in memory."""
+        chunks, blobs = new_chunks(versions)
         try:
-            super().keep(*versions)
+            self._move(chunks, blobs)
         except StoreError as exc:
             logger.debug("chunks stay in memory: %s", exc)
 
@@ -86,7 +87,7 @@ class SharedRecord(TableRecord):
             except StoreError as exc:
                 self._warn(exc)
             else:
-                self._touched, self._news, self._unnamed = set(), [], set()
+                self._touched, self._news = set(), []
                 return
         # Set before chunks that rows name can be forgotten.
         self._shared.is_ahead = True
@@ -192,12 +193,16 @@ class SharedRecord(TableRecord):
         """See ``TableRecord``; of many chunks none."""
         if len(chunks) <= MOVED_AT_ONCE:
             return chunks, blobs
+        self._move(chunks, blobs)
+        return [], []
+
+    def _move(self, chunks: Sequence[Chunk], blobs: Sequence[Blob]) -> None:
+        """Move new chunks that no row names yet, some at a time."""
         for start in range(0, len(chunks), MOVED_AT_ONCE):
             part = slice(start, start + MOVED_AT_ONCE)
             stored = self._shared.commit(blobs[part])
             move(chunks[part], stored)
             self._unnamed.update(chunk.handle for chunk in stored)
-        return [], []
 
     def _commit(
         self,
@@ -211,7 +216,10 @@ class SharedRecord(TableRecord):
         told = None if news is None else dumps(news) if news else b""
         held = {chunk.handle for v in versions for chunk in v.parts} if self._unnamed else set()
         named = self._unnamed & held
-        return self._shared.commit(blobs, rows, told, anew=anew, named=named)
+        stored = self._shared.commit(blobs, rows, told, anew=anew, named=named)
+        # What older snapshots have alone may come to be named later, as long as it is held.
+        self._unnamed = self._shared.held(self._unnamed - named)
+        return stored
 
     def _warn(self, exc: StoreError) -> None:
         if not self._shared.is_ahead:

@@ -66,7 +66,7 @@ class TableRecord:
         Raises:
             StoreError: Nothing was moved.
         """
-        chunks, blobs = _new_chunks(versions)
+        chunks, blobs = new_chunks(versions)
         if chunks:
             move(chunks, self.store.commit(blobs))
 
@@ -101,7 +101,7 @@ class TableRecord:
         if anew or not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
-        chunks, blobs = self._left(*_new_chunks((*held.values(), *also)))
+        chunks, blobs = self._left(*new_chunks((*held.values(), *also)))
         maps = maps_of(snapshot, self.outdated)
 
         # Made within the commit, as rows name the handles of the blobs that it adds.
@@ -225,7 +225,7 @@ class TableRecord:
             raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc}") from exc
 
 
-def _new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list[Blob]]:
+def new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list[Blob]]:
     """Return the chunks that aren't in the store yet, and the blob of each."""
     # Versions that share a chunk are of one partition.
     new = {id(c): (c, v.partition) for v in versions for c in v.parts if c.handle is None}

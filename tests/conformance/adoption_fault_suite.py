@@ -139,6 +139,35 @@ class AdoptionFaultSuite:
             # The next one is answered from the table's storage.
             server.check()
 
+    def test_chunks_that_an_older_snapshot_got_first_stay(self, new_place: NewPlace) -> None:
+        """A server that joins before rows name them takes them for a dead server's."""
+        table, faults, place, kept = small(MemoryStorage()), Faults(), new_place(), 3
+        table.write(*(("a", f"a{n}") for n in range(60)))
+        with ExitStack() as stack:
+            one = stack.enter_context(Server.opened(table, place, kept_steps=kept, faults=faults))
+            LocalView.newest(one.view).load_partitions(["b/c"])
+            pinned = table.known()
+            table.write(("d", "new"))
+            one.view.sync()
+            faults.is_away = True
+            LocalView.newest(one.view).load_partitions(["a"])
+            table.write(("d", "new"))
+            one.view.sync()
+            faults.is_away = False
+            # From what only memory has; it goes to the database.
+            assert len(list(LocalView.at(one.view, *pinned).latest_base_files("a"))) >= 60
+            held = one.view.newest().files.versions["a"]
+            assert all(chunk.handle is not None for chunk in held.parts)
+            joined = stack.enter_context(Server.opened(table, place, kept_steps=kept))
+            joined.view.state.recorded()  # sweeps
+            for _ in range(kept + 3):
+                table.write(("d", "more"))
+                for server in (one, joined):
+                    server.view.sync()
+            for server in (one, joined):
+                server.check()
+                assert server.metrics.get("reloads") == 0
+
     def test_the_record_moves_on_while_the_database_is_away_from_one(
         self, new_place: NewPlace
     ) -> None:

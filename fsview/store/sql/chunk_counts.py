@@ -25,6 +25,10 @@ class ChunkCounts:
         """Count another chunk of each handle."""
         self._counts.update(handles)
 
+    def held(self, handles: Collection[Handle]) -> set[Handle]:
+        """Return those that have a chunk, or had one at the last commit."""
+        return {handle for handle in handles if handle in self._counts}
+
     @contextmanager
     def taken(self) -> Iterator[list[Handle]]:
         """Yield the handles without chunks, which are forgotten still if the body raises."""

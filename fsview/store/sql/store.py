@@ -186,6 +186,11 @@ class SharedStore(Store):
             self._chunks.add([handle])
         return StoredChunk(self, handle, size)
 
+    def held(self, handles: Collection[Handle]) -> set[Handle]:
+        """Return those of some handles that have chunks here, as of the last commit."""
+        with self._lock:
+            return self._chunks.held(handles)
+
     def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
         """Return blobs that were committed near one row, in order.
 
