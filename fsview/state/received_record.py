@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from fsview.state.record_rows import SNAPSHOT, Recorded, read_rows
-from fsview.state.record_stream import Row
+from fsview.state.record_rows import PARTITION, SNAPSHOT, Recorded, read_rows
+from fsview.state.record_stream import FRAME_BYTES, Row
 from fsview.store.base import Blob, Handle, Store, StoredChunk
+from timeline.encoding.json_text import check_values
 from timeline.errors import BadAnswerError, ServiceError, StoreError, StrandlineError
+from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
 
 BATCH_BYTES: Final = 1 << 20
-"""Bytes of blobs that are kept in one commit."""
+"""Bytes of blobs that are kept in one commit, what their frames take included."""
 
 
 def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Recorded:
@@ -37,7 +39,7 @@ def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Re
             rows[item.name] = item.content
             continue
         batch.append(item)
-        size += len(item.content)
+        size += len(item.content) + FRAME_BYTES
         if size >= BATCH_BYTES:
             chunks += store.commit(batch)
             batch, size = [], 0
@@ -53,6 +55,8 @@ def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Re
     if SNAPSHOT not in rows:
         raise BadAnswerError(f"a record sent for {table_id} can't be read: it has no snapshot")
     try:
+        for name, content in rows.items():
+            _check_row(name, content)
         return read_rows(rows, table_id, chunk_at)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
         raise BadAnswerError(f"a record sent for {table_id} can't be read: {exc!r}") from exc
@@ -60,3 +64,15 @@ def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Re
         raise
     except StrandlineError as exc:
         raise BadAnswerError(f"a record sent for {table_id} can't be read: {exc}") from exc
+
+
+def _check_row(name: str, content: bytes) -> None:
+    """Refuse what a store's own rows never are.
+
+    Raises:
+        ValueError: The row would take far more memory than it is long, or is of a partition that
+            can't be below the table.
+    """
+    check_values(content)
+    if name.startswith(PARTITION):
+        checked_path(name.removeprefix(PARTITION))

@@ -10,7 +10,8 @@ and name its blobs by their place in the stream, from 1 on. Layout, big-endian::
       3 end                no name; SHA-256 of all before this frame
 
 Whoever reads one takes no more memory than a frame: lengths are checked before their bytes are
-waited for, and the whole has a limit. Nothing of a stream counts before its end.
+waited for, and the whole has a limit, however short its frames or the pieces in which it comes.
+Nothing of a stream counts before its end.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ MAGIC: Final = b"strandline record 1\n"
 MAX_NAME_BYTES: Final = 64 << 10
 MAX_FRAME_BYTES: Final = 64 << 20
 """Longest content of a frame: a chunk has some 8 KB, a large table's longest row some MB."""
+FRAME_BYTES: Final = 320
+"""What a frame takes in memory beside its name and content; measured with empty blobs."""
 PIECE_BYTES: Final = 256 << 10
 """Least size of the pieces in which a stream is made, except the last."""
 
@@ -120,7 +123,7 @@ def items_of(pieces: Iterable[bytes], most_bytes: int) -> Iterator[Blob | Row]:
 
     Args:
         pieces: The stream's bytes, cut anywhere.
-        most_bytes: Longest stream that is read.
+        most_bytes: What all frames may take, each counted with ``FRAME_BYTES`` more.
 
     Raises:
         BadAnswerError: The stream is too long, torn or damaged, or has another form.
@@ -137,6 +140,7 @@ def items_of(pieces: Iterable[bytes], most_bytes: int) -> Iterator[Blob | Row]:
                 f"a table's record has a frame of {name_bytes} + {content_bytes} bytes; allowed:"
                 f" {MAX_NAME_BYTES} + {MAX_FRAME_BYTES}"
             )
+        stream.count(FRAME_BYTES)
         spelled, content = stream.read(name_bytes), stream.read(content_bytes)
         if kind == _END:
             if spelled or content != digest.digest():
@@ -165,25 +169,31 @@ class _Stream:
         self._piece = memoryview(b"")
         self._left_bytes = self._most_bytes = most_bytes
 
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, exactly so many."""
+    def count(self, size: int) -> None:
+        """Count bytes that are read, or that what is read takes beside itself."""
         if size > self._left_bytes:
             raise BadAnswerError(
-                f"a table's record has more than {self._most_bytes} bytes, which is the limit here"
+                f"a table's record takes more than {self._most_bytes} bytes, which is the limit"
+                " here"
             )
         self._left_bytes -= size
-        found: list[memoryview] = []
-        missing = size
-        while missing:
-            if not self._piece:
-                piece = next(self._pieces, None)
-                if piece is None:
-                    raise BadAnswerError("a table's record ends before its end")
-                self._piece = memoryview(piece)
-            found.append(self._piece[:missing])
-            missing -= len(found[-1])
-            self._piece = self._piece[len(found[-1]) :]
-        return b"".join(found)
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, exactly so many."""
+        self.count(size)
+        if size <= len(self._piece):
+            found, self._piece = bytes(self._piece[:size]), self._piece[size:]
+            return found
+        # Not a list of pieces: one of a byte takes two hundred.
+        joined = bytearray(self._piece)
+        while len(joined) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise BadAnswerError("a table's record ends before its end")
+            missing = size - len(joined)
+            joined += memoryview(piece)[:missing]
+            self._piece = memoryview(piece)[missing:]
+        return bytes(joined)
 
     def check_end(self) -> None:
         """Refuse bytes behind the end."""

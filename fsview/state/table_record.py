@@ -169,10 +169,15 @@ class TableRecord:
         """Record what another server has recorded, whose chunks are in the store.
 
         Raises:
-            StoreError: As ``save``.
+            StoreError: As ``save``; nothing has changed.
         """
+        before = self.must_list, self.outdated
         self.must_list, self.outdated = recorded.must_list, recorded.outdated
-        self.save(recorded.snapshot, None, recorded.unfinished)
+        try:
+            self.save(recorded.snapshot, None, recorded.unfinished)
+        except StoreError:
+            self.must_list, self.outdated = before
+            raise
         self._recorded = recorded
 
     def sweep(self) -> None:

@@ -174,7 +174,7 @@ class TableState:
 
         Args:
             pieces: The stream (``fsview.state.record_stream``).
-            most_bytes: Longest stream that is taken.
+            most_bytes: As of ``items_of``.
 
         Raises:
             BadAnswerError: It is too long, torn, damaged, or of another table or release. Nothing

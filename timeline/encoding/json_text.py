@@ -71,6 +71,16 @@ def bounded_loads(text: bytes) -> Any:
     Raises:
         ValueError: It isn't JSON, or would take far more memory than the text.
     """
+    check_values(text)
+    return loads(text)
+
+
+def check_values(text: bytes) -> None:
+    """Refuse a JSON text whose value would take far more memory than the text.
+
+    Raises:
+        ValueError: It would.
+    """
     if len(text) > UNCHECKED_BYTES:
         # An upper bound: commas and brackets within strings are counted, too.
         values = text.count(b",") + text.count(b"[") + text.count(b"{")
@@ -78,4 +88,3 @@ def bounded_loads(text: bytes) -> Any:
             raise ValueError(
                 f"{values} values in {len(text)} bytes; allowed: one for each {BYTES_PER_VALUE}"
             )
-    return loads(text)

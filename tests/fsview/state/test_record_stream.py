@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.state.record_rows import SNAPSHOT
 from fsview.state.record_stream import (
+    FRAME_BYTES,
     MAGIC,
     MAX_FRAME_BYTES,
     Row,
@@ -23,7 +25,8 @@ from fsview.state.record_stream import (
     record_items,
     stream_of,
 )
-from fsview.store.base import Blob
+from fsview.store.base import Blob, MakeRows, StoredChunk
+from fsview.store.memory import MemoryStore
 from fsview.table_view import TableView
 from tests.conformance.view_suite import Client, ViewSuite
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
@@ -112,7 +115,7 @@ def test_a_record_that_was_taken_lasts_where_records_last(tmp_path, kind):
 def test_what_is_known_and_what_is_loaded_comes_over(tmp_path):
     table = small()
     one = TableView(table.storage)
-    LocalView.newest(one).load_partitions(["a", "none"])
+    LocalView.newest(one).load_partitions(["a", "none", "../none", "/none"])
     two = TableView(table.storage)
     two.take([sent(one)], MOST)
     two.newest()
@@ -142,9 +145,63 @@ def test_a_record_of_another_table_is_refused():
 def test_a_stream_is_cut_anywhere_and_bounded():
     stream = sent(loaded(small()))
     pieces = [stream[at : at + 7] for at in range(0, len(stream), 7)]
-    assert list(items_of(pieces, len(stream))) == list(items_of([stream], len(stream)))
-    with pytest.raises(BadAnswerError, match=rf"more than {len(stream) - 1} bytes"):
-        list(items_of([stream], len(stream) - 1))
+    items = list(items_of([stream], MOST))
+    taken = len(stream) + (len(items) + 1) * FRAME_BYTES
+    assert list(items_of(pieces, taken)) == list(items_of([stream], taken)) == items
+    with pytest.raises(BadAnswerError, match=rf"more than {taken - 1} bytes"):
+        list(items_of([stream], taken - 1))
+
+
+def test_frames_without_content_count():
+    """A blob takes memory, a row an entry, even if there is nothing in it."""
+    most = 1 << 20
+    made = count()
+    with pytest.raises(BadAnswerError, match="takes more than"):
+        list(items_of(stream_of(Blob(b"", f"{number}") for number in made), most))
+    assert next(made) <= most // FRAME_BYTES + 1
+
+
+def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_another():
+    content = b"x" * (200 << 10)
+    stream = b"".join(stream_of([Blob(content, "p/a")]))
+    tracemalloc.start()
+    try:
+        assert list(items_of((stream[at : at + 1] for at in range(len(stream))), MOST))
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(content)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_row_that_would_take_far_more_memory_than_it_is_long_is_not_parsed():
+    table = small()
+    recorded = loaded(table).state.record()
+    assert recorded is not None
+    items = tuple(record_items(TableView(table.storage).table_id, recorded))
+    bomb = Row("replaced", b"[" + b"[]," * (2 << 20) + b"[]]")
+    with pytest.raises(BadAnswerError, match="values in"):
+        TableView(table.storage).take(stream_of((*items, bomb)), MOST)
+
+
+class FullStore(MemoryStore):
+    """Has room for blobs, and for no row."""
+
+    lasts = True
+
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
+        if rows is not None:
+            raise StoreError("full")
+        return super().commit(blobs)
+
+
+def test_a_record_that_can_not_be_saved_changes_nothing():
+    table = small()
+    one = loaded(table)
+    one.state.require_listing()
+    with closing(TableView(table.storage, store=FullStore())) as two:
+        with pytest.raises(StoreError, match="full"):
+            two.take([sent(one)], MOST)
+        assert not two.state.must_list
+        assert not two.has_record()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.text(max_size=5), st.binary(max_size=9)), max_size=9))
@@ -228,6 +285,9 @@ def with_row(items: Items, name: str, content: object) -> Items:
         lambda items: with_row(items, "p/a", [True, False, [["zz", 10, "a0"]], []]),
         lambda items: with_row(items, "p/a", {}),
         lambda items: with_row(items, "compaction", [{"x": 1}]),
+        # Where no partition can be.
+        lambda items: (*items, Row("p/../x", b"")),
+        lambda items: with_row(items, "p//etc", [True, False, [], []]),
         # Blobs that two rows name.
         lambda items: with_row(
             items,
