@@ -5,15 +5,15 @@ For one thread, which may wait; requests of clients go by ``strandline.fleet.for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
 
 from executor_proxy.connection import streamed
 from executor_proxy.exchange import Outgoing, Peer, Timeouts
-from executor_proxy.http import HttpSession
+from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
+from timeline.encoding.json_text import bounded_loads
 from timeline.errors import BadAnswerError
 
 TABLES: Final = "/v1/strandline/fleet/tables"
@@ -21,6 +21,10 @@ TABLES: Final = "/v1/strandline/fleet/tables"
 RECORD: Final = "/v1/strandline/fleet/record"
 """Path of the route with a table's record (``fsview.state.record_stream``)."""
 
+MAX_TABLES_BYTES: Final = 16 << 20
+"""Longest list of tables: 100,000 with long paths."""
+_PATH_BYTES: Final = 4 * PATH_CHARACTERS + 64
+"""Longest base path: the text of a ``TableId`` is a little longer than what was asked for."""
 TIMEOUTS: Final = Timeouts(connect_s=0.5, read_s=5.0, exchange_s=30.0)
 
 
@@ -45,16 +49,17 @@ class Neighbours:
 
         Raises:
             ConfigError: The address isn't one.
-            StrandlineError: It refuses, or gives no valid answer.
+            ServiceError: It refuses, or gives no valid answer.
         """
-        timeouts, ca_file = self._timeouts.within(within_s), self._ca_of(url)
-        session = HttpSession(url, self._token, timeouts=timeouts, ca_file=ca_file)
+        text = bytearray()  # not a list of pieces, which may be of a byte each
+        for piece in self._asked(url, TABLES, TABLES, MAX_TABLES_BYTES, within_s):
+            text += piece
         try:
-            found = json.loads(session.get(TABLES, {}))
+            found = bounded_loads(bytes(text))
+            if not isinstance(found, list) or not all(map(_may_be_table, found)):
+                raise BadAnswerError(f"{url} told no list of tables; allowed: a list of base paths")
         except ValueError as error:
             raise BadAnswerError(f"{url} told no list of tables: {error}") from error
-        if not isinstance(found, list) or not all(type(path) is str for path in found):
-            raise BadAnswerError(f"{url} told no list of tables; allowed: a list of base paths")
         return tuple(found)
 
     def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
@@ -63,7 +68,7 @@ class Neighbours:
         Args:
             url: The server.
             base_path: The table.
-            most_bytes: Longest record.
+            most_bytes: Longest stream.
             within_s: When the end is too late.
 
         Raises:
@@ -71,10 +76,21 @@ class Neighbours:
             ServiceError: There is no record, or it is torn or late.
         """
         target = f"{RECORD}?{BASE_PATH}={quote(base_path, safe='')}"
+        return self._asked(url, RECORD, target, most_bytes, within_s)
+
+    def _asked(
+        self, url: str, path: str, target: str, most_bytes: int, within_s: float
+    ) -> Iterator[bytes]:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-        request = Outgoing("GET", RECORD, target, {**headers, "Connection": "close"})
-        peer = Peer.of(url, self._ca_of(url))
+        request = Outgoing("GET", path, target, {**headers, "Connection": "close"})
+        peer = Peer.of(url, self._ca_file if url.startswith("https:") else None)
         return streamed(peer, request, self._timeouts.within(within_s), most_bytes)
 
-    def _ca_of(self, url: str) -> str | None:
-        return self._ca_file if url.startswith("https:") else None
+
+def _may_be_table(path: object) -> bool:
+    """Whether a server may have a table open at a path; the text may still be of another place.
+
+    Raises:
+        ValueError: It has half of a surrogate pair, which is no text.
+    """
+    return isinstance(path, str) and len(path.encode()) <= _PATH_BYTES

@@ -29,12 +29,14 @@ from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.seats import HeldSeat, once_ready
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ServiceTimeoutError, StrandlineError
+from timeline.errors import ServiceTimeoutError, StoreError, StrandlineError
 
 logger = logging.getLogger(__name__)
 
 BOUND_S: Final = 30.0
 """How long a server with a seat may fetch before others ask it."""
+UNFORESEEN: Final = "unforeseen"
+"""Name of the count of tables that weren't opened for a reason that has no code."""
 SHARE_OF_BUDGET: Final = 4
 """A record may take so much of the memory of all views, as a fraction: the rest has room, too."""
 
@@ -186,12 +188,20 @@ class Warming:
                 views.view(table.base_path, lambda view: self._prepare(view, table))
         except StrandlineError as error:
             self._failed(error, f"{table.base_path} isn't opened")
+        except Exception:
+            # One table, or what another server says of it, must not cost the others theirs.
+            self._counts[UNFORESEEN] += 1
+            logger.exception("%s isn't opened", table.base_path)
 
     def _prepare(self, view: TableView, table: Wanted) -> None:
         """Have a table that is being opened go on from a record, if there is any."""
-        if view.has_record():
-            self._counts["own"] += 1
-            return
+        try:
+            if view.has_record():
+                self._counts["own"] += 1
+                return
+        except StoreError as error:
+            # Whatever is recorded next takes its place.
+            self._failed(error, f"the own record of {table.base_path} can't be read")
         assert self._views is not None
         most_bytes = self._views.stores.budget.limit_bytes // SHARE_OF_BUDGET
         until_s = self._clock.monotonic() + self._bound_s
