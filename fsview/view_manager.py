@@ -26,6 +26,7 @@ from timeline.errors import (
     InputError,
     RootNotAllowedError,
     StorageUnavailableError,
+    StoreError,
     TableNotFoundError,
 )
 from timeline.storage.base import Storage
@@ -49,9 +50,9 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
 class ViewManager:
     """The tables of a process.
 
-    ``_lock`` guards the tables and the roots. ``_changing`` is held while the roots are changed and
-    the tables that are served no more are closed, before ``_lock``: a table that a root allows
-    again finds its store closed.
+    ``_lock`` guards the tables, the roots and whether all is closed. ``_changing`` is held while
+    the roots are changed and the tables that are served no more are closed, before ``_lock``: a
+    table that a root allows again finds its store closed.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ViewManager:
         self._real_roots: frozenset[TableId] = frozenset()
         self._tables: dict[TableId, TableView] = {}
         self._opening: Shared[TableView] = Shared()
+        self._is_closed = False
         self._storage_options = storage_options
         self._metrics = metrics or Metrics()
         self._clock = clock
@@ -258,7 +260,12 @@ class ViewManager:
         return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
 
     def close(self) -> None:
-        """Close the tables and their stores; nothing can be asked any more."""
+        """Close the tables and their stores; nothing can be asked any more.
+
+        A table that is being opened is closed once that is done, in place of being open.
+        """
+        with self._lock:
+            self._is_closed = True
         # Tables first, as their stores use what ``Stores.close`` frees.
         for table in self.open_tables():
             table.close()
@@ -307,10 +314,13 @@ class ViewManager:
         with self._lock:
             # In one step with the look at the roots: a table that was removed while it was being
             # opened would stay open for ever.
-            if self.serves(table_id):
+            is_closed = self._is_closed
+            if self.serves(table_id) and not is_closed:
                 self._tables[table_id] = table
                 return table
         table.close()
+        if is_closed:
+            raise StoreError(f"{table_id} isn't opened: the views are closed")
         raise not_served(table_id)
 
 

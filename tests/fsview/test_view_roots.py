@@ -23,7 +23,7 @@ from tests.kit import golden
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, stores_of
+from tests.kit.stores import ALL_KINDS, options_of, stores_of
 from timeline.errors import RootNotAllowedError, StrandlineError, TableNotFoundError
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
@@ -110,6 +110,23 @@ def test_a_table_that_is_removed_while_it_is_opened_does_not_stay_open(lake: Pat
         views.view(f"{lake}/a/t")
     assert opened
     assert views.status() == {}
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_table_that_is_being_opened_when_all_are_closed_does_not_stay_open(
+    lake: Path, tmp_path: Path, kind: str
+) -> None:
+    opening: list[TableView] = []
+
+    def close(table: TableView) -> None:
+        opening.append(table)
+        views.close()
+
+    views = ViewManager([str(lake)], stores=Stores(options_of(kind, tmp_path)))
+    with pytest.raises(StrandlineError):
+        views.view(f"{lake}/a/t", close)
+    assert opening[0].is_closed
+    assert views.open_tables() == ()
 
 
 class HeldOpening(Stores):
