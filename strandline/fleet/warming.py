@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,12 @@ from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.seats import HeldSeat, once_ready
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ServiceTimeoutError, StoreError, StrandlineError
+from timeline.errors import (
+    ServiceTimeoutError,
+    ServiceUnreachableError,
+    StoreError,
+    StrandlineError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +131,7 @@ class Warming:
         threading.Thread(target=self._run, name="strandline-warming", daemon=True).start()
 
     def stop(self) -> None:
-        """Begin no more fetches; may be repeated. One under way ends when its time is over."""
+        """Fetch no more; may be repeated. What is under way ends with the next piece that comes."""
         self._is_stopped = True
         self._cancel()
         self._due.set()
@@ -206,13 +211,14 @@ class Warming:
         most_bytes = self._views.stores.budget.limit_bytes // SHARE_OF_BUDGET
         until_s = self._clock.monotonic() + self._bound_s
         for url in table.urls:
+            if self._is_stopped:
+                raise _stopping()
             left_s = until_s - self._clock.monotonic()
             try:
-                if left_s <= 0 or self._is_stopped:
+                if left_s <= 0:
                     raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
-                view.take(
-                    self._neighbours.record(url, table.base_path, most_bytes, left_s), most_bytes
-                )
+                pieces = self._neighbours.record(url, table.base_path, most_bytes, left_s)
+                view.take(self._until_stopped(pieces), most_bytes)
             except StrandlineError as error:
                 self._failed(error, f"the record of {table.base_path} at {url} isn't taken")
             else:
@@ -220,6 +226,16 @@ class Warming:
                 return
         self._counts["loaded"] += 1
 
+    def _until_stopped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            if self._is_stopped:
+                raise _stopping()
+            yield piece
+
     def _failed(self, error: StrandlineError, what: str) -> None:
         self._counts[error.code] += 1
         logger.warning("%s: %s", what, error)
+
+
+def _stopping() -> ServiceUnreachableError:
+    return ServiceUnreachableError("this server is stopping")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
+from executor_proxy.placement import Layout
 from fsview.state.record_stream import PIECE_BYTES
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
+from fsview.view_manager import ViewManager
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.warming import Wanted, wanted
+from tests.fsview.shared_work import wait_until
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
@@ -25,10 +29,12 @@ from tests.strandline.fleet.fixed_fleet import FixedFleet
 from tests.strandline.fleet.joining import (
     ME,
     PARTITIONS,
+    Joined,
     joined,
     joining,
     loaded_fleet,
     small_table,
+    stream_of,
 )
 from timeline.errors import RemoteFailureError, ServiceError
 
@@ -129,6 +135,45 @@ def test_tables_that_come_later_are_fetched_too(fleet, table):
         assert server.is_ready.wait(PATIENCE_S)
         assert server.warming.status() == {"taken": 1}
         server.check(table)
+
+
+class Halting(Neighbours):
+    """Has two tables, and calls a function once the first half of a record has come."""
+
+    def __init__(self, paths: tuple[str, str], stream: bytes, halfway: Callable[[], None]) -> None:
+        super().__init__(None)
+        self.paths, self.stream, self.halfway = paths, stream, halfway
+        self.asked = 0
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        return self.paths
+
+    def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
+        self.asked += 1
+        half = len(self.stream) // 2
+        yield self.stream[:half]
+        self.halfway()
+        yield self.stream[half:]
+
+
+def test_a_server_that_stops_takes_no_further_piece(table):
+    path = f"file://{table.storage.base_path}"
+    stopped = threading.Event()
+
+    def stop() -> None:
+        server.warming.stop()
+        stopped.set()
+
+    neighbours = Halting((path, f"{path}-2"), stream_of(table), stop)
+    views = ViewManager([str(Path(table.storage.base_path).parent)])
+    with closing(views):
+        server = Joined(views, neighbours, Layout())
+        server.current.tell(joining("http://a:1", "http://b:1"), 1)
+        server.warming.start(views)
+        assert stopped.wait(PATIENCE_S)
+        wait_until(lambda: server.warming.status() == {"service_unreachable": 2})
+        assert neighbours.asked == 1
+        assert views.open_tables() == ()
 
 
 def test_an_owner_s_tables_come_first_and_the_owner_s_record_before_a_copy_s() -> None:
