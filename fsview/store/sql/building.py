@@ -8,12 +8,13 @@ from what was written already, so it takes little time, however many rows there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Final
 
 from fsview.store.base import Rows
 from fsview.store.sql.batches import delete_all
 from fsview.store.sql.database import TURN_S, Build, Session
+from fsview.store.sql.shared_table import SharedTable
 from timeline.errors import StoreBehindError
 
 _LOOKS: Final = 20
@@ -25,8 +26,7 @@ class Building:
 
     def __init__(
         self,
-        name: str,
-        writing: Callable[[], AbstractContextManager[Session]],
+        table: SharedTable,
         builder: bytes,
         *,
         at_once: int,
@@ -36,15 +36,13 @@ class Building:
         """Build nothing yet.
 
         Args:
-            name: Of the store, for messages.
-            writing: Opens a transaction that writes.
+            table: The table.
             builder: Random.
             at_once: Rows in one transaction.
             lease_s: Longest time that a transaction may take.
             wait: Waits for a number of seconds.
         """
-        self._name = name
-        self._writing = writing
+        self._table = table
         self._builder = builder
         self._at_once = at_once
         self._lease_s = lease_s
@@ -76,7 +74,7 @@ class Building:
             for names in self._different(rows):
                 part = {name: rows[name] for name in names if name in rows}
                 dropped = [name for name in names if name not in rows]
-                with self._writing() as session:
+                with self._table.batch() as session:
                     self._build = self._continued(session)
                     session.build_rows(self._build, part, dropped)
                 self._written.update(part)
@@ -122,13 +120,13 @@ class Building:
             if look:
                 self._wait(TURN_S / _LOOKS)
             # What one has left who died.
-            delete_all(self._writing, self.fold, self._at_once)
-            with self._writing() as session:
+            delete_all(self._table.batch, self.fold, self._at_once)
+            with self._table.batch() as session:
                 check(session)
                 build = session.begin_build(self._builder, self._lease_s)
             if build is not None:
                 return build
-        raise StoreBehindError(f"{self._name}: another server writes many rows")
+        raise StoreBehindError(f"{self._table}: another server writes many rows")
 
     def _different(self, rows: Rows) -> Iterator[Sequence[str]]:
         """Yield the names of rows that aren't written as they are to be, some at a time.
@@ -144,5 +142,5 @@ class Building:
 
     def _behind(self) -> StoreBehindError:
         return StoreBehindError(
-            f"{self._name}: what was written of a step is gone, as another server writes many rows"
+            f"{self._table}: what was written of a step is gone, as another server writes many rows"
         )

@@ -12,7 +12,7 @@ from secrets import token_bytes
 
 from fsview.store.sql.batches import delete_all, delete_old_blobs, delete_old_rows
 from fsview.store.sql.database import Committed, Database, Head
-from fsview.store.sql.store import STAMP_BYTES
+from fsview.store.sql.shared_table import STAMP_BYTES
 from timeline.storage.table_id import TableId
 
 

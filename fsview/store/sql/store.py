@@ -12,14 +12,11 @@ chunks of rows whenever it adopts them. The store counts them: the blob is forgo
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
-A blob that this server has forgotten becomes garbage of the head's step, and is deleted with its
-``kept_steps``-th successor: servers that are behind by fewer can still read it. The journal reaches
-back as far.
+``fsview.store.sql.deletions`` has what becomes of blobs that nobody holds. The journal reaches back
+as far as these are kept.
 
 A step of many rows writes them in several transactions, where nobody sees them
-(``fsview.store.sql.building``), and takes effect by a short one. Whoever leaves much to be deleted
-does that in several, too. Others can write in between. If a server dies before the end, the next
-one that opens the store, or commits a step once the lease has ended, goes on.
+(``fsview.store.sql.building``), and takes effect by a short one.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
-from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_rows
+from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.building import Building
 from fsview.store.sql.chunk_counts import ChunkCounts
 from fsview.store.sql.database import (
@@ -46,14 +43,15 @@ from fsview.store.sql.database import (
     Session,
     TableHead,
 )
+from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
+from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from timeline.errors import ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
 _COUNTER_BITS: Final = 64
-STAMP_BYTES: Final = 16
 _NEVER_SEEN: Final = Head(-1, b"")
 _MOST_BATCHES: Final = 5
 """Of rows, in a step that others follow by the journal."""
@@ -101,23 +99,22 @@ class SharedStore(Store):
         super().__init__()
         if kept_steps < 0:
             raise ConfigError(f"a store that keeps {kept_steps} steps: must be at least 0")
-        self._database = database
-        self._table_id = table_id
+        self._table = SharedTable(database, table_id)
         self._kept_steps = kept_steps
         self._lock = threading.Lock()
-        self._closed = False
-        self._has_more = False
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
         self._chunks = ChunkCounts(self.forgotten)
         self._at_once = at_once
         self._building = Building(
-            str(self),
-            self._batch,
+            self._table,
             self._opener.to_bytes(_COUNTER_BITS // 8, "big"),
             at_once=at_once,
             lease_s=lease_s,
             wait=wait,
+        )
+        self._deletions = Deletions(
+            self._table, self._building, kept_steps=kept_steps, at_once=at_once
         )
         self.is_ahead = False
         try:
@@ -133,8 +130,7 @@ class SharedStore(Store):
         Raises:
             StoreError: It can't be read.
         """
-        with self._reading() as session:
-            return self._head(session).head
+        return self._table.head().head
 
     def since(self, seen: Head) -> list[Committed]:
         """Return the steps after one that was seen, oldest first.
@@ -143,8 +139,8 @@ class SharedStore(Store):
             StoreBehindError: The database doesn't have it; only ``rows`` tells what is recorded.
             StoreError: The journal can't be read.
         """
-        with self._reading() as session:
-            return self._since(session, seen)
+        with self._table.reading() as session:
+            return self._table.since(session, seen)
 
     def changes(self) -> Changes | None:
         """Return what others committed since the head that was seen; ``None`` if nothing.
@@ -157,11 +153,11 @@ class SharedStore(Store):
 
         Cost: one transaction, of one statement if there is nothing.
         """
-        with self._lock, self._reading() as session:
-            head, seen = self._head(session).head, self._seen
+        with self._lock, self._table.reading() as session:
+            head, seen = self._table.head_in(session).head, self._seen
             if head == seen:
                 return None
-            steps = self._since(session, seen)
+            steps = self._table.since(session, seen)
             names = {name for step in steps for name in step.rows}
             found = session.rows(names)
         return Changes(seen, head, tuple(steps), {name: found.get(name) for name in names})
@@ -197,7 +193,7 @@ class SharedStore(Store):
         Raises:
             StoreError: One can't be read, or doesn't exist there.
         """
-        return self._blobs(handles, near)
+        return self._table.blobs(handles, near)
 
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``; the next commit continues the head of these rows."""
@@ -213,17 +209,11 @@ class SharedStore(Store):
         Raises:
             StoreError: They can't be read, or the table can't be added.
         """
-        with self._reading() as session:
-            found = session.head()
-            if found is not None:
-                return found.head, session.rows()
-        with self._writing() as session:
-            found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
-            return found.head, session.rows()
+        return self._table.state()
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
-        return self._blobs([handle])[0]
+        return self._table.blobs([handle])[0]
 
     def turn(self) -> AbstractContextManager[bool]:
         """Wait for the turn to read the table's storage; see ``Database.turn``.
@@ -231,8 +221,7 @@ class SharedStore(Store):
         Raises:
             StoreError: The database can't be asked for it.
         """
-        self._check_open()
-        return self._database.turn(self._table_id)
+        return self._table.turn()
 
     def commit(
         self,
@@ -259,7 +248,7 @@ class SharedStore(Store):
             StoreError: Nothing was kept, or that isn't known: then a next commit with rows is
                 refused with the error above.
         """
-        self._check_open()
+        self._table.check_open()
         with self._lock:
             handles = [self._new_handle() for _ in blobs]
             # Before the transaction, so that others needn't wait for it.
@@ -276,7 +265,7 @@ class SharedStore(Store):
         """See ``Store``; a server that is behind frees nothing."""
         if not self.forgotten:
             return
-        if self._closed:
+        if self._table.is_closed:
             self.forgotten.clear()
             return
         try:
@@ -292,7 +281,7 @@ class SharedStore(Store):
     def tidy(self) -> None:
         """Do what another server would have done if it hadn't died; errors are logged."""
         with self._lock:
-            self._tidy()
+            self._deletions.tidy()
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``; nothing is deleted before ``kept_steps`` more steps.
@@ -301,15 +290,15 @@ class SharedStore(Store):
             StoreBehindError: Another server committed since, so ``live`` may lack handles.
             StoreError: Some are left.
         """
-        with self._reading() as session:
+        with self._table.reading() as session:
             found = session.handles()
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
         for start in range(0, len(orphans), AT_ONCE):
-            with self._lock, self._writing() as session:
+            with self._lock, self._table.writing() as session:
                 self._check_seen(session)
-                self._discard(session, orphans[start : start + AT_ONCE])
-            self._delete_more()
+                self._deletions.discard(session, orphans[start : start + AT_ONCE])
+            self._deletions.delete_more()
         if orphans:
             logger.info("%d blobs of other processes left %s", len(orphans), self)
 
@@ -317,13 +306,12 @@ class SharedStore(Store):
         """See ``Store``; the database stays open."""
         # After a commit that is under way.
         with self._lock:
-            self._closed = True
+            self._table.close()
 
     def status(self) -> dict[str, Any]:
         """See ``Store``; without its database, a store has no blobs."""
         try:
-            with self._reading() as session:
-                head = self._head(session)
+            head = self._table.head()
         except StoreError as exc:
             logger.debug("a store has no figures: %s", exc)
             head = TableHead(self._seen, 0, 0)
@@ -331,7 +319,7 @@ class SharedStore(Store):
         return {"kind": self.kind, **figures}
 
     def __str__(self) -> str:
-        return f"the store of {self._table_id} in {self._database.name}"
+        return str(self._table)
 
     # Transactions; those that write, with the lock held.
 
@@ -353,7 +341,7 @@ class SharedStore(Store):
         if is_built:
             self._building.write(rows, self._check_seen)
         try:
-            with self._chunks.taken() as forgotten, self._writing() as session:
+            with self._chunks.taken() as forgotten, self._table.writing() as session:
                 is_untidy = self._check_seen(session).is_untidy
                 if is_built:
                     self._building.show(session, anew=anew)
@@ -367,81 +355,36 @@ class SharedStore(Store):
                 names = () if anew else tuple(rows)
                 session.add_to_journal(Committed(to, names, news))
                 session.move_head(to)
-                self._discard(session, forgotten)
+                self._deletions.discard(session, forgotten)
                 session.trim_journal(to.step if anew else to.step - self._kept_steps)
         except StoreBehindError:
             raise
         except StoreError:
             # The answer to a commit can get lost: the stamp tells whether it took effect.
-            if not self._is_at(to):
+            if not self._table.is_at(to):
                 self._building.give_up()
                 raise
         self._seen, self.is_ahead = to, False
         if is_built or not is_untidy:
             self._building.give_up()
-        if is_built and not anew:
-            self._delete(self._building.fold)
-        if is_built or anew:
-            self._delete(delete_old_rows)
-        elif is_untidy:
-            self._tidy()
-        self._delete_more()
+        self._deletions.after_step(is_built=is_built, anew=anew, is_untidy=is_untidy)
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
         if not blobs and (self.is_ahead or not self.forgotten):
             return
-        with self._chunks.taken() as forgotten, self._writing() as session:
-            head = self._head(session).head
+        with self._chunks.taken() as forgotten, self._table.writing() as session:
+            head = self._table.head_in(session).head
             session.add_blobs(blobs)
             if not self.is_ahead and head == self._seen:
-                self._discard(session, forgotten)
+                self._deletions.discard(session, forgotten)
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
                 self._chunks.give_back(forgotten)
-        self._delete_more()
-
-    def _discard(self, session: Session, handles: Collection[Handle]) -> None:
-        """Make blobs garbage of the head's step, and delete some that has been that long enough."""
-        step = self._head(session).head.step
-        session.add_garbage(step, handles)
-        self._has_more = self._delete_garbage(session, self._at_once) == self._at_once
-
-    def _delete_more(self) -> None:
-        if self._has_more:
-            self._has_more = False
-            self._delete(self._delete_garbage)
-
-    def _delete_garbage(self, session: Session, most: int) -> int:
-        step = self._head(session).head.step
-        return session.delete_garbage(step - self._kept_steps, most)
-
-    def _delete(self, some: Callable[[Session, int], int]) -> None:
-        try:
-            delete_all(self._batch, some, self._at_once)
-        except StoreError as exc:
-            logger.warning("what isn't needed stays in %s for now: %s", self, exc)
-
-    def _tidy(self) -> None:
-        try:
-            with self._reading() as session:
-                self._head(session)
-                is_left = session.has_leftovers()
-        except StoreError as exc:
-            logger.debug("%s isn't looked through: %s", self, exc)
-            return
-        if is_left:
-            self._delete(self._building.fold)
-            self._delete(delete_old_rows)
-
-    def _is_at(self, head: Head) -> bool:
-        try:
-            return self.head() == head
-        except StoreError:
-            return False
+        self._deletions.delete_more()
 
     def _check_seen(self, session: Session) -> TableHead:
-        found = self._head(session)
+        found = self._table.head_in(session)
         head = found.head
         if head != self._seen:
             raise StoreBehindError(
@@ -449,41 +392,5 @@ class SharedStore(Store):
             )
         return found
 
-    def _head(self, session: Session) -> TableHead:
-        head = session.head()
-        if head is None:
-            raise StoreBehindError(f"{self} is gone: the database no longer has the table")
-        return head
-
-    def _blobs(self, handles: Sequence[Handle], near: str | None = None) -> list[bytes]:
-        with self._reading() as session:
-            found = session.blobs(handles, near)
-        for handle in handles:
-            if handle not in found:
-                raise BlobLostError(f"{self} has no blob {handle}")
-        return [found[handle] for handle in handles]
-
-    def _since(self, session: Session, seen: Head) -> list[Committed]:
-        steps = session.journal(seen.step)
-        if not steps or steps[0].head != seen:
-            raise StoreBehindError(f"{self}: its journal doesn't have step {seen.step} as it was")
-        return steps[1:]
-
     def _new_handle(self) -> Handle:
         return Handle(self._opener << _COUNTER_BITS | next(self._counter))
-
-    def _reading(self) -> AbstractContextManager[Session]:
-        self._check_open()
-        return self._database.reading(self._table_id)
-
-    def _writing(self) -> AbstractContextManager[Session]:
-        self._check_open()
-        return self._database.writing(self._table_id)
-
-    def _batch(self) -> AbstractContextManager[Session]:
-        self._check_open()
-        return self._database.batch(self._table_id)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError(f"{self} is closed")

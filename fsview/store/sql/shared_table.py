@@ -1,0 +1,134 @@
+"""``SharedTable``: what a database has of one table, with errors that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from secrets import token_bytes
+from typing import Final
+
+from fsview.store.base import Handle
+from fsview.store.sql.database import Committed, Database, Head, Session, TableHead
+from timeline.errors import BlobLostError, StoreBehindError, StoreError
+from timeline.storage.table_id import TableId
+
+STAMP_BYTES: Final = 16
+
+
+class SharedTable:
+    """One table in a database; thread-safe, and of no use once it is closed."""
+
+    def __init__(self, database: Database, table_id: TableId) -> None:
+        """Read nothing yet."""
+        self._database = database
+        self._table_id = table_id
+        self._closed = False
+
+    def reading(self) -> AbstractContextManager[Session]:
+        """See ``Database``, as for the next three."""
+        self.check_open()
+        return self._database.reading(self._table_id)
+
+    def writing(self) -> AbstractContextManager[Session]:
+        """Open a transaction that writes."""
+        self.check_open()
+        return self._database.writing(self._table_id)
+
+    def batch(self) -> AbstractContextManager[Session]:
+        """Open one of many transactions that write."""
+        self.check_open()
+        return self._database.batch(self._table_id)
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """Wait for the turn to read the table's storage."""
+        self.check_open()
+        return self._database.turn(self._table_id)
+
+    def state(self) -> tuple[Head, Mapping[str, bytes]]:
+        """Return the head and all rows; a table that the database doesn't have is added.
+
+        Raises:
+            StoreError: They can't be read, or the table can't be added.
+        """
+        with self.reading() as session:
+            found = session.head()
+            if found is not None:
+                return found.head, session.rows()
+        with self.writing() as session:
+            found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
+            return found.head, session.rows()
+
+    def head(self) -> TableHead:
+        """Return the newest head, of whichever server.
+
+        Raises:
+            StoreError: It can't be read.
+        """
+        with self.reading() as session:
+            return self.head_in(session)
+
+    def is_at(self, head: Head) -> bool:
+        """Whether the table is known to be at a head."""
+        try:
+            return self.head().head == head
+        except StoreError:
+            return False
+
+    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> list[bytes]:
+        """Return blobs in order; with ``near`` those that were committed near a row.
+
+        Raises:
+            BlobLostError: One doesn't exist there.
+            StoreError: They can't be read.
+        """
+        with self.reading() as session:
+            found = session.blobs(handles, near)
+        for handle in handles:
+            if handle not in found:
+                raise BlobLostError(f"{self} has no blob {handle}")
+        return [found[handle] for handle in handles]
+
+    # In a transaction.
+
+    def head_in(self, session: Session) -> TableHead:
+        """Return the head that a transaction sees.
+
+        Raises:
+            StoreBehindError: There is none.
+        """
+        head = session.head()
+        if head is None:
+            raise StoreBehindError(f"{self} is gone: the database no longer has the table")
+        return head
+
+    def since(self, session: Session, seen: Head) -> list[Committed]:
+        """Return the steps after one that was seen, oldest first.
+
+        Raises:
+            StoreBehindError: The journal doesn't have that one.
+        """
+        steps = session.journal(seen.step)
+        if not steps or steps[0].head != seen:
+            raise StoreBehindError(f"{self}: its journal doesn't have step {seen.step} as it was")
+        return steps[1:]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Refuse what comes from now on; the database stays open."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse what comes after ``close``.
+
+        Raises:
+            StoreError: It was closed.
+        """
+        if self._closed:
+            raise StoreError(f"{self} is closed")
+
+    def __str__(self) -> str:
+        return f"the store of {self._table_id} in {self._database.name}"
