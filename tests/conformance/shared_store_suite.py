@@ -293,6 +293,17 @@ class SharedStoreSuite:
             change(store, a=b"%d" % n)
         assert other.status()["blobs"] == other.status()["bytes"] == 0
 
+    def test_much_is_forgotten_some_at_a_time(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        for forgets in (store.collect, lambda: change(store, a=b"1")):
+            chunks = store.commit(blobs_of([b"%d" % n for n in range(2500)]), lambda _: {"a": b"0"})
+            del chunks
+            forgets()
+            assert not store.forgotten
+        for n in range(KEPT + 1):
+            change(store, a=b"%d" % n)
+        assert other.status()["blobs"] == other.status()["bytes"] == 0
+
     def test_blobs_that_rows_name_later_are_no_garbage(self, pair: list[SharedStore]) -> None:
         """Though another server that was opened in between thought so."""
         store, other = pair

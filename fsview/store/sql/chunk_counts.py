@@ -30,11 +30,15 @@ class ChunkCounts:
         return {handle for handle in handles if handle in self._counts}
 
     @contextmanager
-    def taken(self) -> Iterator[list[Handle]]:
-        """Yield the handles without chunks, which are forgotten still if the body raises."""
+    def taken(self, most: int) -> Iterator[list[Handle]]:
+        """Yield handles without chunks, which are forgotten still if the body raises.
+
+        Args:
+            most: Ends of chunks that are counted, the oldest first.
+        """
         taken = []
         # Other threads append meanwhile: what they add waits for the next commit.
-        for _ in range(len(self._forgotten)):
+        for _ in range(min(len(self._forgotten), most)):
             handle = self._forgotten.popleft()
             self._counts[handle] -= 1
             if self._counts[handle] <= 0:

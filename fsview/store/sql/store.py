@@ -341,7 +341,7 @@ class SharedStore(Store):
         if is_built:
             self._building.write(rows, self._check_seen)
         try:
-            with self._chunks.taken() as forgotten, self._table.writing() as session:
+            with self._chunks.taken(self._at_once) as forgotten, self._table.writing() as session:
                 is_untidy = self._check_seen(session).is_untidy
                 if is_built:
                     self._building.show(session, anew=anew)
@@ -368,20 +368,37 @@ class SharedStore(Store):
         if is_built or not is_untidy:
             self._building.give_up()
         self._deletions.after_step(is_built=is_built, anew=anew, is_untidy=is_untidy)
+        self._discard_rest()
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
         if not blobs and (self.is_ahead or not self.forgotten):
             return
-        with self._chunks.taken() as forgotten, self._table.writing() as session:
+        with self._chunks.taken(self._at_once) as forgotten, self._table.writing() as session:
             head = self._table.head_in(session).head
             session.add_blobs(blobs)
-            if not self.is_ahead and head == self._seen:
+            is_newest = not self.is_ahead and head == self._seen
+            if is_newest:
                 self._deletions.discard(session, forgotten)
             else:
                 # What is seen may be so old that newer rows name what was forgotten.
                 self._chunks.give_back(forgotten)
         self._deletions.delete_more()
+        if is_newest:
+            self._discard_rest()
+
+    def _discard_rest(self) -> None:
+        """Make garbage of more forgotten blobs than one transaction does; errors are logged."""
+        try:
+            for _ in range(-(-len(self.forgotten) // self._at_once)):
+                with (
+                    self._chunks.taken(self._at_once) as forgotten,
+                    self._table.batch() as session,
+                ):
+                    self._check_seen(session)
+                    self._deletions.discard(session, forgotten)
+        except StoreError as exc:
+            logger.debug("forgotten blobs of %s wait for the next commit: %s", self, exc)
 
     def _check_seen(self, session: Session) -> TableHead:
         found = self._table.head_in(session)
