@@ -25,7 +25,12 @@ from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
-from timeline.errors import InstantNotFoundError, StoreBehindError, StoreError
+from timeline.errors import (
+    InstantNotFoundError,
+    StoreBehindError,
+    StoreError,
+    StoreUnavailableError,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
@@ -223,6 +228,9 @@ class TimelineFollower:
         """Follow the table from the snapshot that an earlier process recorded; else start anew."""
         try:
             recorded = self.state.recorded()
+        except StoreUnavailableError as exc:
+            logger.debug("%s is loaded, as its record can't be read: %s", self.state.table_id, exc)
+            recorded = None
         except StoreError as exc:
             logger.warning("%s is loaded anew, as its record is lost: %s", self.state.table_id, exc)
             self.count("reloads", cause="store-damaged")

@@ -14,6 +14,9 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.store.sql.forgetting import forget
+from fsview.store.sql.store import SharedStore
+from fsview.store.stores import KEPT_STEPS
+from fsview.table_view import TableView
 from tests.conformance.shared_place import Faults, NewPlace
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
@@ -125,6 +128,28 @@ class AdoptionFaultSuite:
             assert one.metrics.get("adoptions") == 1
             assert one.metrics.get("adopted_instants") == 6
             assert "list lookup" not in one.calls()
+
+    def test_a_table_is_first_asked_for_while_the_database_is_away(
+        self, new_place: NewPlace
+    ) -> None:
+        """It is followed in memory, and recorded once the database is there, for others, too."""
+        table, faults = small(MemoryStorage()), Faults()
+        place = new_place()
+        database = place.open(faults)
+        faults.is_away = True
+        store = SharedStore(database, TableView(table.storage).table_id, KEPT_STEPS)
+        server = Server(table, table.storage, store, database)
+        for n in range(3):
+            server.check()
+            table.write(("a", f"new{n}"))
+        assert server.metrics.get("reloads") == 0
+        faults.is_away = False
+        server.check()
+        with Server.opened(table, place) as other:
+            other.check()
+            assert other.metrics.get("partition_loads", source="record") == len(PARTITIONS)
+        for each in (server.view, database):
+            each.close()
 
     def test_who_needs_a_chunk_while_the_database_is_away_is_told_to_ask_elsewhere(
         self, new_place: NewPlace
