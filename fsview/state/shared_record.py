@@ -2,7 +2,8 @@
 
 A save says what changed, so that others adopt it (``fsview.state.news``); one that another server
 forestalled is refused with ``StoreBehindError``. If the database fails, the table is followed in
-memory, and the next save that succeeds has all that came since the last one.
+memory, and the next save that succeeds has all that came since the last one
+(``fsview.state.standing``).
 
 Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
 rows that name them: others can write in between, and who is forestalled needn't move them again.
@@ -21,6 +22,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.state.adoption import Told
 from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, maps_of, read_head
+from fsview.state.standing import EVERYTHING
 from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
@@ -41,11 +43,9 @@ class SharedRecord(TableRecord):
     def __init__(self, store: SharedStore, table_id: TableId) -> None:
         super().__init__(store, table_id)
         self._shared = store
-        self._is_unread = False
-        # What the last save that succeeded doesn't have.
-        self._touched: set[str] | None = set()
+        store.is_ahead = lambda: self.standing.is_ahead
+        # Blobs that were moved since the last save, and that no row names.
         self._unnamed: set[Handle] = set()
-        self._news: list[News] | None = []
 
     @property
     def is_shared(self) -> bool:
@@ -75,23 +75,23 @@ class SharedRecord(TableRecord):
         Raises:
             StoreBehindError: Others have committed since; nothing has changed.
         """
-        all_news = None if news is None or self._news is None else [*self._news, *news]
-        everything = touched is None or self._touched is None
-        all_touched = None if everything else {*(self._touched or ()), *(touched or ())}
+        lack = self.standing.lack(touched, news)
         if not alone:
             try:
                 self._check_read()
-                super().save(snapshot, all_touched, unfinished, also, all_news)
+                if lack is EVERYTHING:
+                    super().save(snapshot, None, unfinished, also)
+                else:
+                    super().save(snapshot, lack.touched, unfinished, also, lack.news)
             except StoreBehindError:
                 raise
             except StoreError as exc:
                 self._warn(exc)
             else:
-                self._touched, self._news = set(), []
+                self.standing = self.standing.saved()
                 return
         # Set before chunks that rows name can be forgotten.
-        self._shared.is_ahead = True
-        self._touched, self._news = all_touched, all_news
+        self.standing = self.standing.kept_in_memory(lack)
         self.unfinished = unfinished
 
     def read(self) -> Recorded | None:
@@ -100,17 +100,16 @@ class SharedRecord(TableRecord):
         Raises:
             StoreError: Likewise. If the database failed, nothing is saved before this succeeds.
         """
-        self._is_unread, self._touched, self._news = True, None, None
+        self.standing = self.standing.reading()
         head, rows = self._shared.state()
-        self._is_unread, self._is_refused, self._recorded = False, False, None
+        self._recorded = None
         self._maps, self._partitions, self._knows_all = {}, set(), False
         try:
             recorded = self._taken(rows)
         finally:
             # Chunks of all that the rows name are made.
             self._shared.adopt(head)
-        if recorded is not None:
-            self._touched, self._news = set(), []
+            self.standing = self.standing.read(is_usable=self._recorded is not None)
         return recorded
 
     def changes(self) -> Changes | None:
@@ -127,13 +126,13 @@ class SharedRecord(TableRecord):
         except StoreError as exc:
             self._warn(exc)
             raise
-        if self._is_unread:
+        if self.standing.is_unread:
             raise StoreBehindError(
                 f"the record of {self._table_id} couldn't be read, and can be now"
             )
         if changes is None:
             return None
-        if self._shared.is_ahead or any(step.news is None for step in changes.steps):
+        if self.standing.is_ahead or any(step.news is None for step in changes.steps):
             raise StoreBehindError(f"the record of {self._table_id} must be read whole")
         return changes
 
@@ -143,7 +142,7 @@ class SharedRecord(TableRecord):
         Args:
             why: What reading a chunk raised.
         """
-        if not isinstance(why, BlobLostError) or self._shared.is_ahead:
+        if not isinstance(why, BlobLostError) or self.standing.is_ahead:
             return False
         try:
             return self._shared.head() == self._shared.seen
@@ -157,7 +156,7 @@ class SharedRecord(TableRecord):
 
     def is_next(self, changes: Changes) -> bool:
         """Whether nothing was saved or adopted since the changes were read."""
-        return self._shared.seen == changes.seen and not self._shared.is_ahead
+        return self._shared.seen == changes.seen and not self.standing.is_ahead
 
     def told(self, changes: Changes, newest: Snapshot) -> Told:
         """Return what others committed, with what it says of the newest snapshot after it.
@@ -222,7 +221,7 @@ class SharedRecord(TableRecord):
         return stored
 
     def _warn(self, exc: StoreError) -> None:
-        if not self._shared.is_ahead:
+        if not self.standing.is_ahead:
             logger.warning("%s is followed in memory: %s", self._table_id, exc)
 
     def _check_read(self) -> None:
@@ -232,6 +231,6 @@ class SharedRecord(TableRecord):
             StoreBehindError: Now they can.
             StoreError: They can't be read yet.
         """
-        if self._is_unread:
+        if self.standing.is_unread:
             self._shared.head()
             raise StoreBehindError(f"the record of {self._table_id} must be read first")

@@ -24,6 +24,7 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
+from fsview.state.standing import Standing
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from timeline.errors import StoreError, StrandlineError
 from timeline.storage.table_id import TableId
@@ -40,6 +41,7 @@ class TableRecord:
             storage was found not to be what metadata says; saved with the next snapshot.
         outdated: (Requested time, action) of what had completed when the table was upgraded last,
             as far as that was seen; saved with the next snapshot.
+        standing: How what is held of the table stands to the record and to the timeline.
     """
 
     def __init__(self, store: Store, table_id: TableId) -> None:
@@ -47,6 +49,7 @@ class TableRecord:
         self.unfinished: Unfinished = {}
         self.must_list = False
         self.outdated: frozenset[tuple[str, str]] = frozenset()
+        self.standing = Standing()
         self._table_id = table_id
         self._recorded: Recorded | None = None  # holds the chunks that rows name until they change
         self._is_refused = False
@@ -145,20 +148,17 @@ class TableRecord:
         """
         if self._recorded is not None or self._is_refused:
             return self._recorded
-        try:
-            rows = self.store.rows()
-        except StoreError:
-            self._is_refused = True
-            raise
-        return self._taken(rows)
+        self._is_refused = True
+        rows = self.store.rows()
+        recorded = self._taken(rows)
+        self._is_refused = recorded is None and bool(rows)
+        return recorded
 
     def _taken(self, rows: Mapping[str, bytes]) -> Recorded | None:
         """Return the record in these rows, with which the next ones are compared."""
-        self._is_refused = bool(rows)
         if SNAPSHOT not in rows:
             return None
         self._recorded = recorded = self._parsed(rows)
-        self._is_refused = False
         self.outdated = recorded.outdated
         self._maps = maps_of(recorded.snapshot, recorded.outdated)
         self._partitions = {n.removeprefix(PARTITION) for n in rows if n.startswith(PARTITION)}

@@ -32,6 +32,7 @@ from fsview.state.received_record import received
 from fsview.state.record_rows import Recorded
 from fsview.state.record_stream import items_of
 from fsview.state.shared_record import SharedRecord
+from fsview.state.standing import Standing
 from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
 from fsview.store.budget import Share
@@ -59,9 +60,6 @@ class TableState:
     Attributes:
         table_id: The table.
         loaded: The partitions that count as loaded.
-        distrusted: Why the history isn't to be trusted, as the counter ``reloads`` labels it.
-        is_behind: Whether other servers have recorded what doesn't follow from the history, so that
-            their record must be read whole.
     """
 
     def __init__(self, store: Store, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -75,12 +73,9 @@ class TableState:
         """
         self.table_id = table_id
         self.loaded = LoadedMarks()
-        self.distrusted: str | None = None
         self._closed = False
         self._lock = threading.Lock()
         self._current = CurrentHistory(retained, share)
-        self.is_behind = False
-        self._is_caught_up = True
         self._shared = SharedRecord(store, table_id) if isinstance(store, SharedStore) else None
         self._record = self._shared or TableRecord(store, table_id)
         self._missing = MissingPartitions()
@@ -91,9 +86,7 @@ class TableState:
     @property
     def held(self) -> History | None:
         """The history; ``None`` before the table was read, and while it isn't to be trusted."""
-        if self.distrusted is not None or not self._is_caught_up:
-            return None
-        return self._current.value
+        return self._current.value if self.standing.answers else None
 
     @property
     def history(self) -> History:
@@ -101,6 +94,11 @@ class TableState:
         history = self._current.value
         assert history is not None, "asked before the first sync"
         return history
+
+    @property
+    def standing(self) -> Standing:
+        """How the history stands to the record and to the timeline, at this moment."""
+        return self._record.standing
 
     @property
     def outdated(self) -> frozenset[tuple[str, str]]:
@@ -193,17 +191,18 @@ class TableState:
             self._record.unfinished = recorded.unfinished
             self._record.must_list = self._record.must_list or recorded.must_list
             self._current.show(History((Link(snapshot, is_reload=True),)))
-            self._missing, self.is_behind = MissingPartitions(), False
+            self._missing = MissingPartitions()
+            self._record.standing = self.standing.resumed()
 
     def caught_up(self) -> None:
         """Answer from what is held again: what was read whole was followed to the timeline."""
         with self._lock:
-            self._is_caught_up = not self.is_behind
+            self._record.standing = self.standing.caught_up()
 
     def _fall_behind(self, why: object) -> None:
         """Answer nothing until the record was read whole and followed: it may be an old one."""
         logger.info("the record of %s is read whole: %s", self.table_id, why)
-        self.is_behind, self._is_caught_up = True, False
+        self._record.standing = self.standing.fell_behind()
 
     def turn(self) -> AbstractContextManager[object]:
         """Wait until no other server that shares the store reads what is new, but not for long.
@@ -230,7 +229,7 @@ class TableState:
         if record is None:
             return None
         with self._lock:
-            if self.is_behind or self.distrusted is not None or self._current.value is None:
+            if not self.standing.adopts or self._current.value is None:
                 return None
             try:
                 changes = record.changes()
@@ -252,7 +251,7 @@ class TableState:
         """
         record = self._shared
         with self._lock:
-            if record is None or self.is_behind or self.distrusted is not None:
+            if record is None or not self.standing.adopts:
                 return None
             if not record.is_next(told.changes):  # another thread has adopted it
                 return None
@@ -312,9 +311,7 @@ class TableState:
                 raise
             self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             # Distrust that came while the table was read holds for links that are kept.
-            if not links:
-                self.distrusted = None
-            self.is_behind = False
+            self._record.standing = self.standing.restarted(keeps_links=bool(links))
         if outdated is not None:
             self.loaded.clear()
 
@@ -324,7 +321,7 @@ class TableState:
         try:
             self._record.save(snapshot, None, {}, alone=alone)
         except StoreBehindError:
-            if self.distrusted is None:
+            if self.standing.distrusted is None:
                 raise
             # Others may have recorded what isn't to be trusted either.
             self._record.read()
@@ -360,7 +357,7 @@ class TableState:
                 be read, and the table isn't to be trusted.
         """
         with self._lock:
-            if self.is_behind or self.history.newest is not old:
+            if self.standing.is_behind or self.history.newest is not old:
                 raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
             news = None if self._shared is None else [news_of(change, unclear, old.active)]
             try:
@@ -407,7 +404,8 @@ class TableState:
     def distrust(self, cause: str) -> None:
         """Answer nothing from what is held until a restart, and list from now on."""
         with self._lock:
-            self.distrusted, self._record.must_list = cause, True
+            self._record.standing = self.standing.distrusting(cause)
+            self._record.must_list = True
 
     def require_listing(self) -> None:
         """Have partitions listed from now on."""
@@ -430,7 +428,7 @@ class TableState:
             self._fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
-        self.distrusted = "store-damaged"
+        self._record.standing = self.standing.distrusting("store-damaged")
 
     # Filling in.
 
@@ -447,7 +445,7 @@ class TableState:
             StoreError: It can't be recorded or brought forward, and nothing has changed.
         """
         with self._lock:
-            filling = None if not self._is_caught_up else arrived(self.history, found)
+            filling = arrived(self.history, found) if self.standing.is_followed else None
             if filling is None:
                 return None
             newest = self.history.newest

@@ -74,7 +74,7 @@ class AdoptionSuite:
         assert other.calls()["list sync"] == 2
         assert other.metrics.get("adopted_instants") == 1
         assert other.metrics.get("sync_instants") == 1
-        assert not other.store.is_ahead
+        assert other.view.state.standing.is_in_step
         one.calls()
         one.check()
         assert one.metrics.get("adopted_instants") == 1

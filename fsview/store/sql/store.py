@@ -64,8 +64,9 @@ class SharedStore(Store):
     from the one that opened it can't use it.
 
     Attributes:
-        is_ahead: Whether the server goes on from the head that was seen in memory alone. What it
-            forgets meanwhile may still be named by rows, so no blob is deleted.
+        is_ahead: Returns whether the server goes on from the head that was seen in memory alone,
+            which whoever records there knows. What it forgets meanwhile may still be named by rows,
+            so no blob is deleted.
     """
 
     kind: ClassVar[str] = "SQL"
@@ -116,7 +117,7 @@ class SharedStore(Store):
         self._deletions = Deletions(
             self._table, self._building, kept_steps=kept_steps, at_once=at_once
         )
-        self.is_ahead = False
+        self.is_ahead: Callable[[], bool] = lambda: False
         try:
             self._seen, _ = self.state()
         except StoreError as exc:
@@ -169,7 +170,6 @@ class SharedStore(Store):
         """
         with self._lock:
             self._seen = head
-            self.is_ahead = False
 
     @property
     def seen(self) -> Head:
@@ -200,7 +200,6 @@ class SharedStore(Store):
         # In one step, or a commit of another thread in between would count as another server's.
         with self._lock:
             self._seen, rows = self.state()
-            self.is_ahead = False
         return rows
 
     def state(self) -> tuple[Head, Mapping[str, bytes]]:
@@ -364,7 +363,7 @@ class SharedStore(Store):
             if not self._table.is_at(to):
                 self._building.give_up()
                 raise
-        self._seen, self.is_ahead = to, False
+        self._seen = to
         if is_built or not is_untidy:
             self._building.give_up()
         self._deletions.after_step(is_built=is_built, anew=anew, is_untidy=is_untidy)
@@ -372,12 +371,12 @@ class SharedStore(Store):
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""
-        if not blobs and (self.is_ahead or not self.forgotten):
+        if not blobs and (self.is_ahead() or not self.forgotten):
             return
         with self._chunks.taken(self._at_once) as forgotten, self._table.writing() as session:
             head = self._table.head_in(session).head
             session.add_blobs(blobs)
-            is_newest = not self.is_ahead and head == self._seen
+            is_newest = not self.is_ahead() and head == self._seen
             if is_newest:
                 self._deletions.discard(session, forgotten)
             else:

@@ -1,0 +1,210 @@
+"""``Standing``: how what a server holds of a table stands to the record and to the timeline; pure.
+
+A value answers two questions, and what happens turns it into another value. *What does the next
+save write?* ::
+
+    any ── a read begins ──▶ UNREAD ── read: something is recorded ─────▶ IN STEP
+                                    ── read: nothing, or damaged ───────▶ BLANK
+    IN STEP, BLANK, AHEAD           ── kept in memory ──────────────────▶ AHEAD of the rows
+                                    ── saved ───────────────────────────▶ IN STEP
+    UNREAD                          ── kept in memory ──────────────────▶ UNREAD
+
+* *in step*: the rows are what is held; the next save writes what it changes. The store knows at
+  which head, and refuses a save if another server's is newer; others' changes are adopted.
+* *blank*: there is nothing to go on from; the next save writes all rows.
+* *ahead*: the rows are older, as the database failed, or was left alone for now; the next save
+  also writes what they lack. Others' changes don't follow, and no blob is deleted: rows may still
+  name what was forgotten in memory.
+* *unread*: the database failed while the rows were read. Nothing is saved before it succeeds, as
+  that could replace what others have recorded; meanwhile the table is followed in memory.
+
+*May requests be answered from what is held?* ::
+
+                  fell behind            resumed, restarted               caught up
+        CURRENT ─────────────▶ BEHIND ──────────────────────▶ CATCHING UP ──────────▶ CURRENT
+                                  ▲          fell behind             │
+                                  └──────────────────────────────────┘
+
+* *behind*: others have recorded what can't be adopted, or a chunk can't be read that they may have
+  replaced. The record must be read whole; nothing is answered, filled in or published.
+* *catching up*: it was, or the table was read anew. It may be of an old timeline, so nothing is
+  answered until it was followed to the newest.
+
+If what is held doesn't equal storage, it is *distrusted*, whatever else holds: nothing is answered
+until the table was read anew, and nothing of others is adopted, who followed the same timeline.
+A table whose store isn't shared is never behind and always in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from fsview.state.news import News
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What rows lack of what is held.
+
+    Attributes:
+        touched: The partitions that differ.
+        news: What other servers need beside the rows, oldest first.
+    """
+
+    touched: frozenset[str] = frozenset()
+    news: tuple[News, ...] = ()
+
+    def with_more(self, touched: Collection[str], news: Sequence[News]) -> Lack:
+        """Return this and what changes now."""
+        return Lack(self.touched.union(touched), (*self.news, *news))
+
+
+EVERYTHING: Final = None
+"""What rows lack if all are to be written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class InStep:
+    """The rows are what is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The rows are older than what is held.
+
+    Attributes:
+        lack: What they lack.
+    """
+
+    lack: Lack | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The rows hold nothing to go on from: there are none, or they are damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The rows aren't known."""
+
+
+class Held(Enum):
+    """Whether requests may be answered from what is held."""
+
+    CURRENT = "current"
+    CATCHING_UP = "catching up"
+    BEHIND = "behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How what is held stands to the record and to the timeline.
+
+    Attributes:
+        rows: How the rows in the store stand to it.
+        held: Whether it may be answered from, as far as others' changes decide that.
+        distrusted: Why it isn't to be trusted, as the counter ``reloads`` labels it.
+    """
+
+    rows: InStep | Blank | Ahead | Unread = InStep()
+    held: Held = Held.CURRENT
+    distrusted: str | None = None
+
+    # What it permits.
+
+    @property
+    def answers(self) -> bool:
+        """Whether requests may be answered from what is held."""
+        return self.held is Held.CURRENT and self.distrusted is None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether what is held was followed to the timeline, so that it can be filled in."""
+        return self.held is Held.CURRENT
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the record must be read whole."""
+        return self.held is Held.BEHIND
+
+    @property
+    def adopts(self) -> bool:
+        """Whether others' changes may be asked for."""
+        return self.held is not Held.BEHIND and self.distrusted is None
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the rows are what is held."""
+        return isinstance(self.rows, InStep)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether rows may name what memory has forgotten, and others' changes don't follow."""
+        return isinstance(self.rows, Ahead | Unread)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the rows must be read before something is saved."""
+        return isinstance(self.rows, Unread)
+
+    def lack(self, touched: Collection[str] | None, news: Sequence[News] | None) -> Lack | None:
+        """Return what the rows lack once something changes.
+
+        Args:
+            touched: The partitions that change; ``None``: all rows are to be written anew.
+            news: What others need of it; ``None``: likewise.
+        """
+        match self.rows:
+            case _ if touched is None or news is None:
+                return EVERYTHING
+            case InStep():
+                return Lack().with_more(touched, news)
+            case Ahead(Lack() as lack):
+                return lack.with_more(touched, news)
+        return EVERYTHING
+
+    # What happens.
+
+    def reading(self) -> Standing:
+        """Return the standing while the rows are read, and after if the database fails then."""
+        return replace(self, rows=Unread())
+
+    def read(self, *, is_usable: bool) -> Standing:
+        """Return the standing once the rows were read, and could be used or not."""
+        return replace(self, rows=InStep() if is_usable else Blank())
+
+    def saved(self) -> Standing:
+        """Return the standing after a save."""
+        return replace(self, rows=InStep())
+
+    def kept_in_memory(self, lack: Lack | None) -> Standing:
+        """Return the standing after a change that isn't saved; ``lack`` returned what is now."""
+        return self if self.is_unread else replace(self, rows=Ahead(lack))
+
+    def fell_behind(self) -> Standing:
+        """Return the standing once others' changes can't be adopted."""
+        return replace(self, held=Held.BEHIND)
+
+    def resumed(self) -> Standing:
+        """Return the standing after the record was read whole and replaced what was held."""
+        return replace(self, held=Held.CATCHING_UP) if self.is_behind else self
+
+    def restarted(self, *, keeps_links: bool) -> Standing:
+        """Return the standing after the table was read anew.
+
+        Args:
+            keeps_links: Whether earlier snapshots stay, for which distrust holds on.
+        """
+        return replace(self.resumed(), distrusted=self.distrusted if keeps_links else None)
+
+    def caught_up(self) -> Standing:
+        """Return the standing after what is held was followed to the timeline."""
+        return self if self.is_behind else replace(self, held=Held.CURRENT)
+
+    def distrusting(self, cause: str) -> Standing:
+        """Return the standing once what is held was found not to equal storage."""
+        return replace(self, distrusted=cause)
