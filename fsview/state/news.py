@@ -19,7 +19,7 @@ from fsview.files.packed_id import unpack_id
 from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.step import Step
 from fsview.snapshot.timeline_change import TimelineChange
-from fsview.state.record_rows import (
+from fsview.state.plain_values import (
     clustering_of_json,
     clustering_to_json,
     instant_of_json,

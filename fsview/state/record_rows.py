@@ -13,17 +13,22 @@ Rows by name::
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
-from fsview.model.file_group import CompactionOperation
-from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.state.map_rows import read_fields, read_outdated
+from fsview.state.plain_values import (
+    handle_of_json,
+    handle_to_json,
+    instant_of_json,
+    instant_to_json,
+)
 from fsview.store.base import RECORD_FORMAT, Handle, StoredChunk
 from timeline.completion import CompletionTimes
 from timeline.encoding.json_text import dumps, loads
-from timeline.instant import Instant, State
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -36,15 +41,6 @@ Format 2 didn't say which partitions were listed while a compaction was in fligh
 
 SNAPSHOT: Final = "snapshot"
 PARTITION: Final = "p/"
-_COMPACTION: Final = "compaction"
-_LOG_COMPACTION: Final = "logcompaction"
-_CLUSTERING: Final = "clustering"
-_REPLACED: Final = "replaced"
-_OUTDATED: Final = "outdated"
-
-_LARGE: Final = 1 << 53
-"""The least handle that is stored as text, in hexadecimal digits."""
-
 
 Unfinished = Mapping[str, Collection[str]]
 """Requested time of an instant in flight → partitions that were listed with files of it."""
@@ -104,7 +100,7 @@ def partition_row(
         return b"" if is_known else None
 
     def handle(chunk: Chunk) -> int | str:
-        return _handle_to_json(handle_of(chunk))
+        return handle_to_json(handle_of(chunk))
 
     chunks = [
         (handle(chunk), chunk.size, first_id)
@@ -112,55 +108,6 @@ def partition_row(
     ]
     runs = [(handle(run), run.size) for run in version.runs]
     return dumps((is_known, version.has_ghosts, chunks, runs))
-
-
-def maps_of(snapshot: Snapshot, outdated: frozenset[tuple[str, str]]) -> dict[str, object]:
-    """Return what the rows besides those of the snapshot and its partitions hold, by name."""
-    return {
-        _COMPACTION: snapshot.pending_compaction,
-        _LOG_COMPACTION: snapshot.pending_log_compaction,
-        _CLUSTERING: snapshot.pending_clustering,
-        _REPLACED: snapshot.replaced,
-        _OUTDATED: outdated,
-    }
-
-
-def map_row(name: str, content: Any) -> bytes:
-    """Return the row of an item of ``maps_of``."""
-    if name == _REPLACED:
-        return dumps(content)
-    if name == _OUTDATED:
-        return dumps(sorted(content))
-    if name == _CLUSTERING:
-        return dumps(clustering_to_json(content))
-    return dumps(operations_to_json(content))
-
-
-def operations_to_json(operations: Mapping[GroupKey, CompactionOperation]) -> list[dict[str, Any]]:
-    """Return pending operations as plain values, which ``operations_of_json`` reads."""
-    # Not ``asdict``, which copies what the fields hold.
-    return [{f.name: getattr(o, f.name) for f in fields(o)} for o in operations.values()]
-
-
-def clustering_to_json(clustering: Mapping[GroupKey, Instant]) -> list[tuple[Any, ...]]:
-    """Return groups in pending clusterings as plain values."""
-    return [(*key, instant_to_json(i)) for key, i in clustering.items()]
-
-
-def _handle_to_json(handle: Handle) -> int | str:
-    # Larger numbers aren't exact in all readers of JSON.
-    return handle if handle < _LARGE else f"{handle:x}"
-
-
-def instant_to_json(instant: Instant) -> tuple[Any, ...]:
-    """Return an instant as plain values, which ``instant_of_json`` reads."""
-    return (
-        instant.requested_time,
-        instant.action,
-        instant.state.value,
-        instant.completion_time,
-        instant.legacy,
-    )
 
 
 # Reading.
@@ -240,16 +187,10 @@ def read_head(
     config = TableConfig.parse(record["properties"].encode())
     active = Timeline(tuple(map(instant_of_json, record["instants"])))
     then = Snapshot(config, active, CompletionTimes.of(active, config.version))
-    outdated: frozenset[tuple[str, str]] = frozenset()
     if before is not None:
-        outdated = before.outdated
         then = replace(before.snapshot, config=config, active=active, completion=then.completion)
-    changes: dict[str, Any] = {
-        field: _MAPS[name](loads(row)) for name, field in _FIELDS.items() if (row := rows.get(name))
-    }
-    row = rows.get(_OUTDATED)
-    if row:
-        outdated = frozenset((time, action) for time, action in loads(row))
+    outdated = read_outdated(rows, frozenset() if before is None else before.outdated)
+    changes = read_fields(rows)
     snapshot = replace(then, epoch=record["epoch"], files=LoadedFiles(), **changes)
     unfinished = {time: set(found) for time, found in record["unfinished"].items()}
     recorded = Recorded(snapshot, unfinished, record["must_list"], outdated)
@@ -277,49 +218,8 @@ def read_partition(
     is_known, has_ghosts, chunks, runs = loads(row)
 
     def chunks_of(stored: Iterable[Sequence[Any]]) -> tuple[Chunk, ...]:
-        return tuple(chunk_at(_handle_of_json(handle), size) for handle, size, *_ in stored)
+        return tuple(chunk_at(handle_of_json(handle), size) for handle, size, *_ in stored)
 
     first_ids = tuple(first_id for *_, first_id in chunks)
     version = PartitionVersion(partition, chunks_of(chunks), first_ids, has_ghosts, chunks_of(runs))
     return version, is_known
-
-
-def operations_of_json(stored: list[dict[str, Any]]) -> dict[GroupKey, CompactionOperation]:
-    """Return the operations of ``operations_to_json``."""
-    found = (CompactionOperation(**{**o, "delta_files": tuple(o["delta_files"])}) for o in stored)
-    return {(operation.partition, operation.file_id): operation for operation in found}
-
-
-def clustering_of_json(stored: list[list[Any]]) -> dict[GroupKey, Instant]:
-    """Return the groups of ``clustering_to_json``."""
-    return {(partition, id_): instant_of_json(instant) for partition, id_, instant in stored}
-
-
-def instant_of_json(stored: Sequence[Any]) -> Instant:
-    """Return the instant of ``instant_to_json``."""
-    time, action, state, completion_time, legacy = stored
-    return Instant(time, action, State(state), completion_time, legacy)
-
-
-def _handle_of_json(stored: int | str) -> Handle:
-    return Handle(int(stored, 16) if isinstance(stored, str) else stored)
-
-
-def _replaced_of_json(stored: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    return {partition: dict(groups) for partition, groups in stored.items()}
-
-
-_FIELDS: Final = {
-    _COMPACTION: "pending_compaction",
-    _LOG_COMPACTION: "pending_log_compaction",
-    _CLUSTERING: "pending_clustering",
-    _REPLACED: "replaced",
-}
-"""Row → field of the snapshot."""
-_MAPS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    _COMPACTION: operations_of_json,
-    _LOG_COMPACTION: operations_of_json,
-    _CLUSTERING: clustering_of_json,
-    _REPLACED: _replaced_of_json,
-}
-"""Row → what reads its content."""

@@ -23,15 +23,8 @@ from struct import Struct
 from typing import Final
 
 from fsview.files.chunk import Chunk
-from fsview.state.record_rows import (
-    PARTITION,
-    SNAPSHOT,
-    Recorded,
-    map_row,
-    maps_of,
-    partition_row,
-    snapshot_row,
-)
+from fsview.state.map_rows import map_row, maps_of
+from fsview.state.record_rows import PARTITION, SNAPSHOT, Recorded, partition_row, snapshot_row
 from fsview.store.base import Blob, Handle
 from timeline.errors import BadAnswerError
 from timeline.storage.table_id import TableId

@@ -20,8 +20,9 @@ from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.adoption import Told
+from fsview.state.map_rows import maps_of
 from fsview.state.news import News
-from fsview.state.record_rows import PARTITION, Recorded, Unfinished, maps_of, read_head
+from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
 from fsview.state.standing import EVERYTHING
 from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk

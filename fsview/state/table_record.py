@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
+from fsview.state.map_rows import map_row, maps_of
 from fsview.state.news import News
 from fsview.state.record_rows import (
     PARTITION,
     SNAPSHOT,
     Recorded,
     Unfinished,
-    map_row,
-    maps_of,
     partition_row,
     read_rows,
     snapshot_row,
