@@ -1,17 +1,16 @@
 """``TimelineFollower``: keeps the state of one table in step with its timeline.
 
-A sync lists the timeline and reads what is new on it, then has the state publish all snapshots that
-follow at once. What fails on the way leaves the state as it was: the error goes to the callers of
-that sync, and the next request tries again.
+A sync lists the timeline and reads what is new on it (``TableReader``), then has the state publish
+all snapshots that follow at once. What fails on the way leaves the state as it was: the error goes
+to the callers of that sync, and the next request tries again.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,21 +18,13 @@ from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
-from fsview.sync.plan_reader import snapshot_of
-from fsview.sync.timeline_diff import read_change
+from fsview.sync.table_reader import TableReader
 from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
-from timeline.errors import (
-    InstantNotFoundError,
-    StoreBehindError,
-    StoreError,
-    StoreUnavailableError,
-)
+from timeline.errors import InstantNotFoundError, StoreBehindError, StoreError
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import FileInfo, Storage
-from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -60,8 +51,7 @@ class TimelineFollower:
         self.state = state
         self._metrics = metrics
         self._clock = clock
-        self._client: TableMetaClient | None = None
-        self._properties: FileInfo | None = None
+        self._reader = TableReader(storage, state, partial(metrics.add, table=str(state.table_id)))
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._barrier = TimedBarrier(clock)
         self._synced_s = -math.inf
@@ -73,8 +63,7 @@ class TimelineFollower:
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
-        assert self._client is not None, "asked before the first sync"
-        return self._client.for_cause(cause)
+        return self._reader.client_for(cause)
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter of this table."""
@@ -152,8 +141,12 @@ class TimelineFollower:
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:
-            return self._resume(alone=alone)
-        newest = self._start(alone=alone)
+            newest = self._reader.resume(alone=alone)
+            if newest is not None:
+                return newest
+            # If this fails, the next attempt goes on from the record that is shown by now.
+            return self._follow(self.state.history, alone=alone)
+        newest = self._reader.start(alone=alone)
         self.count("reloads", cause=cause)
         return newest
 
@@ -175,81 +168,20 @@ class TimelineFollower:
         """
         told = self.state.told(whole=whole)
         if told is not None:
-            client = self._client_of(told.head.recorded.snapshot.config)
+            client = self._reader.client_of(told.head.recorded.snapshot.config)
             before = self.state.history.newest.completion
             completion = partial(client.completion_times, before=before)
             found = self.state.adopt(told, completion, whole=whole)
             if found is not None:
                 self.count("adoptions")
                 self.count("adopted_instants", found.completed)
-                self._count_dropped(found.dropped)
+                self._reader.count_dropped(found.dropped)
         return told is not None or self.state.standing.is_behind
 
     def adopt_if_read(self) -> None:
         """Adopt what other servers have recorded, if the store can be read."""
         with suppress(StoreError):
             self.adopt()
-
-    def _client_of(self, config: TableConfig) -> TableMetaClient:
-        """Return the client, opened anew if another server has seen other properties."""
-        client = self.client_for("sync")
-        if client.config != config:
-            client = TableMetaClient.open(self.storage, cause="sync")
-            if client.config.version == config.version:
-                self._client = client
-        return client
-
-    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
-        for cause, count in dropped.items():
-            if count:
-                self.count("partition_reloads", count, cause=cause)
-
-    def _start(
-        self,
-        reload: Reload | None = None,
-        *,
-        outdated: Snapshot | None = None,
-        alone: bool,
-    ) -> Snapshot:
-        """Read the table from nothing; see ``TableState.restart``."""
-        # Before the properties are read: a rewrite in between shows as a change at the next sync.
-        properties = self._stat_properties("table")
-        client = TableMetaClient.open(self.storage)
-        snapshot = snapshot_of(client)
-        self._client, self._properties = client, properties  # before a load can need them
-        self.state.restart(snapshot, reload, outdated=outdated, alone=alone)
-        return self.state.history.newest
-
-    def _stat_properties(self, cause: str) -> FileInfo | None:
-        """Return what shows whether the properties were rewritten, as by an upgrade."""
-        return self.storage.for_cause(cause).stat(CONFIG_PATH)
-
-    def _resume(self, *, alone: bool) -> Snapshot:
-        """Follow the table from the snapshot that an earlier process recorded; else start anew."""
-        try:
-            recorded = self.state.recorded()
-        except StoreUnavailableError as exc:
-            logger.debug("%s is loaded, as its record can't be read: %s", self.state.table_id, exc)
-            recorded = None
-        except StoreError as exc:
-            logger.warning("%s is loaded anew, as its record is lost: %s", self.state.table_id, exc)
-            self.count("reloads", cause="store-damaged")
-            recorded = None
-        if recorded is None:
-            return self._start(alone=alone)
-        properties, then = self._stat_properties("table"), recorded.snapshot
-        client = TableMetaClient.open(self.storage)
-        # An upgrade may change what earlier instants mean, so nothing recorded is followed.
-        if client.config.version != then.config.version:
-            newest = self._start(outdated=then, alone=alone)
-            self.count("reloads", cause="table-upgraded")
-            return newest
-        self._client, self._properties = client, properties
-        completion = client.completion_times(then.active)
-        self.state.resume(recorded, replace(then, config=client.config, completion=completion))
-        self.count("partition_loads", len(then.files.versions), source="record")
-        # If this fails, the next attempt goes on from the record that is shown by now.
-        return self._follow(self.state.history, alone=alone)
 
     def _follow(self, history: History, *, alone: bool) -> Snapshot:
         """Bring the history up to the timeline as it is now.
@@ -286,47 +218,13 @@ class TimelineFollower:
 
     def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
         """Bring the history up to a timeline by reading what is new on it; see ``_follow``."""
-        client = self.client_for("sync")
-        old = history.newest
-        properties = self._stat_properties("sync")
-        if properties != self._properties:
-            client = TableMetaClient.open(self.storage, cause="sync")
-        # An upgrade may change what earlier instants mean, so nothing held is followed.
-        if client.config.version != old.config.version:
-            newest = self._start(outdated=old, alone=alone)
-            self.count("reloads", cause="table-upgraded")
-            return newest
-        change = read_change(client, old, active)
-        if isinstance(change, TimelineChange):
-            if change.unexplained:  # their files may still exist, and no instant names them
-                self.state.require_listing()
-            unclear = history.touched_by(change.unexplained)
-            if unclear is not None:
-                # Before the snapshots are shown, as a load at one of them needs it.
-                self._client = client
-                try:
-                    dropped = self.state.publish(
-                        change,
-                        client.config,
-                        partial(client.completion_times, before=old.completion),
-                        unclear,
-                        old=old,
-                        alone=alone,
-                    )
-                except StoreBehindError:
-                    with suppress(StoreError):
-                        self.adopt(whole=True)
-                    return self._adopted(active)
-                # Only now: if the publication fails, the next sync reads the properties again.
-                self._properties = properties
-                self.count("sync_instants", change.completed)
-                self._count_dropped(dropped)
-                return self.state.history.newest
-            change = Reload("instant-vanished", change.undone, change.lost)
-        # Without ``undone`` this isn't the same table any more, and its snapshots are dropped.
-        newest = self._start(change, outdated=old if change.undone is None else None, alone=alone)
-        self.count("reloads", cause=change.cause)
-        return newest
+
+        def forestalled() -> Snapshot:
+            with suppress(StoreError):
+                self.adopt(whole=True)
+            return self._adopted(active)
+
+        return self._reader.read_on(history, active, alone=alone, forestalled=forestalled)
 
     def _adopted(self, active: Timeline) -> Snapshot:
         """Return the newest snapshot after an adoption, if it is that of the timeline as listed.
