@@ -20,10 +20,10 @@ from fsview.snapshot.next_snapshot import NO_VERSIONS
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.state.news import read_news
 from fsview.state.record_rows import PARTITION, RecordHead, Unfinished, read_partition
+from fsview.state.row_text import value_of
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.sql.database import Changes
 from timeline.completion import CompletionTimes
-from timeline.encoding.json_text import loads
 from timeline.timeline import Timeline
 
 ChunkAt = Callable[[Handle, int], StoredChunk]
@@ -90,7 +90,7 @@ def adopted(
     before, after = history.newest, history
     rows = dict(_read_rows(before, changes, chunk_at))
     told_files = {partition: version for partition, (version, _) in rows.items()}
-    told_news = [news for step in changes.steps if step.news for news in loads(step.news)]
+    told_news = [news for step in changes.steps if step.news for news in value_of(step.news)]
     touched: set[str] = set()
     versions: list[PartitionVersion] = []
     dropped: Counter[str] = Counter()

@@ -15,7 +15,7 @@ from fsview.state.plain_values import (
     operations_of_json,
     operations_to_json,
 )
-from timeline.encoding.json_text import dumps, loads
+from fsview.state.row_text import text_of, value_of
 
 _COMPACTION: Final = "compaction"
 _LOG_COMPACTION: Final = "logcompaction"
@@ -38,12 +38,12 @@ def maps_of(snapshot: Snapshot, outdated: frozenset[tuple[str, str]]) -> dict[st
 def map_row(name: str, content: Any) -> bytes:
     """Return the row of an item of ``maps_of``."""
     if name == _REPLACED:
-        return dumps(content)
+        return text_of(content)
     if name == _OUTDATED:
-        return dumps(sorted(content))
+        return text_of(sorted(content))
     if name == _CLUSTERING:
-        return dumps(clustering_to_json(content))
-    return dumps(operations_to_json(content))
+        return text_of(clustering_to_json(content))
+    return text_of(operations_to_json(content))
 
 
 def read_fields(rows: Mapping[str, bytes | None]) -> dict[str, Any]:
@@ -54,7 +54,9 @@ def read_fields(rows: Mapping[str, bytes | None]) -> dict[str, Any]:
             ``TypeError``.
     """
     return {
-        field: _MAPS[name](loads(row)) for name, field in _FIELDS.items() if (row := rows.get(name))
+        field: _MAPS[name](value_of(row))
+        for name, field in _FIELDS.items()
+        if (row := rows.get(name))
     }
 
 
@@ -67,7 +69,7 @@ def read_outdated(
         ValueError: As ``read_fields``, as are the other errors.
     """
     row = rows.get(_OUTDATED)
-    return frozenset((time, action) for time, action in loads(row)) if row else before
+    return frozenset((time, action) for time, action in value_of(row)) if row else before
 
 
 def _replaced_of_json(stored: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:

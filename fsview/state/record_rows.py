@@ -26,9 +26,9 @@ from fsview.state.plain_values import (
     instant_of_json,
     instant_to_json,
 )
+from fsview.state.row_text import text_of, value_of
 from fsview.store.base import RECORD_FORMAT, Handle, StoredChunk
 from timeline.completion import CompletionTimes
-from timeline.encoding.json_text import dumps, loads
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -83,7 +83,7 @@ def snapshot_row(
         "unfinished": {time: sorted(found) for time, found in unfinished.items()},
         "must_list": must_list,
     }
-    return dumps(content)
+    return text_of(content)
 
 
 def partition_row(
@@ -107,7 +107,7 @@ def partition_row(
         for chunk, first_id in zip(version.chunks, version.first_ids, strict=True)
     ]
     runs = [(handle(run), run.size) for run in version.runs]
-    return dumps((is_known, version.has_ghosts, chunks, runs))
+    return text_of((is_known, version.has_ghosts, chunks, runs))
 
 
 # Reading.
@@ -179,7 +179,7 @@ def read_head(
     Raises:
         ValueError: As ``read_rows``, as are the other errors.
     """
-    record = loads(rows[SNAPSHOT] or b"")
+    record = value_of(rows[SNAPSHOT] or b"")
     if record["format"] != FORMAT or record["table"] != str(table_id):
         raise ValueError(
             f"format {record['format']} of {record['table']}, expected {FORMAT} of {table_id}"
@@ -215,7 +215,7 @@ def read_partition(
     """
     if not row:
         return None, row is not None
-    is_known, has_ghosts, chunks, runs = loads(row)
+    is_known, has_ghosts, chunks, runs = value_of(row)
 
     def chunks_of(stored: Iterable[Sequence[Any]]) -> tuple[Chunk, ...]:
         return tuple(chunk_at(handle_of_json(handle), size) for handle, size, *_ in stored)

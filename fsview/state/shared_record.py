@@ -23,12 +23,12 @@ from fsview.state.adoption import Told
 from fsview.state.map_rows import maps_of
 from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
+from fsview.state.row_text import text_of
 from fsview.state.standing import EVERYTHING
 from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
 from fsview.store.sql.store import SharedStore
-from timeline.encoding.json_text import dumps
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -45,7 +45,7 @@ class SharedRecord(TableRecord):
         super().__init__(store, table_id)
         self._shared = store
         store.is_ahead = lambda: self.standing.is_ahead
-        # Blobs that were moved since the last save, and that no row names.
+        # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
 
     @property
@@ -213,7 +213,7 @@ class SharedRecord(TableRecord):
         anew: bool,
         versions: Iterable[PartitionVersion],
     ) -> list[StoredChunk]:
-        told = None if news is None else dumps(news) if news else b""
+        told = None if news is None else text_of(news) if news else b""
         held = {chunk.handle for v in versions for chunk in v.parts} if self._unnamed else set()
         named = self._unnamed & held
         stored = self._shared.commit(blobs, rows, told, anew=anew, named=named)

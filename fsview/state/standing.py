@@ -28,7 +28,7 @@ save write?* ::
 * *behind*: others have recorded what can't be adopted, or a chunk can't be read that they may have
   replaced. The record must be read whole; nothing is answered, filled in or published.
 * *catching up*: it was, or the table was read anew. It may be of an old timeline, so nothing is
-  answered until it was followed to the newest.
+  answered until it was followed to the newest. Who is forestalled meanwhile goes on from there.
 
 If what is held doesn't equal storage, it is *distrusted*, whatever else holds: nothing is answered
 until the table was read anew, and nothing of others is adopted, who followed the same timeline.
@@ -132,8 +132,8 @@ class Standing:
         return self.held is Held.BEHIND
 
     @property
-    def adopts(self) -> bool:
-        """Whether others' changes may be asked for."""
+    def goes_on(self) -> bool:
+        """Whether the timeline and others' changes are followed from what is held."""
         return self.held is not Held.BEHIND and self.distrusted is None
 
     @property

@@ -89,6 +89,14 @@ class TableState:
         return self._current.value if self.standing.answers else None
 
     @property
+    def followed(self) -> History | None:
+        """The history that a sync goes on from; ``None`` if the table or its record is to be read.
+
+        Nothing may be answered from it before it was followed.
+        """
+        return self._current.value if self.standing.goes_on else None
+
+    @property
     def history(self) -> History:
         """The history of a table that was read, trusted or not."""
         history = self._current.value
@@ -229,7 +237,7 @@ class TableState:
         if record is None:
             return None
         with self._lock:
-            if not self.standing.adopts or self._current.value is None:
+            if not self.standing.goes_on or self._current.value is None:
                 return None
             try:
                 changes = record.changes()
@@ -251,7 +259,7 @@ class TableState:
         """
         record = self._shared
         with self._lock:
-            if record is None or not self.standing.adopts:
+            if record is None or not self.standing.goes_on:
                 return None
             if not record.is_next(told.changes):  # another thread has adopted it
                 return None

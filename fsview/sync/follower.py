@@ -137,7 +137,7 @@ class TimelineFollower:
             StoreBehindError: Another server has recorded something else meanwhile.
         """
         # Read anew for each attempt, as other threads may come to distrust what is held.
-        history, cause = self.state.held, self.state.standing.distrusted
+        history, cause = self.state.followed, self.state.standing.distrusted
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:

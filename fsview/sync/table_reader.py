@@ -72,6 +72,7 @@ class TableReader:
         Returns:
             The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
         """
+        cause = "behind" if self._state.standing.is_behind else "start"
         try:
             recorded = self._state.recorded()
         except StoreUnavailableError as exc:
@@ -85,6 +86,7 @@ class TableReader:
             recorded = None
         if recorded is None:
             return self.start(alone=alone)
+        self._count("record_reads", cause=cause)
         properties, then = self._stat_properties("table"), recorded.snapshot
         client = TableMetaClient.open(self._storage)
         # An upgrade may change what earlier instants mean, so nothing recorded is followed.

@@ -164,6 +164,50 @@ class AdoptionSuite:
                 assert one.all_file_slices(partition) == other.all_file_slices(partition)
                 assert one.latest_base_files(partition) == other.latest_base_files(partition)
 
+    def test_a_sync_that_is_forestalled_reads_the_record_whole_once(
+        self, table: SmallTable, join: Join
+    ) -> None:
+        ahead, behind = join(2), join(2)
+        ahead.check()
+        behind.check()
+        for n in range(4):
+            table.write(("a", f"new{n}"))
+            ahead.view.sync()
+        table.write(("a", "last"))
+        forestalled: list[str] = []
+
+        def forestall(kind: str, path: str) -> None:
+            if kind == "read" and ".commit" in path and not forestalled:
+                forestalled.append(path)
+                table.write(("a", "more"))
+                LocalView.newest(ahead.view).load_partitions(["absent"])
+
+        behind.storage.fail.append(forestall)
+        behind.check()
+        assert len(forestalled) == 1
+        causes = ("start", "behind")
+        assert [behind.metrics.get("record_reads", cause=cause) for cause in causes] == [1, 1]
+        ahead.check()
+        behind.check()
+
+    def test_a_partition_whose_name_is_no_utf_8(self, table: SmallTable, join: Join) -> None:
+        """It is recorded while a commit is in flight, told, and read by a server that joins."""
+        one, other = join(), join()
+        other.view.sync()
+        partition = b"caf\xe9".decode("utf-8", "surrogateescape")
+        table.begin([("a", "x1")])
+        time = table.pending[0].instant.requested_time
+        files = {".hoodie_partition_metadata": b"commitTime=1\npartitionDepth=1\n"}
+        files[f"x1_0-0-0_{time}.parquet"] = b"x"
+        for name, content in files.items():
+            table.storage.files[f"{partition}/{name}"] = (content, 0)
+        one.view.sync()
+        for server in (one, other, join()):
+            server.view.sync()
+            for _ in range(2):
+                assert not list(LocalView.newest(server.view).latest_base_files(partition))
+            assert partition in server.view.state.history.newest.files.versions
+
     def test_a_reload_of_one_server_is_read_whole_by_the_others(
         self, table: SmallTable, join: Join
     ) -> None:

@@ -92,7 +92,7 @@ def test_what_each_standing_permits() -> None:
     for standing in STANDINGS:
         trusted, held = standing.distrusted is None, standing.held
         assert standing.answers == (trusted and held is CURRENT)
-        assert standing.adopts == (trusted and held is not BEHIND)
+        assert standing.goes_on == (trusted and held is not BEHIND)
         assert standing.is_followed == (held is CURRENT)
         assert standing.is_behind == (held is BEHIND)
         assert standing.is_in_step == (standing.rows == InStep())
