@@ -151,7 +151,8 @@ class Birth:
         decoded = json.loads(line)
         parts, server = decoded["parts"], decoded["server"]
         parts["roots"] = tuple(parts["roots"])
-        parts["store"] = StoreOptions(**parts["store"])
+        store = parts["store"]
+        parts["store"] = StoreOptions(**{**store, "urls": tuple(store["urls"])})
         parts["conflicts"] = ConflictOptions(**parts["conflicts"])
         parts["read_limits"] = ReadLimits(**parts["read_limits"])
         server["limits"] = Limits(**server["limits"])

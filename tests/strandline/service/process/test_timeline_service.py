@@ -170,15 +170,16 @@ def loads_of(service: TimelineService, base: Path) -> dict[str, int]:
 
 
 def lasting(kind: str, directory: Path) -> dict[str, Any]:
-    """Return the arguments of a service whose store lasts, in a directory."""
+    """Return the arguments of a service whose store lasts; the kind ``sql2`` has two databases."""
     if kind == "rocksdb":
         return {"storage": kind, "store_dir": str(directory)}
-    url = {STORE_URL.name: f"sqlite://{directory}/views.db"}
-    return {"storage": kind, "settings": Settings.parse(url, [STORE_URL])}
+    files = [directory / "views.db", directory / "more.db"][: int(kind[-1])]
+    urls = ",".join(f"sqlite://{file}" for file in files)
+    return {"storage": "sql", "settings": Settings.parse({STORE_URL.name: urls}, [STORE_URL])}
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-@pytest.mark.parametrize("kind", ["rocksdb", "sql"])
+@pytest.mark.parametrize("kind", ["rocksdb", "sql1", "sql2"])
 def test_a_service_whose_store_lasts_goes_on_from_where_the_last_one_was(
     lake: Path, tmp_path: Path, kind: str, how: str
 ) -> None:
