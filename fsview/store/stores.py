@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from fsview.store.spill.store import SpillableStore
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.databases import Databases
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import Upkeep
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -76,6 +77,8 @@ class Stores:
         budget: Budget of the whole service. Its accounts evict in this order: ``answers``,
             ``retained`` (snapshots for clients that are behind), ``records`` (packed files).
         lasts: Whether the stores outlive the process.
+        leads: Returns whether this service deletes what isn't needed any more from databases that
+            it shares with others; replaced by a server of a fleet, whose leader does.
     """
 
     def __init__(self, options: StoreOptions | None = None) -> None:
@@ -92,6 +95,7 @@ class Stores:
         self._records = self.budget.account("records")
         directory = None if options.directory is None else Path(options.directory)
         self.lasts = KINDS[options.kind].lasts
+        self.leads: Callable[[], bool] = lambda: True
         self._closed = False
         self._area: SpillArea | None = None
         self._rocks: RocksStores | None = None
@@ -118,8 +122,13 @@ class Stores:
         if self._rocks is not None:
             return self._rocks.open(table_id)
         if self._databases is not None:
-            return SharedStore(self._databases.of(table_id), table_id, KEPT_STEPS)
+            database = self._databases.of(table_id)
+            return SharedStore(database, table_id, KEPT_STEPS, leads=lambda: self.leads())
         return MemoryStore(self._records, self.budget)
+
+    def upkeep(self) -> Upkeep | None:
+        """Return what deletes from all tables of the databases; ``None``: there are none."""
+        return None if self._databases is None else Upkeep(self._databases.all(), KEPT_STEPS)
 
     def check(self) -> None:
         """Check that the stores are open, and that files can be written if they need any.

@@ -71,6 +71,12 @@ class CurrentFleet:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[KnownFleet], object]] = []
 
+    @property
+    def leads(self) -> bool:
+        """Whether this server leads the fleet, as far as it is known."""
+        leader = self.known.fleet.leader
+        return leader is not None and leader.url == self.url
+
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table now, see ``KnownFleet.owners``."""
         return self.known.owners(table, partition)

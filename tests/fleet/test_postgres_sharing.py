@@ -13,6 +13,7 @@ from tests.conformance.shared_golden_suite import SharedGoldenSuite
 from tests.conformance.shared_machine_suite import SharedMachineSuite
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.statement_fault_suite import StatementFaultSuite
+from tests.conformance.upkeep_suite import UpkeepSuite
 from tests.fleet.postgres_place import PostgresPlace
 from tests.kit.postgres_server import PostgresServer, postgres_server
 
@@ -51,4 +52,8 @@ class TestPostgresSharedMachine(SharedMachineSuite):
 
 
 class TestPostgresBigSteps(BigStepSuite):
+    pass
+
+
+class TestPostgresUpkeep(UpkeepSuite):
     pass

@@ -148,6 +148,10 @@ class Session(ABC):
         """Return whether ``fold_rows`` or ``delete_old_rows`` have work that nobody is at."""
 
     @abstractmethod
+    def has_garbage(self, step: int) -> bool:
+        """Return whether there is garbage of a step or an earlier one."""
+
+    @abstractmethod
     def journal(self, step: int) -> list[Committed]:
         """Return the journal from a step on, oldest first."""
 
@@ -313,6 +317,14 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def tables(self) -> list[TableId]:
+        """Return the tables that it has, in the order of their names.
+
+        Raises:
+            StoreError: The database can't be read.
+        """
+
+    @abstractmethod
     def spread(self, ring: str) -> None:
         """Record over which databases tables are spread, whatever they were before.
 
@@ -358,6 +370,17 @@ def _listed(ring: str) -> str:
 def table_key(table_id: TableId) -> bytes:
     """Return the ``table_id`` of a table."""
     return sha256(name_bytes(str(table_id))).digest()[:_HANDLE_BYTES]
+
+
+def tables_of(stored: Iterable[tuple[bytes, bytes]]) -> list[TableId]:
+    """Return the tables of heads, in the order of their names.
+
+    Args:
+        stored: ``table_id`` and ``base_path`` of each. Where the one isn't that of the other, no
+            server would find the table, which is left out.
+    """
+    found = ((key, TableId.of(name_of(name))) for key, name in stored if name)
+    return sorted((each for key, each in found if table_key(each) == key), key=str)
 
 
 def handle_bytes(handle: Handle) -> bytes:

@@ -35,6 +35,10 @@ class Databases:
         """Return the database of a table."""
         return self._opened[self._ring.name_of(table_id)]
 
+    def all(self) -> list[Database]:
+        """Return the databases."""
+        return list(self._opened.values())
+
     def names(self) -> list[str]:
         """Return the databases' names, without passwords."""
         return [database.name for database in self._opened.values()]

@@ -1,7 +1,12 @@
 """``Deletions``: what nobody needs any more is deleted from a shared store.
 
 A blob that a server has forgotten becomes garbage of the head's step, and is deleted with its
-``kept_steps``-th successor: servers that are behind by fewer can still read it.
+``kept_steps``-th successor: servers that are behind by fewer can still read it. Rows of earlier
+generations are old at once.
+
+A server on its own deletes both after its steps. Of those of a fleet the *leader* does, for all
+tables of the database (``fsview.store.sql.upkeep``). So that nothing is left for good where the
+leader has another database, the others delete what should be gone for ``kept_steps`` steps already.
 
 Whoever leaves much to be deleted does that in several transactions, between which others can write.
 If it dies before the end, the next server that opens the store, or commits a step once the lease of
@@ -24,10 +29,20 @@ logger = logging.getLogger(__name__)
 
 
 class Deletions:
-    """What one server deletes of one table; errors are logged. Not thread-safe."""
+    """What one server deletes of one table; errors are logged. Not thread-safe.
+
+    Attributes:
+        deleted: Number of rows and blobs that it deleted in transactions of their own.
+    """
 
     def __init__(
-        self, table: SharedTable, building: Building, *, kept_steps: int, at_once: int
+        self,
+        table: SharedTable,
+        building: Building,
+        *,
+        kept_steps: int,
+        at_once: int,
+        leads: Callable[[], bool],
     ) -> None:
         """Delete nothing yet.
 
@@ -36,12 +51,15 @@ class Deletions:
             building: Folds rows.
             kept_steps: As of ``SharedStore``.
             at_once: Rows, or blobs, in one transaction.
+            leads: Returns whether this server deletes what has become old now.
         """
         self._table = table
         self._building = building
         self._kept_steps = kept_steps
         self._at_once = at_once
+        self._leads = leads
         self._has_more = False
+        self.deleted = 0
 
     def discard(self, session: Session, handles: Collection[Handle]) -> None:
         """Make blobs garbage of the head's step, and delete some that has been that long enough.
@@ -57,43 +75,53 @@ class Deletions:
         """Delete the garbage that ``discard`` has left."""
         if self._has_more:
             self._has_more = False
-            self._delete(self._delete_garbage)
+            self.deleted += self._all_of(self._delete_garbage)
 
-    def after_step(self, *, is_built: bool, anew: bool, is_untidy: bool) -> None:
+    def after_step(self, step: int, *, is_built: bool, anew: bool, is_untidy: bool) -> None:
         """Delete what a step has made old.
 
         Args:
+            step: Its number.
             is_built: Whether its rows were written before.
             anew: Whether these are all rows there are.
             is_untidy: Whether another builds, or died while it did.
         """
         if is_built and not anew:
-            self._delete(self._building.fold)
-        if is_built or anew:
-            self._delete(delete_old_rows)
-        elif is_untidy:
+            self._all_of(self._building.fold)
+        if (is_built or anew) and self._leads():
+            self.deleted += self._all_of(delete_old_rows)
+        elif is_untidy or (not self._leads() and step % max(self._kept_steps, 1) == 0):
             self.tidy()
         self.delete_more()
 
     def tidy(self) -> None:
-        """Do what another server would have done if it hadn't died."""
+        """Look what is left that nobody is at, as of a server that died, and delete it."""
         try:
             with self._table.reading() as session:
-                self._table.head_in(session)
+                has_garbage = session.has_garbage(self._last_to_go(session))
                 is_left = session.has_leftovers()
         except StoreError as exc:
             logger.debug("%s isn't looked through: %s", self._table, exc)
             return
         if is_left:
-            self._delete(self._building.fold)
-            self._delete(delete_old_rows)
+            self._all_of(self._building.fold)
+            self.deleted += self._all_of(delete_old_rows)
+        if has_garbage:
+            self.deleted += self._all_of(self._delete_garbage)
 
     def _delete_garbage(self, session: Session, most: int) -> int:
-        step = self._table.head_in(session).head.step
-        return session.delete_garbage(step - self._kept_steps, most)
+        return session.delete_garbage(self._last_to_go(session), most)
 
-    def _delete(self, some: Callable[[Session, int], int]) -> None:
+    def _last_to_go(self, session: Session) -> int:
+        """Return the last step whose garbage may go."""
+        kept = self._kept_steps if self._leads() else 2 * self._kept_steps
+        return self._table.head_in(session).head.step - kept
+
+    def _all_of(self, some: Callable[[Session, int], int]) -> int:
+        """Delete some until there is no more; return how many."""
         try:
-            delete_all(self._table.batch, some, self._at_once)
+            return delete_all(self._table.batch, some, self._at_once)
         except StoreError as exc:
-            logger.warning("what isn't needed stays in %s for now: %s", self._table, exc)
+            level = logging.DEBUG if self._table.is_closed else logging.WARNING
+            logger.log(level, "what isn't needed stays in %s for now: %s", self._table, exc)
+            return 0

@@ -26,6 +26,7 @@ from fsview.store.sql.database import (
     Session,
     check_ring,
     table_key,
+    tables_of,
 )
 from fsview.store.sql.postgres_connector import PostgresConnector
 from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
@@ -175,6 +176,12 @@ class PostgresDatabase(Database):
         except self._driver.errors.LockNotAvailable:
             return False
         return True
+
+    def tables(self) -> list[TableId]:
+        """See ``Database``."""
+        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+            found = cursor.execute("SELECT table_id, base_path FROM head").fetchall()
+            return tables_of(found)
 
     def spread(self, ring: str) -> None:
         """See ``Database``."""

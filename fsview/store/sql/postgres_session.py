@@ -105,6 +105,11 @@ class PostgresSession(GenerationSession):
         found = self._all("SELECT handle FROM blob WHERE table_id = %s")
         return [handle_of(handle) for (handle,) in found]
 
+    def has_garbage(self, step: int) -> bool:
+        """See ``Session``."""
+        sql = "SELECT 1 FROM garbage WHERE table_id = %s AND step <= %s LIMIT 1"
+        return bool(self._all(sql, step))
+
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"

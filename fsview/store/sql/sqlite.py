@@ -23,7 +23,14 @@ from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.database import (
+    SCHEMA_VERSION,
+    TURN_S,
+    Database,
+    Session,
+    check_ring,
+    tables_of,
+)
 from fsview.store.sql.sqlite_session import APPLICATION_ID, SCHEMA, SqliteSession
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
@@ -141,6 +148,11 @@ class SqliteDatabase(Database):
         finally:
             if is_had:
                 self._end_turn(table_id, holder)
+
+    def tables(self) -> list[TableId]:
+        """See ``Database``."""
+        with self._lent() as connection:
+            return tables_of(connection.execute("SELECT table_id, base_path FROM head").fetchall())
 
     def spread(self, ring: str) -> None:
         """See ``Database``."""

@@ -114,6 +114,11 @@ class SqliteSession(GenerationSession):
         sql = "SELECT handle FROM blob WHERE table_id = ?"
         return [handle_of(handle) for (handle,) in self._all(sql)]
 
+    def has_garbage(self, step: int) -> bool:
+        """See ``Session``."""
+        sql = "SELECT 1 FROM garbage WHERE table_id = ? AND step <= ? LIMIT 1"
+        return bool(self._all(sql, step))
+
     def journal(self, step: int) -> list[Committed]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"

@@ -82,6 +82,7 @@ class SharedStore(Store):
         at_once: int = AT_ONCE,
         lease_s: float = LEASE_S,
         wait: Callable[[float], object] = time.sleep,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """Open the store of a table, or a new one; a database that is away is read later.
 
@@ -93,6 +94,7 @@ class SharedStore(Store):
                 as many, or writes more of them anew, is built before it takes effect.
             lease_s: Time that one of these transactions may take before another builds.
             wait: Waits for a number of seconds.
+            leads: Returns whether it deletes what isn't needed; otherwise another server does.
 
         Raises:
             ConfigError: ``kept_steps`` is negative.
@@ -115,7 +117,7 @@ class SharedStore(Store):
             wait=wait,
         )
         self._deletions = Deletions(
-            self._table, self._building, kept_steps=kept_steps, at_once=at_once
+            self._table, self._building, kept_steps=kept_steps, at_once=at_once, leads=leads
         )
         self.is_ahead: Callable[[], bool] = lambda: False
         try:
@@ -366,7 +368,7 @@ class SharedStore(Store):
         self._seen = to
         if is_built or not is_untidy:
             self._building.give_up()
-        self._deletions.after_step(is_built=is_built, anew=anew, is_untidy=is_untidy)
+        self._deletions.after_step(to.step, is_built=is_built, anew=anew, is_untidy=is_untidy)
         self._discard_rest()
 
     def _add(self, blobs: NewBlobs) -> None:

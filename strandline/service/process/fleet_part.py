@@ -10,6 +10,7 @@ from executor_proxy.exchange import Peer, tls_context
 from executor_proxy.placement import Layout
 from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
+from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.membership import Membership
 from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.records import Load
@@ -113,6 +114,7 @@ class FleetPart:
         except BaseException:
             self._state.close()
             raise
+        self._upkeep: LeaderUpkeep | None = None
         current = self._membership.current
         self.forwarder = Forwarder(current.url, current.owners, token, ca_file=options.ca_file)
         self._warming = Warming(
@@ -134,9 +136,15 @@ class FleetPart:
             FleetError: A member has this address, a record can't be read, or the store is away.
         """
         self._load = load
+        current = self._membership.current
+        views.stores.leads = lambda: current.leads
         # A little more: the lease of a process that was killed may just have been renewed.
         self._membership.start(within_s=1.5 * self._dead_s)
         self._warming.start(views)
+        upkeep = views.stores.upkeep()
+        if upkeep is not None:
+            self._upkeep = LeaderUpkeep(current, upkeep)
+            self._upkeep.start()
 
     def interrupt(self) -> None:
         """Let ``start`` return soon; for a signal handler."""
@@ -144,6 +152,8 @@ class FleetPart:
 
     def close(self) -> None:
         """Leave the fleet, and end the connections to its state store; may be repeated."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
         self._warming.stop()
         self._membership.stop()
         self._state.close()
@@ -172,6 +182,7 @@ class FleetPart:
             ],
             "vacant": list(fleet.vacant),
             "records": self._warming.status(),
+            "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }
 
 

@@ -124,9 +124,11 @@ def test_with_a_shared_store_a_lost_owner_s_table_is_listed_by_nobody(
     asked = known(table.storage, partition="p=1")
     first = other.ask(LATEST, asked)
     assert first.status == 200
+    assert [server.fleet()["upkeep"]["leads"] for server in (a, b)] == [True, False]
     owner.kill()
     assert other.ask(LATEST, asked).body == first.body
     assert loads(other) == {"partition_loads{source=record}": 1}
+    wait_until(lambda: other.fleet()["upkeep"]["leads"])
 
 
 def test_a_server_that_is_started_again_at_once_waits_for_its_own_end(fleet: Fleet) -> None:

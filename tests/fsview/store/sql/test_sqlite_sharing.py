@@ -17,6 +17,7 @@ from tests.conformance.shared_machine_suite import SharedMachineSuite
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.sharing_server import Server
 from tests.conformance.statement_fault_suite import StatementFaultSuite
+from tests.conformance.upkeep_suite import UpkeepSuite
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
@@ -97,4 +98,8 @@ class TestSqliteSharedMachine(SharedMachineSuite):
 
 
 class TestSqliteBigSteps(BigStepSuite):
+    pass
+
+
+class TestSqliteUpkeep(UpkeepSuite):
     pass

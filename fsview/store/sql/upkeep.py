@@ -1,0 +1,99 @@
+"""``Upkeep``: one server deletes what nobody needs any more, of all tables of its databases.
+
+Servers of a fleet leave that to their leader, so that their syncs don't take time for it, and no
+two do it at once. It needs no table open. ``fsview.store.sql.deletions`` says what is deleted when.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from secrets import token_bytes
+from typing import Final
+
+from fsview.store.sql.batches import AT_ONCE
+from fsview.store.sql.building import Building
+from fsview.store.sql.database import Database
+from fsview.store.sql.deletions import Deletions
+from fsview.store.sql.generations import LEASE_S
+from fsview.store.sql.shared_table import SharedTable
+from timeline.errors import StoreError
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+_BUILDER_BYTES: Final = 8
+
+
+class Upkeep:
+    """See the module; ``run`` is for one thread, the rest for any.
+
+    Args:
+        databases: The databases.
+        kept_steps: As of ``SharedStore``.
+        at_once: Rows, or blobs, in one transaction.
+
+    Attributes:
+        deleted: Number of rows and blobs so far.
+    """
+
+    def __init__(
+        self, databases: Sequence[Database], kept_steps: int, *, at_once: int = AT_ONCE
+    ) -> None:
+        self.deleted = 0
+        self._databases = databases
+        self._kept_steps = kept_steps
+        self._at_once = at_once
+        # Whoever folds what a server has built that died needs a name for that.
+        self._builder = token_bytes(_BUILDER_BYTES)
+        self._lock = threading.Lock()
+        self._table: SharedTable | None = None
+        self._is_stopped = False
+
+    def run(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Look through all tables once, and delete what is old; errors are logged.
+
+        Args:
+            is_wanted: Returns whether to go on, before each table.
+        """
+        for database in self._databases:
+            try:
+                tables = database.tables()
+            except StoreError as exc:
+                logger.info("%s isn't looked through: %s", database.name, exc)
+                continue
+            for table_id in tables:
+                if not is_wanted() or not self._look_through(database, table_id):
+                    return
+
+    def stop(self) -> None:
+        """End ``run`` after the transaction that is under way; may be repeated."""
+        with self._lock:
+            self._is_stopped = True
+            if self._table is not None:
+                self._table.close()
+
+    def _look_through(self, database: Database, table_id: TableId) -> bool:
+        """Delete what is old of a table; return whether to go on."""
+        with self._lock:
+            if self._is_stopped:
+                return False
+            table = self._table = SharedTable(database, table_id)
+        building = Building(
+            table,
+            self._builder,
+            at_once=self._at_once,
+            lease_s=LEASE_S,
+            wait=lambda _: None,  # nothing is built
+        )
+        deletions = Deletions(
+            table,
+            building,
+            kept_steps=self._kept_steps,
+            at_once=self._at_once,
+            leads=lambda: True,
+        )
+        deletions.tidy()
+        self.deleted += deletions.deleted
+        return not table.is_closed
