@@ -4,26 +4,28 @@ The shares are those of Spotify's load in the HopsFS paper (its table 1), as ope
 a file that is read is a look-up of a partition, a directory that is listed one of the whole table,
 a file that is made is a commit, one that is deleted or renamed a clean or a rollback.
 
-A table's servers share a store in a database and are asked in turn. After a change all of them are
-asked at its instant: one reads it, the others adopt it. Their CPU has the database's in it, also
-where that has processes of its own. On few cores the rate of several servers says nothing; the CPU
-time of a request does.
+A table's servers share a store in a database. Between two changes clients ask a table's in turn, as
+many at each server, however many there are: a single one would have each server wait for most of
+the time, and waking up costs more than the answer. After a change all of them are asked at its instant:
+one reads it, the others adopt it. Their CPU has the database's in it, also where that has processes
+of its own. On few cores the rate of several servers says nothing; the CPU time of a request does.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Final, TypeAlias
 
 from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
+from benchmarks.servers.clients import Clients
 from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
 from benchmarks.servers.server import ServerError, target
 from benchmarks.servers.view_database import ViewDatabase
@@ -56,6 +58,12 @@ SIZES: Final = (Size(1), Size(2), Size(4), Size(4, 3))
 
 SPOTIFY: Final = {"read": 86, "list": 9, "commit": 3, "clean": 1, "rollback": 1}
 """Operations of each kind in a hundred."""
+
+CLIENTS: Final = 16
+"""Clients of each server."""
+
+LOOK_UP: Final = "look-up"
+"""Name of what reading and listing cost."""
 
 MORE: Final = 1.2
 """The goal: so many times one server's CPU does a look-up cost at several."""
@@ -110,6 +118,9 @@ class Mixed:
             for where in (*map(table.look_up, table.big.partitions), table.list_all()):
                 self._ask(table.servers, where)
         self._random = random.Random(0)
+        self._clients = stack.enter_context(
+            Clients(*[server.port for server in self.servers] * CLIENTS)
+        )
 
     def run(self, shares: Mapping[str, int]) -> Costs:
         """Run so many operations of each kind, mixed; return what each of a kind cost.
@@ -119,8 +130,13 @@ class Mixed:
         """
         kinds = [kind for kind, share in shares.items() for _ in range(share)]
         costs: Costs = defaultdict(list)
-        for kind in self._random.sample(kinds, len(kinds)):
-            costs[kind].append(self._measured(kind))
+        order = self._random.sample(kinds, len(kinds))
+        for is_change, some in groupby(order, _CHANGES.__contains__):
+            if is_change:
+                for kind in some:
+                    costs[kind].append(self._change(kind))
+            else:
+                costs[LOOK_UP] += self._look_up(tuple(some))
         for table in self._tables:
             self._ask(table.servers, table.look_up(table.big.partitions[0]))
         return costs
@@ -131,17 +147,40 @@ class Mixed:
         calls = (call for table in tables for call in table["storage_calls"])
         return sum(c["count"] for c in calls if (c["kind"], c["cause"]) == ("read", "sync"))
 
-    def _measured(self, kind: str) -> float:
-        """Do one operation; return the servers' CPU seconds for what is asked of them."""
+    def _change(self, kind: str) -> float:
+        """Change a table, and ask its servers; return their CPU seconds."""
         table = self._random.choice(self._tables)
         partition = self._random.choice(table.big.partitions)
-        if kind in _CHANGES:
-            _CHANGES[kind](table, partition)
-            table.state = table.big.state()
-            # The first reads what is new, the others adopt it.
-            return self._ask(table.servers, table.look_up(partition))
-        where = table.list_all() if kind == "list" else table.look_up(partition)
-        return self._ask([next(table.turns)], where)
+        _CHANGES[kind](table, partition)
+        table.state = table.big.state()
+        # The first reads what is new, the others adopt it.
+        return self._ask(table.servers, table.look_up(partition))
+
+    def _look_up(self, kinds: Sequence[str]) -> list[float]:
+        """Have the clients ask; return the servers' CPU seconds for each look-up."""
+        asked: dict[int, deque[str]] = defaultdict(deque)
+        for kind in kinds:
+            table = self._random.choice(self._tables)
+            is_list = kind == "list"
+            partition = self._random.choice(table.big.partitions)
+            where = table.list_all() if is_list else table.look_up(partition)
+            asked[next(table.turns).port].append(where)
+        begun = self._cpu_s()
+        answers: dict[str, bytes] = {}
+        waiting = 0
+        for client in self._clients:
+            if asked[client.port]:
+                client.ask(asked[client.port].popleft())
+                waiting += 1
+        while waiting:
+            for client in self._clients.answered():
+                if answers.setdefault(client.target, client.body) != client.body:
+                    raise ServerError(f"servers differ in {client.target}")
+                if asked[client.port]:
+                    client.ask(asked[client.port].popleft())
+                else:
+                    waiting -= 1
+        return [(self._cpu_s() - begun) / len(kinds)] * len(kinds)
 
     def _ask(self, servers: Sequence[FleetServer], where: str) -> float:
         begun = self._cpu_s()
@@ -241,7 +280,7 @@ def mixed(
 def _rows(what: str, size: Size, costs: list[Costs], alone: list[Costs]) -> Iterator[Ratio]:
     """Yield what look-ups and changes cost at a fleet, beside one server."""
     by_kind = {
-        "a look-up": (("read", "list"), 1, Bound(ratio=MORE) if size.copies == 1 else None),
+        "a look-up": ((LOOK_UP,), 1, Bound(ratio=MORE) if size.copies == 1 else None),
         "a change at each server": (tuple(_CHANGES), size.copies, None),
     }
     for name, (kinds, servers, bound) in by_kind.items():
