@@ -6,9 +6,10 @@ a file that is made is a commit, one that is deleted or renamed a clean or a rol
 
 A table's servers share a store in a database. Between two changes clients ask a table's in turn, as
 many at each server, however many there are: a single one would have each server wait for most of
-the time, and waking up costs more than the answer. After a change all of them are asked at its instant:
-one reads it, the others adopt it. Their CPU has the database's in it, also where that has processes
-of its own. On few cores the rate of several servers says nothing; the CPU time of a request does.
+the time, and waking up costs more than the answer. After a change all of them are asked at its
+instant: one reads it, the others adopt it. Their CPU has the database's in it, also where that has
+processes of its own. On few cores the rate of several servers says nothing; the CPU time of a
+request does.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.store.base import Blob
 from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.databases import Databases
@@ -198,20 +199,30 @@ def test_errors_have_no_password(server: PostgresServer) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_queries_by_row_use_one_part_of_sixteen(url: str) -> None:
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [
+        (  # a row by its key
+            "AS SELECT content FROM row WHERE table_id = $1 AND generation = $3 AND near = $2",
+            r"'\x01', '\x03', 1",
+        ),
+        (  # the blobs near it
+            "AS SELECT handle, content FROM blob WHERE table_id = $1 AND near = $2"
+            " AND handle = ANY($3)",
+            r"'\x01', '\x03', ARRAY['\x02'::bytea]",
+        ),
+    ],
+)
+def test_queries_by_row_use_one_part_of_sixteen(url: str, statement: str, values: str) -> None:
     """As the database plans them for any values, and by an index."""
     PostgresDatabase(url).close()
+    third = "integer" if "generation" in statement else "bytea[]"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET search_path = strandline")
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.execute("SET enable_seqscan = off")
-        connection.execute(
-            "PREPARE of_row(bytea, bytea[], bytea) AS SELECT handle, content FROM blob"
-            " WHERE table_id = $1 AND handle = ANY($2) AND near = $3"
-        )
-        plan = connection.execute(
-            r"EXPLAIN (ANALYZE) EXECUTE of_row('\x01', ARRAY['\x02'::bytea], '\x03')"
-        ).fetchall()
+        connection.execute(f"PREPARE of_row(bytea, bytea, {third}) {statement}")
+        plan = connection.execute(f"EXPLAIN (ANALYZE) EXECUTE of_row({values})").fetchall()
         text = "\n".join(line for (line,) in plan)
         storage = connection.execute(
             "SELECT DISTINCT attstorage FROM pg_attribute JOIN pg_class ON attrelid = oid"
@@ -220,6 +231,26 @@ def test_queries_by_row_use_one_part_of_sixteen(url: str) -> None:
     assert "Subplans Removed: 15" in text
     assert "Index" in text
     assert storage == [("e",)]
+
+
+def test_a_table_is_even_over_the_parts(url: str) -> None:
+    """A large one makes no part hot, though its rows' names are much alike."""
+    database = PostgresDatabase(url)
+    store = SharedStore(database, TABLE)
+    names = [f"p 2026/{day:03}/{hour:02}" for day in range(100) for hour in range(24)]
+    chunks = [chunk for name in names for chunk in store.commit([Blob(b"1", name)])]
+    store.commit([], lambda _: dict.fromkeys(names, b"1"))
+    with psycopg.connect(url) as connection:
+        for table in ("row", "blob"):
+            found = connection.execute(
+                f"SELECT count(*) FROM strandline.{table} GROUP BY tableoid"  # type: ignore[arg-type]
+            ).fetchall()
+            counts = [count for (count,) in found]
+            assert len(counts) == 16
+            assert sum(counts) == len(names) == len(chunks)
+            assert max(counts) < 1.4 * len(names) / 16
+            assert min(counts) > 0.6 * len(names) / 16
+    database.close()
 
 
 def test_of_two_databases_one_is_away(tmp_path: Path) -> None:
