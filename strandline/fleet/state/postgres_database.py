@@ -6,12 +6,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
-from strandline.fleet.state.postgres_rows import NAMESPACE, SCHEMA, TABLES, Rows
+from strandline.fleet.state.postgres_rows import NAMESPACE, SCHEMA, TABLES, PostgresRows
+from strandline.fleet.state.rows import RowStore
 from timeline.errors import ConfigError, StateConflictError, StateUnavailableError, StoreError
 
 _MAKING: Final = 0x5374466C
@@ -27,7 +28,7 @@ _TCP: Final = {
 """A machine that is gone is noticed after 11 s, also while a request is on its way to it."""
 
 
-class StateDatabase:
+class StateDatabase(RowStore):
     """A client's connections, each lent to one thread at a time.
 
     Args:
@@ -76,19 +77,25 @@ class StateDatabase:
             self._check(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[Rows]:
-        """Lend rows for one statement that reads, or for one that renews a lease."""
+    def reading(self) -> Iterator[PostgresRows]:
+        """See ``RowStore``; of one statement."""
         with self._lent() as connection, connection.cursor(binary=True) as cursor:
-            yield Rows(cursor, self._fleet)
+            yield PostgresRows(cursor, self._fleet)
+
+    def renewing(self) -> AbstractContextManager[PostgresRows]:
+        """See ``RowStore``; of one statement."""
+        return self.reading()
 
     @contextmanager
-    def writing(self) -> Iterator[Rows]:
-        """Run a transaction within the block; its error leaves everything unchanged."""
+    def writing(self) -> Iterator[PostgresRows]:
+        """See ``RowStore``; those that listen are told once it is committed."""
         conflict: StateConflictError | None = None
         with self._lent() as connection:
             try:
                 with connection.transaction(), connection.cursor(binary=True) as cursor:
-                    yield Rows(cursor, self._fleet)
+                    rows = PostgresRows(cursor, self._fleet)
+                    yield rows
+                    rows.notify()
             except StateConflictError as error:
                 # Raised below: the connection is as good as before.
                 conflict = error

@@ -1,4 +1,4 @@
-"""``Rows``: the statements of a state store in PostgreSQL, and its tables.
+"""``PostgresRows``: the statements of a state store in PostgreSQL, and its tables.
 
 A row is a fleet's name, a key, its value and version. Of a lease it also has the holder's random
 bytes, its time to live, and when it was renewed, by the database's clock.
@@ -11,8 +11,10 @@ theirs don't come again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from strandline.fleet.state.base import Versioned
+from strandline.fleet.state.rows import Held, Rows
 
 SCHEMA: Final = 1
 NAMESPACE: Final = "strandline_fleet"
@@ -37,21 +39,8 @@ TABLES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A key as it was read.
-
-    Attributes:
-        version: Its version.
-        holder: The random bytes of the lease; ``None`` if it is none.
-    """
-
-    version: int
-    holder: bytes | None
-
-
-class Rows:
-    """A fleet's rows within a transaction; leases that have ended aren't there.
+class PostgresRows(Rows):
+    """See ``Rows``.
 
     Args:
         cursor: The transaction's.
@@ -62,14 +51,14 @@ class Rows:
         self._cursor = cursor
         self._fleet = fleet
 
-    def get(self, key: str) -> tuple[bytes, int] | None:
-        """Return a key's value and version."""
+    def get(self, key: str) -> Versioned | None:
+        """See ``Rows``."""
         wanted = "SELECT value, version FROM there WHERE fleet = %s AND key = %s"
         found = self._all(wanted, self._fleet, key)
-        return (bytes(found[0][0]), int(found[0][1])) if found else None
+        return Versioned(bytes(found[0][0]), int(found[0][1])) if found else None
 
     def beginning_with(self, start: str) -> list[str]:
-        """Return the keys that begin with a text: ``""``, or a key and a slash."""
+        """See ``Rows``."""
         # "0" follows "/" in the order of characters.
         end = f"{start[:-1]}0" if start else "\x7f"
         wanted = "SELECT key FROM there WHERE fleet = %s AND key >= %s AND key < %s"
@@ -81,21 +70,21 @@ class Rows:
         return {str(key): int(version) for key, version in self._all(wanted, self._fleet)}
 
     def next_version(self) -> int:
-        """Return a version that was never before; others can't write until the transaction ends."""
+        """See ``Rows``."""
         moved = (
             "INSERT INTO last_version AS last VALUES (%s, now_us()) ON CONFLICT (fleet)"
             " DO UPDATE SET version = greatest(last.version + 1, now_us()) RETURNING version"
         )
         return int(self._all(moved, self._fleet)[0][0])
 
-    def find(self, *keys: str) -> dict[str, Row]:
-        """Return key → row of those that are there; their renewals wait for the transaction."""
+    def find(self, *keys: str) -> dict[str, Held]:
+        """See ``Rows``; renewals of these wait, too."""
         wanted = (
             "SELECT key, version, holder FROM there WHERE fleet = %s AND key = ANY(%s) FOR UPDATE"
         )
         found = self._all(wanted, self._fleet, list(keys))
         return {
-            str(key): Row(int(version), None if holder is None else bytes(holder))
+            str(key): Held(int(version), None if holder is None else bytes(holder))
             for key, version, holder in found
         }
 
@@ -107,7 +96,7 @@ class Rows:
         holder: bytes | None = None,
         ttl_s: float | None = None,
     ) -> None:
-        """Make a key, in the place of a lease that has ended if there is one."""
+        """See ``Rows``."""
         self._cursor.execute(
             "INSERT INTO state VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"
             " ON CONFLICT (fleet, key) DO UPDATE SET value = excluded.value,"
@@ -117,12 +106,12 @@ class Rows:
         )
 
     def update(self, key: str, value: bytes, version: int) -> None:
-        """Change a key, which stays a lease if it is one."""
+        """See ``Rows``."""
         changed = "UPDATE state SET value = %s, version = %s WHERE fleet = %s AND key = %s"
         self._cursor.execute(changed, (value, version, self._fleet, key))
 
     def renew(self, key: str, holder: bytes) -> int | None:
-        """Let a lease's time to live begin anew; return its version, ``None`` if it has ended."""
+        """See ``Rows``."""
         renewed = (
             "UPDATE there SET renewed = clock_timestamp()"
             " WHERE fleet = %s AND key = %s AND holder = %s RETURNING version"
@@ -131,11 +120,11 @@ class Rows:
         return int(found[0][0]) if found else None
 
     def delete(self, key: str) -> None:
-        """Delete a key."""
+        """See ``Rows``."""
         self._cursor.execute("DELETE FROM state WHERE fleet = %s AND key = %s", (self._fleet, key))
 
     def delete_ended(self) -> None:
-        """Delete the rows of leases that have ended."""
+        """See ``Rows``."""
         gone = "DELETE FROM ended WHERE fleet = %s"
         self._cursor.execute(gone, (self._fleet,))
 

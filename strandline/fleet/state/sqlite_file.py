@@ -14,11 +14,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from strandline.fleet.state.base import Versioned
+from strandline.fleet.state.rows import Held, Rows, RowStore
 from timeline.errors import ConfigError, StateUnavailableError
 
 SCHEMA: Final = 1
@@ -65,8 +67,8 @@ class Row:
         return 0 <= now_ms - self.renewed_ms < self.ttl_ms
 
 
-class Rows:
-    """The rows within a transaction; leases that have ended aren't there.
+class SqliteRows(Rows):
+    """See ``Rows``.
 
     Args:
         connection: The transaction's.
@@ -77,15 +79,18 @@ class Rows:
         self._connection = connection
         self._now_ms = now_ms
 
-    def find(self, key: str) -> Row | None:
-        """Return a key's row with its value."""
-        asked = "SELECT version, holder, renewed_ms, ttl_ms, value FROM state WHERE key = ?"
-        found = self._connection.execute(asked, (key,)).fetchone()
-        row = None if found is None else Row(*found)
-        return row if row is not None and row.is_there(self._now_ms()) else None
+    def get(self, key: str) -> Versioned | None:
+        """See ``Rows``."""
+        row = self._row(key)
+        return None if row is None else Versioned(row.value, row.version)
+
+    def find(self, *keys: str) -> dict[str, Held]:
+        """See ``Rows``."""
+        found = ((key, self._row(key)) for key in keys)
+        return {key: Held(row.version, row.holder) for key, row in found if row is not None}
 
     def beginning_with(self, start: str) -> list[str]:
-        """Return the keys that begin with a text: ``""``, or a key and a slash."""
+        """See ``Rows``."""
         # "0" follows "/" in the order of characters.
         end = f"{start[:-1]}0" if start else "\x7f"
         asked = f"{_COLUMNS} WHERE key >= ? AND key < ?"
@@ -94,7 +99,7 @@ class Rows:
         return [key for key, *columns in found if Row(*columns).is_there(now_ms)]
 
     def next_version(self) -> int:
-        """Return a version that was never before."""
+        """See ``Rows``."""
         self._connection.execute("UPDATE last_version SET version = version + 1")
         found = self._connection.execute("SELECT version FROM last_version").fetchone()
         return int(found[0])
@@ -105,37 +110,48 @@ class Rows:
         value: bytes,
         version: int,
         holder: bytes | None = None,
-        ttl_ms: int | None = None,
+        ttl_s: float | None = None,
     ) -> None:
-        """Make a key, in the place of a lease that has ended if there is one."""
+        """See ``Rows``."""
         renewed_ms = None if holder is None else self._now_ms()
+        ttl_ms = None if ttl_s is None else round(ttl_s * 1000)
         row = (key, value, version, holder, renewed_ms, ttl_ms)
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def update(self, key: str, value: bytes, version: int) -> None:
-        """Change a key, which stays a lease if it is one."""
+        """See ``Rows``."""
         changed = "UPDATE state SET value = ?, version = ? WHERE key = ?"
         self._connection.execute(changed, (value, version, key))
 
-    def renew(self, key: str) -> None:
-        """Let a lease's time to live begin anew."""
+    def renew(self, key: str, holder: bytes) -> int | None:
+        """See ``Rows``."""
+        row = self._row(key)
+        if row is None or row.holder != holder:
+            return None
         renewed = "UPDATE state SET renewed_ms = ? WHERE key = ?"
         self._connection.execute(renewed, (self._now_ms(), key))
+        return row.version
 
     def delete(self, key: str) -> None:
-        """Delete a key."""
+        """See ``Rows``."""
         self._connection.execute("DELETE FROM state WHERE key = ?", (key,))
 
     def delete_ended(self) -> None:
-        """Delete the rows of leases that have ended."""
+        """See ``Rows``."""
         self._connection.execute(
             "DELETE FROM state WHERE holder IS NOT NULL"
             " AND (:now < renewed_ms OR :now >= renewed_ms + ttl_ms)",
             {"now": self._now_ms()},
         )
 
+    def _row(self, key: str) -> Row | None:
+        asked = "SELECT version, holder, renewed_ms, ttl_ms, value FROM state WHERE key = ?"
+        found = self._connection.execute(asked, (key,)).fetchone()
+        row = None if found is None else Row(*found)
+        return row if row is not None and row.is_there(self._now_ms()) else None
 
-class StateFile:
+
+class StateFile(RowStore):
     """A client's connection; its lock guards it, and is held during a transaction.
 
     Args:
@@ -154,6 +170,7 @@ class StateFile:
 
     def __init__(self, path: Path, now_ms: NowMs, busy_s: float, *, make: bool = True) -> None:
         self._path = path
+        self.place = str(path)
         self._lock = threading.Lock()
         self.is_closed = False
         self._connection = _connected(path, busy_s)
@@ -163,27 +180,27 @@ class StateFile:
             self._connection.close()
             raise
         self._identity = _identity(path)
-        self._rows = Rows(self._connection, now_ms)
+        self._rows = SqliteRows(self._connection, now_ms)
 
     def check_open(self) -> None:
         """Raise ``StateUnavailableError`` if the file was closed."""
         if self.is_closed:
             raise StateUnavailableError(f"the state store {self._path} is closed")
 
-    @contextmanager
-    def reading(self) -> Iterator[Rows]:
-        """Run a transaction within the block that sees one state of the file."""
-        with self._transaction("BEGIN") as rows:
-            yield rows
+    def reading(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self._transaction("BEGIN")
+
+    def writing(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self._transaction("BEGIN IMMEDIATE")
+
+    def renewing(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self.writing()
 
     @contextmanager
-    def writing(self) -> Iterator[Rows]:
-        """Run a transaction within the block, alone; its error leaves everything unchanged."""
-        with self._transaction("BEGIN IMMEDIATE") as rows:
-            yield rows
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Rows]:
+    def _transaction(self, begin: str) -> Iterator[SqliteRows]:
         with self._lock, mapped(self._path):
             self.check_open()
             if _identity(self._path) != self._identity:

@@ -1,0 +1,220 @@
+"""``SqlState``: what state stores in SQL databases have in common.
+
+Each method is one transaction over ``Rows``. A lease is a row with random bytes that only its
+holder has, and with a time to live.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.fleet.state.base import (
+    ABSENT,
+    Cancel,
+    Delete,
+    Lease,
+    Op,
+    Put,
+    StateStore,
+    Versioned,
+    conflict,
+)
+from strandline.fleet.state.checks import (
+    check_key,
+    check_ops,
+    check_prefix,
+    check_ttl,
+    check_value,
+)
+from strandline.fleet.state.rows import RowStore
+from strandline.fleet.state.watches import Poller, Watches
+from timeline.errors import StateUnavailableError
+
+_HOLDER_BYTES: Final = 16
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What looks for changes.
+
+    Attributes:
+        poller: The thread that does.
+        end: Ends it, and what it needs.
+    """
+
+    poller: Poller
+    end: Callable[[], object]
+
+
+class SqlState(StateStore):
+    """A client; ``_lock`` guards leases and what watches need, and is held while these begin."""
+
+    def __init__(self, rows: RowStore) -> None:
+        self._store = rows
+        self._lock = threading.Lock()
+        self._leases: list[SqlLease] = []
+        self._watches = Watches()
+        self._looking: Looking | None = None
+
+    def get(self, key: str) -> Versioned | None:
+        """Return a key's value and version; ``None`` if it isn't there."""
+        check_key(key)
+        with self._store.reading() as rows:
+            return rows.get(key)
+
+    def children(self, key: str) -> tuple[str, ...]:
+        """Return the names that follow a key in longer ones."""
+        start = f"{check_key(key)}/" if check_prefix(key) else ""
+        with self._store.reading() as rows:
+            keys = rows.beginning_with(start)
+        return tuple(sorted({longer[len(start) :].partition("/")[0] for longer in keys}))
+
+    def write(self, *ops: Op) -> int:
+        """Change keys, all or none; return the version that they have now."""
+        check_ops(ops)
+        with self._store.writing() as rows:
+            # Before anything is read: others wait from here on.
+            version = rows.next_version()
+            found = rows.find(*(op.key for op in ops))
+            for op in ops:
+                row = found.get(op.key)
+                if op.version != (ABSENT if row is None else row.version):
+                    raise conflict(op.key, ABSENT if row is None else row.version, op.version)
+            for op in ops:
+                if isinstance(op, Delete):
+                    rows.delete(op.key)
+                elif isinstance(op, Put) and op.version == ABSENT:
+                    rows.insert(op.key, op.value, version)
+                elif isinstance(op, Put):
+                    rows.update(op.key, op.value, version)
+        self._has_changed()
+        return version
+
+    def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
+        """Make a key that ends with this process."""
+        check_value(check_key(key), value)
+        ttl_s = check_ttl(ttl_s)
+        holder = secrets.token_bytes(_HOLDER_BYTES)
+        with self._store.writing() as rows:
+            version = rows.next_version()
+            row = rows.find(key).get(key)
+            if row is not None:
+                raise conflict(key, row.version, ABSENT)
+            rows.delete_ended()
+            rows.insert(key, value, version, holder, ttl_s)
+        lease = SqlLease(self, key, version, holder)
+        with self._lock:
+            self._leases.append(lease)
+        self._has_changed()
+        return lease
+
+    def watch(self, prefix: str, call: Callable[[], object]) -> Cancel:
+        """Have a function called after each change of a key or of one below it."""
+        check_prefix(prefix)
+        with self._lock:
+            self._store.check_open()
+            if self._looking is None:
+                self._looking = self._look_for(self._watches)
+            return self._watches.add(prefix, call)
+
+    def close(self) -> None:
+        """End the watches, release the leases and close the database; may be repeated."""
+        with self._lock:
+            looking, self._looking = self._looking, None
+            leases, self._leases = self._leases, []
+        self._watches.clear()
+        if looking is not None:
+            looking.end()
+        try:
+            for lease in leases:
+                lease.release()
+        except StateUnavailableError as error:
+            logger.warning("leases end by themselves, they weren't released: %s", error)
+        finally:
+            self._store.close()
+
+    def renew(self, lease: SqlLease, value: bytes | None) -> int | None:
+        """Renew a lease; return the key's version, ``None`` if it isn't held any more."""
+        if value is not None:
+            check_value(lease.key, value)
+        if self._store.is_closed:
+            return None
+        version = self._renewed(lease, value)
+        if version is None:
+            self._forget(lease)
+        return version
+
+    def release(self, lease: SqlLease) -> None:
+        """Delete a lease if it is still held."""
+        if self._store.is_closed:
+            return
+        with self._store.writing() as rows:
+            rows.next_version()
+            row = rows.find(lease.key).get(lease.key)
+            if row is not None and row.holder == lease.holder:
+                rows.delete(lease.key)
+        self._forget(lease)
+        self._has_changed()
+
+    def _renewed(self, lease: SqlLease, value: bytes | None) -> int | None:
+        if value is None:
+            with self._store.renewing() as rows:
+                return rows.renew(lease.key, lease.holder)
+        with self._store.writing() as rows:
+            version = rows.next_version()
+            if rows.renew(lease.key, lease.holder) is None:
+                return None
+            rows.update(lease.key, value, version)
+        self._has_changed()
+        return version
+
+    def _forget(self, lease: SqlLease) -> None:
+        with self._lock:
+            self._leases = [each for each in self._leases if each is not lease]
+
+    def _has_changed(self) -> None:
+        """Have this client's watches look at once."""
+        looking = self._looking
+        if looking is not None:
+            looking.poller.hurry()
+
+    @abstractmethod
+    def _look_for(self, watches: Watches) -> Looking:
+        """Begin to look for changes, and to tell watches of them.
+
+        Raises:
+            StateUnavailableError: The database can't be used.
+        """
+
+
+class SqlLease(Lease):
+    """A row with random bytes that only this lease has.
+
+    Attributes:
+        holder: The random bytes.
+    """
+
+    def __init__(self, state: SqlState, key: str, version: int, holder: bytes) -> None:
+        self._state = state
+        self.key = key
+        self.version = version
+        self.holder = holder
+
+    def renew(self, value: bytes | None = None) -> bool:
+        """Keep the lease for another time to live; return whether it is held."""
+        version = self._state.renew(self, value)
+        if version is not None and value is not None:
+            self.version = version
+        return version is not None
+
+    def release(self) -> None:
+        """Delete the key if it is still held; otherwise do nothing."""
+        self._state.release(self)
