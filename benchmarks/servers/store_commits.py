@@ -13,7 +13,7 @@ from benchmarks.results.figures import Figure
 from benchmarks.servers.command import Bench
 from fsview.store.base import Blob, Store, StoredChunk
 from fsview.store.rocksdb.store import RocksStores
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from timeline.storage.table_id import TableId
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from fsview.store.sql.database import table_key
-from fsview.store.sql.postgres import PostgresDatabase
+from fsview.store.sql.postgres.database import PostgresDatabase
+from fsview.store.sql.stored_form import table_key
 from tests.conformance.shared_place import Faults, SharedPlace
 from tests.kit.postgres_server import PostgresServer
 from timeline.storage.table_id import TableId

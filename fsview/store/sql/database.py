@@ -23,10 +23,9 @@ that others have elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 
 from fsview.store.base import RECORD_FORMAT, Blob, Handle, Rows
@@ -42,9 +41,6 @@ TURN_S: Final = 0.5
 """Longest time that a server waits for its turn to read a table, and keeps others waiting."""
 
 NewBlobs = Sequence[tuple[Handle, Blob]]
-
-_HANDLE_BYTES: Final = 16
-_NAME_END: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,59 +358,3 @@ def check_ring(name: str, found: str, ring: str) -> None:
 
 def _listed(ring: str) -> str:
     return f"the databases {', '.join(ring.splitlines())}" if ring else "one database"
-
-
-# How values are stored.
-
-
-def table_key(table_id: TableId) -> bytes:
-    """Return the ``table_id`` of a table."""
-    return sha256(name_bytes(str(table_id))).digest()[:_HANDLE_BYTES]
-
-
-def tables_of(stored: Iterable[tuple[bytes, bytes]]) -> list[TableId]:
-    """Return the tables of heads, in the order of their names.
-
-    Args:
-        stored: ``table_id`` and ``base_path`` of each. Where the one isn't that of the other, no
-            server would find the table, which is left out.
-    """
-    found = ((key, TableId.of(name_of(name))) for key, name in stored if name)
-    return sorted((each for key, each in found if table_key(each) == key), key=str)
-
-
-def handle_bytes(handle: Handle) -> bytes:
-    """Return a handle as stored."""
-    return handle.to_bytes(_HANDLE_BYTES, "big")
-
-
-def handle_of(stored: bytes) -> Handle:
-    """Return the handle of ``handle_bytes``."""
-    return Handle(int.from_bytes(stored, "big"))
-
-
-def name_bytes(name: str) -> bytes:
-    """Return a row's name as stored."""
-    # Names may come from a file system whose names aren't all UTF-8.
-    return name.encode("utf-8", "surrogatepass")
-
-
-def name_of(stored: bytes) -> str:
-    """Return the name of ``name_bytes``."""
-    return stored.decode("utf-8", "surrogatepass")
-
-
-def names_bytes(names: Iterable[str]) -> bytes:
-    """Return names as stored in the journal."""
-    return b"".join(name_bytes(name) + _NAME_END for name in names)  # UTF-8 doesn't have that byte
-
-
-def names_of(stored: bytes) -> tuple[str, ...]:
-    """Return the names of ``names_bytes``."""
-    return tuple(map(name_of, stored.split(_NAME_END)[:-1]))
-
-
-def in_order(rows: Rows) -> list[tuple[bytes, bytes | None]]:
-    """Return rows as stored, by name: all servers lock them in one order."""
-    named: Mapping[bytes, bytes | None] = {name_bytes(name): row for name, row in rows.items()}
-    return sorted(named.items())

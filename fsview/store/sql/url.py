@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from fsview.store.sql.database import Database
-from fsview.store.sql.postgres import PostgresDatabase
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.postgres.database import PostgresDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from timeline.errors import ConfigError
 
 ALLOWED: Final = (

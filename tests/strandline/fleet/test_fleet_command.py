@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.placement import Layout, owners
 from fsview.store.sql.database_ring import DatabaseRing
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import StoreOptions, Stores
 from strandline.__main__ import main

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.upkeep import Upkeep
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.leader_upkeep import LeaderUpkeep

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from fsview.store.base import Handle
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from tests.fsview.store.rocks_child import TABLE, Numbered, say
 from tests.kit.patience import PROCESS_S

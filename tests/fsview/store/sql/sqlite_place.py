@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fsview.store.sql.database import table_key
-from fsview.store.sql.sqlite import Connect, SqliteDatabase
+from fsview.store.sql.sqlite.database import Connect, SqliteDatabase
+from fsview.store.sql.stored_form import table_key
 from tests.conformance.shared_place import Faults, SharedPlace
 from timeline.storage.table_id import TableId
 

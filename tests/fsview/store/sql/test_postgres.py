@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fsview.store.sql.postgres import PostgresDatabase
+from fsview.store.sql.postgres.database import PostgresDatabase
 from timeline.errors import ConfigError
 
 

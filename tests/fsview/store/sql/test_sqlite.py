@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite

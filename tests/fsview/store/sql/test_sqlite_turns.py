@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsview.store.sql.database import TURN_S
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from tests.conformance.shared_place import Faults
 from tests.conformance.shared_store_suite import OTHER, TABLE
 from tests.fsview.store.sql.sqlite_place import failing

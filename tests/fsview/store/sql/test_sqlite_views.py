@@ -10,7 +10,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.store.sql.sqlite import SqliteDatabase
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.table_view import TableView
 from tests.fsview.store.stored_views import PARTITIONS, check, small

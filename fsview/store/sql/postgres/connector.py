@@ -73,7 +73,7 @@ class PostgresConnector:
         at = given.get("host", "localhost")
         self.name = f"postgresql://{at}:{given.get('port', 5432)}/{given.get('dbname', '')}"
         # Only here, as it imports psycopg.
-        waiting: Any = import_module("fsview.store.sql.postgres_connection")
+        waiting: Any = import_module("fsview.store.sql.postgres.connection")
         self._silent = waiting.SilentServerError
         self._connect = connect or waiting.connection_class(answer_timeout_s).connect
         ours = (f"-c {name}={value}" for name, value in settings.items())

@@ -18,6 +18,9 @@ from fsview.store.sql.database import (
     Head,
     NewBlobs,
     TableHead,
+)
+from fsview.store.sql.generations import Generations, GenerationSession
+from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
     in_order,
@@ -27,7 +30,6 @@ from fsview.store.sql.database import (
     names_of,
     table_key,
 )
-from fsview.store.sql.generations import Generations, GenerationSession
 from timeline.storage.table_id import TableId
 
 NAMESPACE: Final = "strandline"

@@ -23,15 +23,9 @@ from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import (
-    SCHEMA_VERSION,
-    TURN_S,
-    Database,
-    Session,
-    check_ring,
-    tables_of,
-)
-from fsview.store.sql.sqlite_session import APPLICATION_ID, SCHEMA, SqliteSession
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSession
+from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     StoreError,

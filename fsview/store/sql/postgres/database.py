@@ -19,17 +19,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import (
-    SCHEMA_VERSION,
-    TURN_S,
-    Database,
-    Session,
-    check_ring,
-    table_key,
-    tables_of,
-)
-from fsview.store.sql.postgres_connector import PostgresConnector
-from fsview.store.sql.postgres_session import NAMESPACE, PostgresSession, schema
+from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.postgres.connector import PostgresConnector
+from fsview.store.sql.postgres.session import NAMESPACE, PostgresSession, schema
+from fsview.store.sql.stored_form import table_key, tables_of
 from timeline.clock import Clock
 from timeline.errors import (
     StoreError,

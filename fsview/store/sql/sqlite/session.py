@@ -20,6 +20,9 @@ from fsview.store.sql.database import (
     Head,
     NewBlobs,
     TableHead,
+)
+from fsview.store.sql.generations import Generations, GenerationSession
+from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
     in_order,
@@ -29,7 +32,6 @@ from fsview.store.sql.database import (
     names_of,
     table_key,
 )
-from fsview.store.sql.generations import Generations, GenerationSession
 from timeline.storage.table_id import TableId
 
 V = TypeVar("V")

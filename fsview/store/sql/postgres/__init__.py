@@ -1,0 +1,1 @@
+"""Shared stores in PostgreSQL: its tables and statements, transactions and connections."""

@@ -1,0 +1,1 @@
+"""Shared stores in SQLite: its tables and statements, transactions and the file."""
