@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.servers.server import ServerError, StrandlineServer
 
@@ -35,12 +33,6 @@ class FleetServer(StrandlineServer):
         fleet = ("--fleet", f"sqlite://{state}", "--fleet-copies", str(copies))
         here = ("--advertise", self.url, "--port", str(port))
         super().__init__(str(root), "--check-interval", "0", *here, *fleet, *options)
-
-    def told(self) -> dict[str, Any]:
-        """Return the status of the server."""
-        body = self.ask("/v1/strandline/status")
-        found: dict[str, Any] = json.loads(gzip.decompress(body) if body[:1] == b"\x1f" else body)
-        return found
 
     def seats(self) -> dict[int, str]:
         """Return the address of each seat's holder, as this server knows them."""

@@ -28,7 +28,7 @@ from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
 from benchmarks.servers.clients import Clients
 from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
-from benchmarks.servers.server import ServerError, target
+from benchmarks.servers.server import ServerError, StrandlineServer, target
 from benchmarks.servers.view_database import ViewDatabase
 from executor_proxy.placement import Layout, Seat, addresses
 from strandline import LocalEngine, WriteClient
@@ -44,18 +44,25 @@ class Size:
     Attributes:
         servers: Number of servers.
         copies: How many of them answer about a table; with a shared store one is enough.
+        is_fleet: Whether they are one; else each has tables and a store of its own.
     """
 
     servers: int
     copies: int = 1
+    is_fleet: bool = True
 
     def __str__(self) -> str:
+        if not self.is_fleet:
+            return f"{self.servers} servers of no fleet"
         found = f"{self.servers} server{'s' * (self.servers > 1)}"
         return found if self.copies == 1 else f"{found}, {self.copies} copies"
 
 
-SIZES: Final = (Size(1), Size(2), Size(4), Size(4, 3))
-"""The first is what the others are compared with."""
+SIZES: Final = (Size(1), Size(2), Size(4), Size(4, 3), Size(4, is_fleet=False))
+"""The first is what the others are compared with.
+
+The last shows what a look-up costs where as many processes share the cores, without a fleet.
+"""
 
 SPOTIFY: Final = {"read": 86, "list": 9, "commit": 3, "clean": 1, "rollback": 1}
 """Operations of each kind in a hundred."""
@@ -103,25 +110,12 @@ class Mixed:
         folder.mkdir()
         self._database = database
         self._tables = [_Table(folder / f"table{number}", shape, stack) for number in range(TABLES)]
-        store = ("--storage", "sql", "--store-url", database.url)
-        self.servers = [
-            stack.enter_context(
-                FleetServer(folder, folder / "fleet.db", *store, copies=size.copies)
-            )
-            for _ in range(size.servers)
-        ]
-        seats = [Seat(*seat) for seat in wait_for_seats(self.servers).items()]
+        self.servers = _fleet(folder, size, database, self._tables, stack)
         for table in self._tables:
-            placed = addresses(seats, str(table.big.path), Layout(copies=size.copies))
-            by_url = {server.url: server for server in self.servers}
-            table.servers = [by_url[url] for url in placed.urls[: placed.copies]]
             table.turns = cycle(table.servers)
             for where in (*map(table.look_up, table.big.partitions), table.list_all()):
                 self._ask(table.servers, where)
         self._random = random.Random(0)
-        self._clients = stack.enter_context(
-            Clients(*[server.port for server in self.servers] * CLIENTS)
-        )
 
     def run(self, shares: Mapping[str, int]) -> Costs:
         """Run so many operations of each kind, mixed; return what each of a kind cost.
@@ -132,12 +126,15 @@ class Mixed:
         kinds = [kind for kind, share in shares.items() for _ in range(share)]
         costs: Costs = defaultdict(list)
         order = self._random.sample(kinds, len(kinds))
-        for is_change, some in groupby(order, _CHANGES.__contains__):
-            if is_change:
-                for kind in some:
-                    costs[kind].append(self._change(kind))
-            else:
-                costs[LOOK_UP] += self._look_up(tuple(some))
+        # Of this run alone: a server closes connections that are idle for long.
+        with Clients(*[server.port for server in self.servers] * CLIENTS) as clients:
+            self._look_up(clients, ("read",) * CLIENTS * len(self.servers))
+            for is_change, some in groupby(order, _CHANGES.__contains__):
+                if is_change:
+                    for kind in some:
+                        costs[kind].append(self._change(kind))
+                else:
+                    costs[LOOK_UP] += self._look_up(clients, tuple(some))
         for table in self._tables:
             self._ask(table.servers, table.look_up(table.big.partitions[0]))
         return costs
@@ -157,8 +154,8 @@ class Mixed:
         # The first reads what is new, the others adopt it.
         return self._ask(table.servers, table.look_up(partition))
 
-    def _look_up(self, kinds: Sequence[str]) -> list[float]:
-        """Have the clients ask; return the servers' CPU seconds for each look-up."""
+    def _look_up(self, clients: Clients, kinds: Sequence[str]) -> list[float]:
+        """Have clients ask; return the servers' CPU seconds for each look-up."""
         asked: dict[int, deque[str]] = defaultdict(deque)
         for kind in kinds:
             table = self._random.choice(self._tables)
@@ -169,12 +166,12 @@ class Mixed:
         begun = self._cpu_s()
         answers: dict[str, bytes] = {}
         waiting = 0
-        for client in self._clients:
+        for client in clients:
             if asked[client.port]:
                 client.ask(asked[client.port].popleft())
                 waiting += 1
         while waiting:
-            for client in self._clients.answered():
+            for client in clients.answered():
                 if answers.setdefault(client.target, client.body) != client.body:
                     raise ServerError(f"servers differ in {client.target}")
                 if asked[client.port]:
@@ -183,7 +180,7 @@ class Mixed:
                     waiting -= 1
         return [(self._cpu_s() - begun) / len(kinds)] * len(kinds)
 
-    def _ask(self, servers: Sequence[FleetServer], where: str) -> float:
+    def _ask(self, servers: Sequence[StrandlineServer], where: str) -> float:
         begun = self._cpu_s()
         if len({server.ask(where) for server in servers}) != 1:
             raise ServerError(f"servers differ in {where}")
@@ -191,6 +188,38 @@ class Mixed:
 
     def _cpu_s(self) -> float:
         return self._database.cpu_s() + sum(server.cpu_s() for server in self.servers)
+
+
+def _fleet(
+    folder: Path, size: Size, database: ViewDatabase, tables: Sequence[_Table], stack: ExitStack
+) -> Sequence[StrandlineServer]:
+    """Start servers, and tell tables which are theirs."""
+    if not size.is_fleet:
+        alone = [
+            stack.enter_context(
+                StrandlineServer(str(folder), *_store(f"sqlite://{folder}/own{n}.db"))
+            )
+            for n in range(size.servers)
+        ]
+        for number, table in enumerate(tables):
+            table.servers = [alone[number % size.servers]]
+        return alone
+    fleet = [
+        stack.enter_context(
+            FleetServer(folder, folder / "fleet.db", *_store(database.url), copies=size.copies)
+        )
+        for _ in range(size.servers)
+    ]
+    seats = [Seat(*seat) for seat in wait_for_seats(fleet).items()]
+    by_url = {server.url: server for server in fleet}
+    for table in tables:
+        placed = addresses(seats, str(table.big.path), Layout(copies=size.copies))
+        table.servers = [by_url[url] for url in placed.urls[: placed.copies]]
+    return fleet
+
+
+def _store(url: str) -> tuple[str, ...]:
+    return ("--storage", "sql", "--store-url", url, "--check-interval", "0")
 
 
 class _Table:
@@ -203,8 +232,8 @@ class _Table:
             WriteClient(LocalEngine(), path, _OPTIONS | {"hoodie.table.name": path.name})
         )
         self.state = self.big.state()
-        self.servers: Sequence[FleetServer] = ()
-        self.turns: Iterator[FleetServer] = iter(())
+        self.servers: Sequence[StrandlineServer] = ()
+        self.turns: Iterator[StrandlineServer] = iter(())
 
     def look_up(self, partition: str) -> str:
         return target("latest_file_slices", str(self.big.path), self.state, partition=partition)
@@ -280,8 +309,9 @@ def mixed(
 
 def _rows(what: str, size: Size, costs: list[Costs], alone: list[Costs]) -> Iterator[Ratio]:
     """Yield what look-ups and changes cost at a fleet, beside one server."""
+    has_goal = size.copies == 1 and size.is_fleet
     by_kind = {
-        "a look-up": ((LOOK_UP,), 1, Bound(ratio=MORE) if size.copies == 1 else None),
+        "a look-up": ((LOOK_UP,), 1, Bound(ratio=MORE) if has_goal else None),
         "a change at each server": (tuple(_CHANGES), size.copies, None),
     }
     for name, (kinds, servers, bound) in by_kind.items():

@@ -170,13 +170,17 @@ class StrandlineServer(Server):
         )
         super().__init__(process, _printed_port(process))
 
+    def told(self) -> dict[str, Any]:
+        """Return the status of the service."""
+        body = self.ask("/v1/strandline/status")
+        found: dict[str, Any] = json.loads(
+            gzip.decompress(body) if body.startswith(_GZIP) else body
+        )
+        return found
+
     def status(self) -> dict[str, Any]:
         """Return the status of the service's one table; empty before the first request."""
-        body = self.ask("/v1/strandline/status")
-        if body.startswith(_GZIP):
-            body = gzip.decompress(body)
-        tables: dict[str, dict[str, Any]] = json.loads(body)["tables"]
-        return next(iter(tables.values()), {})
+        return next(iter(self.told()["tables"].values()), {})
 
     def calls(self, cause: str | None = None) -> Counter[str]:
         """Return the numbers of storage calls so far by kind, of one cause or of all."""
