@@ -173,9 +173,10 @@ class Membership:
                 if self.trouble is None:
                     logger.warning("the last seats of the fleet are used meanwhile: %s", error)
                 self.trouble = str(error)
-            except Exception:
+            except Exception as error:
                 # A member whose thread ends would be dead to the others while it serves.
                 logger.exception("a step of the fleet failed")
+                self.trouble = f"{type(error).__name__}: {error}"
 
     def _pause_s(self) -> float:
         """Return how long nothing is to be done, unless something happens."""

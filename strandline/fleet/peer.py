@@ -228,6 +228,9 @@ class Peer:
             raise _not_sent(f"{self.url}: no connection within {left_s:.3g} s") from error
         except OSError as error:
             raise _not_sent(f"{self.url}: no connection ({error})") from error
+        if not connection.is_open:
+            # It ended between the handshake and this turn of the loop.
+            raise _not_sent(f"{self.url}: the connection was ended at once")
         self._open.add(connection)
         return connection
 

@@ -14,7 +14,7 @@ doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, and as ``t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
@@ -133,8 +133,12 @@ def epoch_bytes(epoch: int) -> bytes:
     return _bytes({"schema": SCHEMA, "epoch": epoch})
 
 
-def read_fleet(state: StateStore) -> FleetRead:
+def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) -> FleetRead:
     """Read members and seats.
+
+    Args:
+        state: The fleet's state store.
+        between: Is called before each record is read: all of them may take long.
 
     Raises:
         ConfigError: The records have another schema.
@@ -144,18 +148,19 @@ def read_fleet(state: StateStore) -> FleetRead:
     """
     for _ in range(_READS):
         begun = state.get(EPOCH)
-        found = _read(state, begun)
+        found = _read(state, begun, between)
         # Every change of a seat changes the epoch, so all these seats were there at once.
         if state.get(EPOCH) == begun:
             return found
     raise StateConflictError(f"the fleet's seats changed during each of {_READS} reads")
 
 
-def _read(state: StateStore, epoch: Versioned | None) -> FleetRead:
+def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], object]) -> FleetRead:
     versions = {} if epoch is None else {EPOCH: epoch.version}
     number = 0 if epoch is None else _epoch_of(epoch.value)
     seats: list[HeldSeat] = []
     for name in state.children(SEATS):
+        between()
         key = f"{SEATS}/{name}"
         record = state.get(key)
         if record is not None:
@@ -164,6 +169,7 @@ def _read(state: StateStore, epoch: Versioned | None) -> FleetRead:
     members: list[Member] = []
     loads: dict[str, Load] = {}
     for name in state.children(MEMBERS):
+        between()
         key = member_key(name)
         if (found := state.get(key)) is not None:
             members.append(_member_of(key, name, found.value))
@@ -226,7 +232,7 @@ def _field(key: str, record: Mapping[str, Any], name: str, kind: type) -> Any:
 def _object(key: str, value: bytes) -> Mapping[str, Any]:
     try:
         record = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FleetError(f"the record {key!r} is no JSON: {error}") from error
     if not isinstance(record, dict):
         raise FleetError(f"the record {key!r} is {type(record).__name__}; allowed: a JSON object")

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 DEAD_S: Final = DEAD.default
 """After so many silent seconds a server counts as dead; the paper's 600 s are its seat's here."""
+_RENEWALS: Final = 4
+"""How often a lease is renewed in ``dead_s`` at least."""
 LOAD_S: Final = 30.0
 """Least time between two records of what a server holds: each begins a step of all members."""
 
@@ -76,6 +78,7 @@ class Roster:
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
+        self._renewed_s = -math.inf
         self._left: Lease | None = None
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
@@ -144,6 +147,7 @@ class Roster:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
         self._lease, self._self, self._is_new = lease, joined, True
+        self._renewed_s = self._clock.monotonic()
         self._told, self._told_s = Load(), -math.inf
 
     def _release_left(self) -> None:
@@ -175,6 +179,8 @@ class Roster:
             if self._lease is not None:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
                 self._lease = None
+                # Others' leases may have ended, too, as where the store is too slow to renew them.
+                self._is_away = True
             self.join()
         found = self._read()
         now_s = self._clock.monotonic()
@@ -193,16 +199,24 @@ class Roster:
 
     def _read(self) -> FleetRead:
         """Return the fleet as it is, without members that have another token's mark."""
-        found, strangers = of_token(read_fleet(self._state), self._self.token)
+        found, strangers = of_token(read_fleet(self._state, self._keep), self._self.token)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)
         self._strangers = strangers
         return found
 
+    def _keep(self) -> None:
+        """Renew the lease in the middle of a step that takes long, as where the store is slow."""
+        now_s = self._clock.monotonic()
+        if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
+            self._renewed_s = now_s
+            self._lease.renew()  # if it has ended, the next step finds that, too
+
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease; tell at times what this server holds. Return whether it is held."""
         now_s, load = self._clock.monotonic(), self._load()
+        self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
         if not (is_news or self._must_tell):
             return lease.renew()

@@ -175,11 +175,13 @@ class Warming:
     def _opened(self, seats: Collection[Seat], until_s: float) -> dict[str, tuple[str, ...]]:
         """Return what the servers of other seats have open, by address."""
         opened: dict[str, tuple[str, ...]] = {}
-        for seat in seats:
-            url, left_s = seat.url, until_s - self._clock.monotonic()
-            if url is None or url == self._current.url or left_s <= 0:
-                continue
+        urls = [seat.url for seat in seats if seat.url not in (None, self._current.url)]
+        for number, url in enumerate(filter(None, urls)):
+            # One that is slow leaves the others their shares.
+            left_s = (until_s - self._clock.monotonic()) / (len(urls) - number)
             try:
+                if left_s <= 0:
+                    raise ServiceTimeoutError(f"not asked within {self._bound_s:g} s")
                 opened[url] = self._neighbours.tables(url, left_s)
             except StrandlineError as error:
                 self._failed(error, f"{url} tells no tables")

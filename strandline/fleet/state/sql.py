@@ -154,6 +154,8 @@ class SqlState(StateStore):
 
     def release(self, lease: SqlLease) -> None:
         """Delete a lease if it is still held."""
+        # Also if that fails: ``close`` needn't try, and wait, again.
+        self._forget(lease)
         if self._store.is_closed:
             return
         with self._store.writing() as rows:
@@ -161,7 +163,6 @@ class SqlState(StateStore):
             row = rows.find(lease.key).get(lease.key)
             if row is not None and row.holder == lease.holder:
                 rows.delete(lease.key)
-        self._forget(lease)
         self._has_changed()
 
     def _renewed(self, lease: SqlLease, value: bytes | None) -> int | None:

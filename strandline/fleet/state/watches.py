@@ -122,6 +122,10 @@ class Poller:
                 logger.warning("changes in %s aren't seen meanwhile: %s", self._store, error)
             self._is_away = True
             return
+        except Exception:
+            # Without this thread nobody would hear of anything.
+            logger.exception("changes in %s aren't seen meanwhile", self._store)
+            return
         if self._is_away:
             logger.info("changes in %s are seen again", self._store)
             self._is_away = False

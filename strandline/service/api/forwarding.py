@@ -2,7 +2,7 @@
 
 =====================================  =========================================================
 look-ups at a client's timeline        answered by the owner or any copy
-other questions and orders to a view   by the owner; another one syncs before it answers
+other questions and orders to a view   by the owner; whoever answers syncs before
 markers                                by the owner, which keeps them; else by the next copy
 Flink's instant states                 likewise; the copy lists them before it answers
 everything else                        by the server that is asked
@@ -74,8 +74,9 @@ class _Kind:
         is_safe: Whether a request may arrive twice.
         of_partition: Whether it names one partition.
         is_refresh: Whether the table's copies are told of what it found.
-        first: Method and path of what a server has to do before it answers in the owner's place,
-            as it isn't told of changes.
+        first: Method and path of what a server has to do before it answers, as another may have
+            been told of newer changes: the owner, or who answered in its place.
+        is_told: Whether the owner need not do that. It forces it by itself at times, as on its own.
     """
 
     is_pinnable: bool = False
@@ -83,6 +84,7 @@ class _Kind:
     of_partition: bool = False
     is_refresh: bool = False
     first: tuple[str, str] | None = None
+    is_told: bool = False
 
 
 def _kinds() -> dict[tuple[str, str], _Kind]:
@@ -103,7 +105,7 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
     kinds["GET", DIRECTORY_EXISTS] = kinds["POST", DELETE_DIRECTORY] = _Kind()
     # The second answer of two is that the marker existed, or a conflict.
     kinds["POST", CREATE_MARKER] = kinds["POST", CREATE_MARKERS] = _Kind(is_safe=False)
-    kinds["GET", f"{INSTANT_STATES}/all"] = _Kind(first=refresh)
+    kinds["GET", f"{INSTANT_STATES}/all"] = _Kind(first=refresh, is_told=True)
     kinds[refresh] = _Kind()
     return kinds
 
@@ -142,25 +144,28 @@ class Forwarding:
         if kind is None or table is None:
             return await here(request)
         is_pinned = kind.is_pinnable and _is_pinned(request.query)
-        # What isn't pinned is asked of the table's owner, which is told of commits, even if each
+        # What isn't pinned is asked of the table's owner, which writers ask to sync, even if each
         # partition has an owner of its own.
         partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
         urls = self._forwarder.before(table, partition, is_shared=is_pinned)
-        if urls and not self._forwarder.is_passed_on(request.fields):
+        is_passed_on = self._forwarder.is_passed_on(request.fields)
+        if urls and not is_passed_on:
             try:
                 answer = await self._asked(urls, table, kind, method, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
                 return _reply(answer)
-        if kind.first is not None and not (is_pinned or self._forwarder.is_owner(table)):
-            # Without it the answer may be older than what the owner has told before.
+        knows = is_pinned or (kind.is_told and self._forwarder.is_owner(table))
+        if kind.first is not None and not knows:
+            # Without it the answer may be older than what another has told before.
             first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
             synced = await here(_with_the_rest(first, began_s))
             if synced.status != HTTPStatus.OK:
                 return synced
         reply = await here(_with_the_rest(request, began_s))
-        if kind.is_refresh and reply.status == HTTPStatus.OK and _TOLD not in request.fields:
+        is_news = kind.is_refresh and reply.status == HTTPStatus.OK
+        if is_news and not (_TOLD in request.fields and is_passed_on):
             await self._tell(table, request, began_s)
         return reply
 

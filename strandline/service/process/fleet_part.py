@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from executor_proxy.exchange import Peer, tls_context
 from executor_proxy.placement import Layout
@@ -30,6 +30,9 @@ from strandline.settings.fleet import (
 from strandline.settings.setting import Setting, refusal
 from strandline.settings.sources import ServeSettings
 from timeline.errors import ConfigError
+
+LEAST_SESSION_S: Final = 4.0
+"""ZooKeeper makes no session end sooner, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class FleetPart:
         current = self._membership.current
         views.stores.leads = lambda: current.leads
         # A little more: the lease of a process that was killed may just have been renewed.
-        self._membership.start(within_s=1.5 * self._dead_s)
+        self._membership.start(within_s=1.5 * max(self._dead_s, LEAST_SESSION_S))
         self._warming.start(views)
         upkeep = views.stores.upkeep()
         if upkeep is not None:

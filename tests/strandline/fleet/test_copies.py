@@ -12,6 +12,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import AT_ONCE, TOLD
+from strandline.fleet.forward import FORWARDED
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
 from tests.kit.live_service import Answered, known
 from tests.kit.small_table import SmallTable
@@ -179,9 +180,11 @@ def test_a_copy_that_answers_otherwise_fails_nothing(fleet, table, answer, count
         assert {name.lower() for name in asked.headers} >= {TOLD, "authorization"}
 
 
-def test_a_request_that_bears_the_header_tells_nobody(fleet, table):
-    refresh(fleet, table, 0, **{TOLD: "1"})
+def test_only_another_server_says_that_copies_are_told_already(fleet, table):
+    refresh(fleet, table, 0, **{TOLD: "1", FORWARDED: "1"})
     assert fleet.copies(0) == {}
+    refresh(fleet, table, 0, **{TOLD: "1"})
+    assert fleet.copies(0) == {"in_step": 2, "told": 2}
 
 
 def test_a_member_that_is_no_address_is_away(fleet, table):

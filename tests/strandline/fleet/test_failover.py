@@ -119,14 +119,29 @@ def test_the_next_syncs_first_while_the_owners_seat_is_vacant(fleet, table):
     assert newer.encode() in ask("GET", NEWEST, base).body
     assert fleet.asked(1) == {"latest_base_files": 1, "sync": 5, "last_instant": 3}
     assert fleet.copies(0) == {"in_step": 4, "told": 4}
-    assert fleet.asked(0) == {"sync": 2}, "the owner itself doesn't sync before it answers"
+    assert fleet.asked(0) == {"sync": 2}
+
+
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("route", ["last_instant", "timeline"])
+def test_an_owner_that_was_away_tells_nothing_older_than_others_told(fleet, table, route, by):
+    """Nobody could tell it of what was committed meanwhile."""
+    base = {"basepath": table.storage.base_path}
+    assert fleet.client(0).request("POST", SYNC, base).body == b"true"
+    fleet.order[0] = None
+    new = table.write(A)
+    assert fleet.client(1).request("POST", SYNC, base).body == b"true"
+    fleet.order[0] = fleet.urls[0]
+    told = fleet.client(by).request("GET", BY_NAME[route].path, base)
+    assert new.encode() in told.body
+    assert fleet.asked(0)[route] == 1
 
 
 def test_a_server_without_a_fleet_yet_answers_as_one_on_its_own(fleet, table):
     fleet.order.clear()
     base = {"basepath": table.storage.base_path}
     assert fleet.client(1).request("GET", NEWEST, base).status == 200
-    assert fleet.asked(1) == {"last_instant": 1}
+    assert fleet.asked(1) == {"sync": 1, "last_instant": 1}
 
 
 @pytest.mark.parametrize(

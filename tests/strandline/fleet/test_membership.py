@@ -15,6 +15,7 @@ from strandline.fleet.membership import Membership
 from strandline.fleet.records import EPOCH, read_fleet
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
+from tests.fsview.shared_work import wait_until
 from tests.kit.patience import PATIENCE_S
 from timeline.errors import ConfigError, StateConflictError
 
@@ -129,6 +130,9 @@ def test_the_last_seats_stay_while_records_can_not_be_read(
     with pytest.raises(Exception, match="'epoch' is no JSON"):
         other.start()
     assert [seat.url for seat in a.current.known.seats] == ["http://a:1"]
+    wait_until(lambda: a.trouble is not None)
+    assert a.trouble is not None
+    assert "'epoch' is no JSON" in a.trouble
     state.write(Put(EPOCH, before.value, broken))
     third = member(state, "c")
     third.start()

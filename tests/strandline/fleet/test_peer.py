@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from strandline.fleet.peer import FIRST_S, Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
@@ -49,6 +53,16 @@ class Held:
             writer.write(ANSWER + b"ok")
 
 
+def end_all(listener: socket.socket) -> None:
+    """End each connection as soon as it was accepted."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # shut down
+            return
+        connection.close()
+
+
 async def has_left(task: asyncio.Task[object]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -72,6 +86,31 @@ def test_the_request_of_a_client_that_leaves_ends_at_the_peer_too() -> None:
             peer.close()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_that_is_ended_at_once_has_sent_nothing_or_was_lost(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Nobody waits for an answer on it, or keeps it."""
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ends = threading.Thread(target=end_all, args=[listener])
+            ends.start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            peer = Peer(url, PeerLimits(), Received())
+            for _ in range(30):
+                with pytest.raises(ServiceUnreachableError):
+                    await soon(asking(peer, is_safe=False))
+                assert peer.is_idle
+            assert not peer._open
+            listener.shutdown(socket.SHUT_RDWR)
+            ends.join()
+
+    loop = new_loop()
+    loop.run_until_complete(play())
+    loop.close()
 
 
 def test_a_client_that_leaves_while_it_connects_leaves_no_connection() -> None:

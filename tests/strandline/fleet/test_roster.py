@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline.fleet.records import EPOCH, Load, member_bytes, member_key, member_name, read_fleet
-from strandline.fleet.roster import Roster
+from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Delete, Lease, Op, Put, StateStore, Versioned
 from strandline.fleet.state.sqlite import SqliteState
@@ -164,6 +164,7 @@ class Meanwhile(StateStore):
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
+        self.before_get: Callable[[], object] = lambda: None
         self.before_write: Callable[[], object] = lambda: None
         self.after_hold: Callable[[], object] = lambda: None
         self.is_away = False
@@ -179,6 +180,7 @@ class Meanwhile(StateStore):
         return self.inner
 
     def get(self, key: str) -> Versioned | None:
+        self.before_get()
         return self._reached().get(key)
 
     def children(self, key: str) -> tuple[str, ...]:
@@ -345,6 +347,40 @@ def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Se
     assert a.step().leader is not None
 
 
+def test_a_slow_store_ends_no_lease(
+    servers: Servers, hooked: Meanwhile, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step may take longer than a silent server lives."""
+    for name in "bcdefgh":
+        servers.start(name).step()
+    a = Roster(hooked, "http://a:1", clock=servers.clock)
+    a.join()
+    hooked.before_get = lambda: servers.clock.advance(1_000)
+    began = servers.clock.monotonic()
+    a.step()
+    assert servers.clock.monotonic() - began > DEAD_S
+    a.step()
+    assert [member.url for member in a.fleet.members] == ["http://a:1"]
+    assert "taken for dead" not in caplog.text
+
+
+def test_who_lost_its_lease_gives_no_seat_away_before_others_can_return(
+    servers: Servers,
+) -> None:
+    """As where the store was too slow to renew them; it never failed."""
+    a, b, s = servers.start("a"), servers.start("b"), servers.start("s", is_standby=True)
+    servers.run(1, a, b, s)
+    before = held(a.fleet)
+    servers.clock.advance(int(DEAD_S * 1000) + 1000)
+    a.step()
+    s.step()
+    a.step()
+    assert held(a.fleet) == before
+    b.step()
+    servers.run(15, a, b, s)
+    assert held(a.fleet) == before
+
+
 def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> None:
     a = servers.start("a")
     a.step()
@@ -362,6 +398,7 @@ def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> No
         (EPOCH, b"{}", ConfigError, "records have schema None; allowed: 1"),
         (EPOCH, b'{"schema": 1}', FleetError, "'epoch' has the epoch None; allowed: int"),
         (EPOCH, b"\xff", FleetError, "'epoch' is no JSON"),
+        (EPOCH, b"[" * 100_000, FleetError, "'epoch' is no JSON"),
         ("seats/0", b"[]", FleetError, "'seats/0' is list; allowed: a JSON object"),
         ("seats/0", b'{"holders": []}', FleetError, r"'seats/0' has the holders \[\]"),
         ("seats/0", b'{"holders": [1]}', FleetError, r"'seats/0' has the holders \[1\]"),

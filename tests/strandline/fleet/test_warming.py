@@ -16,12 +16,13 @@ from fsview.state.record_stream import PIECE_BYTES
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
-from strandline.fleet.current import KnownFleet
+from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.warming import Wanted, wanted
+from strandline.fleet.warming import Wanted, Warming, wanted
 from tests.fsview.shared_work import wait_until
 from tests.kit.live_service import TOKEN, serving
+from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import ALL_KINDS, options_of
@@ -36,7 +37,7 @@ from tests.strandline.fleet.joining import (
     small_table,
     stream_of,
 )
-from timeline.errors import RemoteFailureError, ServiceError
+from timeline.errors import RemoteFailureError, ServiceError, ServiceTimeoutError
 
 
 @pytest.fixture
@@ -84,6 +85,37 @@ def test_a_table_outside_the_roots_is_refused(fleet, tmp_path):
     (tmp_path / "other").mkdir()
     with joined(str(tmp_path / "other")) as server:
         assert server.fetch(fleet.urls[0]) == {"root_not_allowed": 1}
+
+
+class Slow(Neighbours):
+    """Servers of which the first take all the time that they have, and the last has a table."""
+
+    def __init__(self, last: str, clock: ManualClock) -> None:
+        super().__init__(None)
+        self.last, self.clock = last, clock
+        self.asked: list[str] = []
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        self.asked.append(url)
+        if url == self.last:
+            return ("/lake/t",)
+        self.clock.advance(int(within_s * 1_000))
+        raise ServiceTimeoutError(f"{url} trickles")
+
+
+def test_servers_that_trickle_leave_time_for_the_next(tmp_path: Path) -> None:
+    urls = ["http://a:1", "http://b:1", "http://c:1"]
+    slow = Slow(urls[-1], clock := ManualClock(0))
+    current, is_ready = CurrentFleet(ME), threading.Event()
+    warming = Warming(current, ME, slow, is_ready.set, bound_s=30.0, clock=clock)
+    current.tell(joining(*urls), 1)
+    with closing(ViewManager([str(tmp_path)])) as views:
+        warming.start(views)
+        assert is_ready.wait(PATIENCE_S)
+        warming.stop()
+    assert slow.asked == urls
+    assert warming.status() == {"root_not_allowed": 1, "service_timeout": 2}
+    assert clock.monotonic() < 30.0
 
 
 def test_a_standby_without_a_seat_fetches_nothing_until_it_has_one(fleet, table):
