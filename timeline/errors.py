@@ -240,7 +240,7 @@ class StoreLockedError(StoreError):
 
 
 class BlobLostError(StoreError):
-    """A shared store was read, and doesn't have a blob that its rows named."""
+    """A shared store was read, and doesn't have a blob that its rows named, or has it damaged."""
 
     code = "blob_lost"
 

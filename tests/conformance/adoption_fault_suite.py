@@ -23,7 +23,7 @@ from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.short_runs import quick_runs
 from tests.kit.small_table import SmallTable
-from timeline.errors import StoreError, StoreUnavailableError, ViewBehindError
+from timeline.errors import BlobLostError, StoreError, StoreUnavailableError, ViewBehindError
 from timeline.storage.local import LocalStorage
 
 Move = Callable[[SmallTable, Server, Server], None]
@@ -247,6 +247,33 @@ class AdoptionFaultSuite:
                 table.write(("d", "more"))
                 server.check()
             other.check()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda stored: bytes(len(stored)),
+            lambda stored: stored[:-9] + b"\xff" + stored[-8:],
+            lambda stored: stored[:-20],
+            lambda _: b"\xde\xad\xbe\xef",
+            lambda _: b"",
+        ],
+    )
+    def test_damaged_chunks_are_never_answered_from(
+        self, new_place: NewPlace, change: Callable[[bytes], bytes]
+    ) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        table.write(*(("a", f"a{n}") for n in range(60)))
+        with Server.opened(table, place) as server:
+            server.check()
+        place.replace_blobs(change)
+        with Server.opened(table, place) as server:
+            with pytest.raises(BlobLostError, match="damaged blob"):
+                server.check()
+            server.check()
+            assert server.metrics.get("reloads", cause="store-damaged") == 1
+        with Server.opened(table, place) as server:
+            server.check()
+            assert server.metrics.get("reloads", cause="store-damaged") == 0
 
     def test_the_table_is_forgotten(self, new_place: NewPlace) -> None:
         table, place = small(MemoryStorage()), new_place()

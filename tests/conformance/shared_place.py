@@ -63,6 +63,10 @@ class SharedPlace(ABC):
         """Return how many rows of a table ``row`` or ``blob`` has."""
 
     @abstractmethod
+    def replace_blobs(self, change: Callable[[bytes], bytes]) -> None:
+        """Change the stored bytes of all blobs."""
+
+    @abstractmethod
     def save(self) -> None:
         """Keep a copy of what it has now."""
 

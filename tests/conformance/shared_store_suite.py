@@ -426,7 +426,7 @@ class SharedStoreSuite:
         (one,) = store.commit(blobs_of([b"one"]), lambda _: {"a": b"1"})
         (two,) = other.commit(blobs_of([b"two!"]), lambda _: {"a": b"2", "b": b"2"})
         change(other, b=None)
-        for its, step, size, row in ((store, 1, 3, b"1"), (other, 2, 4, b"2")):
+        for its, step, size, row in ((store, 1, 7, b"1"), (other, 2, 8, b"2")):
             assert its.head().step == step
             assert its.rows() == {"a": row}
             assert (its.status()["blobs"], its.status()["bytes"]) == (1, size)

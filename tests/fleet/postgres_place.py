@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,6 +64,13 @@ class PostgresPlace(SharedPlace):
             sql = f"SELECT count(*) FROM strandline.{kind} WHERE table_id = %s"
             found = connection.execute(sql, (table_key(table),)).fetchall()  # type: ignore[arg-type]
         return int(found[0][0])
+
+    def replace_blobs(self, change: Callable[[bytes], bytes]) -> None:
+        with psycopg.connect(self.url) as connection:
+            found = connection.execute("SELECT handle, content FROM strandline.blob").fetchall()
+            for handle, content in found:
+                changed = "UPDATE strandline.blob SET content = %s WHERE handle = %s"
+                connection.execute(changed, (change(bytes(content)), handle))
 
     def save(self) -> None:
         with psycopg.connect(self.url) as connection:

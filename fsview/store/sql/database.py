@@ -13,7 +13,7 @@ The tables, each key before its semicolon::
 ``table_id`` is a hash of the ``TableId``, so it means the same in every copy of a database. A row's
 name is ``near``, as for the blobs that it names. Which rows count is a matter of their generation
 (``fsview.store.sql.generations``). A blob has the one in which it was added, and rows of later ones
-may name it.
+may name it. Its content has a checksum (``fsview.store.sql.stored_form``).
 
 The one row of ``ring`` has the databases over which tables are spread (``DatabaseRing.text``), as
 the server that came first gave them. One that gives others is refused: it would have tables here
@@ -32,7 +32,7 @@ from fsview.store.base import RECORD_FORMAT, Blob, Handle, Rows
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
-SCHEMA_VERSION: Final = 4_000 + RECORD_FORMAT
+SCHEMA_VERSION: Final = 5_000 + RECORD_FORMAT
 """Of the tables and of what they hold; a database with another one is refused."""
 
 FIRST_GENERATION: Final = 1

@@ -9,6 +9,7 @@ from typing import Final
 
 from fsview.store.base import Handle
 from fsview.store.sql.database import Committed, Database, Head, Session, TableHead
+from fsview.store.sql.stored_form import blob_of
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -78,15 +79,20 @@ class SharedTable:
         """Return blobs in order; with ``near`` those that were committed near a row.
 
         Raises:
-            BlobLostError: One doesn't exist there.
+            BlobLostError: One doesn't exist there, or is damaged.
             StoreError: They can't be read.
         """
         with self.reading() as session:
             found = session.blobs(handles, near)
-        for handle in handles:
-            if handle not in found:
-                raise BlobLostError(f"{self} has no blob {handle}")
-        return [found[handle] for handle in handles]
+        return [self._content(found, handle) for handle in handles]
+
+    def _content(self, found: Mapping[Handle, bytes], handle: Handle) -> bytes:
+        if handle not in found:
+            raise BlobLostError(f"{self} has no blob {handle}")
+        content = blob_of(found[handle])
+        if content is None:
+            raise BlobLostError(f"{self} has a damaged blob {handle}: its checksum differs")
+        return content
 
     # In a transaction.
 

@@ -46,6 +46,7 @@ from fsview.store.sql.database import (
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
 from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from fsview.store.sql.stored_form import blob_bytes
 from timeline.errors import ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -254,13 +255,15 @@ class SharedStore(Store):
             handles = [self._new_handle() for _ in blobs]
             # Before the transaction, so that others needn't wait for it.
             changed = {} if rows is None else rows(handles)
-            added = list(zip(handles, blobs, strict=True))
+            stored = [Blob(blob_bytes(blob.content), blob.near) for blob in blobs]
+            added = list(zip(handles, stored, strict=True))
             if changed:
                 self._step(added, changed, news, anew=anew, named=named)
             else:
                 self._add(added)
             self._chunks.add(handles)
-        return [StoredChunk(self, h, len(blob.content)) for h, blob in added]
+        made = zip(handles, blobs, strict=True)
+        return [StoredChunk(self, handle, len(blob.content)) for handle, blob in made]
 
     def collect(self) -> None:
         """See ``Store``; a server that is behind frees nothing."""

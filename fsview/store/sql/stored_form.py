@@ -1,16 +1,18 @@
-"""How handles, names of rows and tables are stored in an SQL database."""
+"""How handles, names of rows, blobs and tables are stored in an SQL database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
+from zlib import crc32
 
 from fsview.store.base import Handle, Rows
 from timeline.storage.table_id import TableId
 
 _HANDLE_BYTES: Final = 16
 _NAME_END: Final = b"\xff"
+_CRC_BYTES: Final = 4
 
 
 def table_key(table_id: TableId) -> bytes:
@@ -58,6 +60,19 @@ def names_bytes(names: Iterable[str]) -> bytes:
 def names_of(stored: bytes) -> tuple[str, ...]:
     """Return the names of ``names_bytes``."""
     return tuple(map(name_of, stored.split(_NAME_END)[:-1]))
+
+
+def blob_bytes(content: bytes) -> bytes:
+    """Return a blob as stored: its checksum, then its content."""
+    return crc32(content).to_bytes(_CRC_BYTES, "big") + content
+
+
+def blob_of(stored: object) -> bytes | None:
+    """Return the content of ``blob_bytes``; ``None`` if it is damaged."""
+    if not isinstance(stored, bytes) or len(stored) < _CRC_BYTES:
+        return None
+    content = stored[_CRC_BYTES:]
+    return content if crc32(content) == int.from_bytes(stored[:_CRC_BYTES], "big") else None
 
 
 def in_order(rows: Rows) -> list[tuple[bytes, bytes | None]]:

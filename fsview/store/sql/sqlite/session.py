@@ -32,6 +32,7 @@ from fsview.store.sql.stored_form import (
     names_of,
     table_key,
 )
+from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
 V = TypeVar("V")
@@ -39,6 +40,8 @@ V = TypeVar("V")
 APPLICATION_ID: Final = 0x5374726C
 """``Strl``, in the file's header, where ``file`` finds it."""
 
+_MOST: Final = 1 << 62
+"""No number of a head comes near it."""
 _AT_ONCE: Final = 500
 """Handles or names in one query; SQLite's limit is 999 or more, by its version."""
 
@@ -96,6 +99,10 @@ class SqliteSession(GenerationSession):
         if not found:
             return None
         ((step, stamp, blobs, size, is_untidy),) = found
+        counts = (step, blobs, size)
+        if not all(type(each) is int and 0 <= each < _MOST for each in counts):
+            # SQLite's columns take anything.
+            raise StoreError(f"the head of {self._table_id} has the step {step!r} and is damaged")
         return TableHead(Head(step, stamp), blobs, size, is_untidy=bool(is_untidy))
 
     def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,12 @@ class SqlitePlace(SharedPlace):
             sql = f"SELECT count(*) FROM {kind} WHERE table_id = ?"
             (found,) = connection.execute(sql, (table_key(table),)).fetchone()
         return int(found)
+
+    def replace_blobs(self, change: Callable[[bytes], bytes]) -> None:
+        with closing(sqlite3.connect(self._file)) as connection:
+            connection.create_function("changed", 1, change)
+            connection.execute("UPDATE blob SET content = changed(content)")
+            connection.commit()
 
     def save(self) -> None:
         _copy(self._file, self._copy)

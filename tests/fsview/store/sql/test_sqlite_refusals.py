@@ -55,6 +55,19 @@ def made(file: Path) -> None:
     database.close()
 
 
+@pytest.mark.parametrize(
+    "damage", ["step = 'abc'", "step = 9223372036854775807", "blobs = -1", "bytes = x'00'"]
+)
+def test_a_head_that_is_damaged_is_named(file: Path, damage: str) -> None:
+    made(file)
+    run(file, f"UPDATE head SET {damage}")
+    database = SqliteDatabase(file)
+    store = SharedStore(database, TABLE)  # which goes on without it
+    with pytest.raises(StoreError, match=r"the head of file:///.* is damaged"):
+        change(store, a=b"2")
+    database.close()
+
+
 @pytest.fixture
 def full(file: Path) -> Iterator[SharedStore]:
     """A store in a file that may grow to 200 kB."""
