@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -29,7 +31,20 @@ from strandline.service.log_format import escaped
 from timeline.errors import ConfigError, FleetError, StoreError
 from timeline.storage.table_id import TableId
 
+MOST_POINTS: Final = 50_000
+"""Points of a ring that is simulated; each is placed as often as there are servers."""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class Chance(click.FloatRange):
+    """A number in a range, of which ``nan`` is none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """See ``click.ParamType``."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number from {self.min} to {self.max}", param, ctx)
+        return float(found)
 
 
 @click.group()
@@ -46,12 +61,18 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
 
     URL is that of serve's --fleet. What is shown is what the state store has: no server is asked.
     """
+    # Its errors are told once, in the end.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     with _refusals():
         read = StateUrl.of(url)
         for table in tables:
             _check_table(table)
         with closing(open_state(url, make=False)) as state:
-            told = overview(read_fleet(state), tables)
+            found = read_fleet(state)
+        is_there = found.epoch or found.fleet.members or found.joining
+        if not is_there and read.scheme != "sqlite":  # whose file there is
+            raise ConfigError(f"there is no fleet at {read}: no server has joined it")
+        told = overview(found, tables)
     click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
 
 
@@ -146,7 +167,7 @@ def spread(store_url: str, as_json: bool) -> None:
 )
 @click.option(
     "--down",
-    type=click.FloatRange(0, 1),
+    type=Chance(0, 1),
     default=0.01,
     show_default=True,
     help="Chance that a server is down.",
@@ -159,6 +180,11 @@ def simulate_command(
 
     Tables are placed by the fleet's own ring; nothing is connected to.
     """
+    if servers * tokens > MOST_POINTS:
+        raise click.UsageError(
+            f"--servers {servers} and --tokens {tokens} make {servers * tokens} points of the ring;"
+            f" allowed: {MOST_POINTS}"
+        )
     found = simulate(servers, tables, Layout(copies, depth, tokens), down)
     click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
 

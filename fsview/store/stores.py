@@ -64,7 +64,7 @@ class StoreOptions:
             raise ConfigError("storage rocksdb needs a store directory, where a restart finds it")
         if self.kind == "sql":
             if not self.urls:
-                raise ConfigError("storage sql needs a store URL, of the database")
+                raise ConfigError("storage sql needs a store URL, --store-url, of its database")
             DatabaseRing(self.urls)
         elif self.urls:
             raise ConfigError(f"a store URL is given: storage {self.kind} has no database")

@@ -38,6 +38,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
             {"url": member.url, "standby": member.is_standby, **_load(found, member.name)}
             for member in _waiting(found)
         ],
+        "unreadable": dict(found.unreadable),
         "tables": {
             path: []
             if ring is None
@@ -66,6 +67,7 @@ def as_text(told: dict[str, Any], name: str) -> str:
             for seat, url, tables, mb, role in rows
         )
         lines += ["", *(line.rstrip() for line in table)]
+    lines += ["", *told["unreadable"].values()] if told["unreadable"] else []
     for path, urls in told["tables"].items():
         shown = ", ".join("(vacant)" if url is None else url for url in urls)
         lines += ["", f"{path}: {shown or 'no seat'}"]

@@ -6,6 +6,9 @@
 | ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, a ``Load``; shared ones |
 | ``seats/NUMBER`` | ``holders``, ``url`` |
 
+A member or a seat whose record can't be read doesn't count, so that one costs no more than a server
+that is dead: the others go on. A server writes its own anew, and the leader a seat's.
+
 ``joined`` is the version that the lease was made with, and 0 until that is known: such a member
 doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, and as ``token`` the
 ``token_mark`` of the servers' token.
@@ -14,7 +17,8 @@ doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, and as ``t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
@@ -23,7 +27,13 @@ from typing import Any, Final
 from executor_proxy.placement import Layout
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import ABSENT, StateStore, Versioned
-from timeline.errors import ConfigError, FleetError, StateConflictError
+from timeline.errors import (
+    ConfigError,
+    FleetError,
+    InputError,
+    StateConflictError,
+    StateUnavailableError,
+)
 
 SCHEMA: Final = 1
 EPOCH: Final = "epoch"
@@ -32,6 +42,7 @@ SEATS: Final = "seats"
 _SALT: Final = b"strandline fleet"
 _ROUNDS: Final = 100_000
 _MARK_DIGITS: Final = 8
+_MOST_URL: Final = 2048
 _READS: Final = 20
 """How often a fleet is read until its seats don't change meanwhile."""
 
@@ -61,8 +72,10 @@ class FleetRead:
     Attributes:
         fleet: The fleet; its seats are those of one epoch.
         epoch: Number of changes of the seats.
-        joining: Members that don't count yet.
         versions: Key → version of the epoch and of each seat, absent ones left out.
+        joining: Members that don't count yet.
+        loads: Name of a member → what it holds.
+        unreadable: Key of a record that can't be read → why.
     """
 
     fleet: Fleet
@@ -70,6 +83,7 @@ class FleetRead:
     versions: Mapping[str, int]
     joining: tuple[Member, ...] = ()
     loads: Mapping[str, Load] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def version(self, key: str) -> int:
         """Return the version at which a key was read."""
@@ -142,7 +156,7 @@ def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) 
 
     Raises:
         ConfigError: The records have another schema.
-        FleetError: A record can't be read; the message names its key.
+        FleetError: The epoch's record can't be read.
         StateConflictError: The seats changed during each of many attempts.
         StateUnavailableError: The store can't be reached.
     """
@@ -159,27 +173,41 @@ def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], obje
     versions = {} if epoch is None else {EPOCH: epoch.version}
     number = 0 if epoch is None else _epoch_of(epoch.value)
     seats: list[HeldSeat] = []
+    unreadable: dict[str, str] = {}
     for name in state.children(SEATS):
         between()
         key = f"{SEATS}/{name}"
-        record = state.get(key)
-        if record is not None:
-            seats.append(_seat_of(key, name, record.value))
-            versions[key] = record.version
+        with _noted(unreadable, key):
+            record = state.get(key)
+            if record is not None:
+                versions[key] = record.version
+                seats.append(_seat_of(key, name, record.value))
     members: list[Member] = []
     loads: dict[str, Load] = {}
     for name in state.children(MEMBERS):
         between()
         key = member_key(name)
-        if (found := state.get(key)) is not None:
-            members.append(_member_of(key, name, found.value))
-            loads[name] = _load_of(key, found.value)
+        with _noted(unreadable, key):
+            if (found := state.get(key)) is not None:
+                loads[name] = _load_of(key, found.value)
+                members.append(_member_of(key, name, found.value))
     fleet = Fleet(
         tuple(member for member in members if member.joined),
         tuple(sorted(seats, key=lambda seat: seat.number)),
     )
     joining = tuple(member for member in members if not member.joined)
-    return FleetRead(fleet, number, versions, joining, loads)
+    return FleetRead(fleet, number, versions, joining, loads, unreadable)
+
+
+@contextmanager
+def _noted(unreadable: dict[str, str], key: str) -> Iterator[None]:
+    """Note why a record can't be read within the block."""
+    try:
+        yield
+    except StateUnavailableError:
+        raise
+    except (ConfigError, FleetError, InputError) as error:
+        unreadable[key] = str(error)
 
 
 def _epoch_of(value: bytes) -> int:
@@ -196,12 +224,19 @@ def _epoch_of(value: bytes) -> int:
 
 def _member_of(key: str, name: str, value: bytes) -> Member:
     record = _object(key, value)
+    try:
+        layout = Layout(*(_field(key, record, name, int) for name in ("copies", "depth", "tokens")))
+    except ConfigError as error:
+        raise FleetError(f"the record {key!r} has no layout: {error}") from error
+    url = _field(key, record, "url", str)
+    if len(url) > _MOST_URL:
+        raise FleetError(f"the record {key!r} has a url of {len(url)} characters")
     return Member(
         name,
-        _field(key, record, "url", str),
+        url,
         _field(key, record, "standby", bool),
         _field(key, record, "joined", int),
-        Layout(*(_field(key, record, name, int) for name in ("copies", "depth", "tokens"))),
+        layout,
         _field(key, record, "token", str),
         _field(key, record, "ready", bool),
     )

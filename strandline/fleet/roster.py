@@ -86,6 +86,7 @@ class Roster:
         self._is_new = True
         self._must_tell = False
         self._strangers: frozenset[str] = frozenset()
+        self._unreadable: frozenset[str] = frozenset()
         self.fleet = Fleet()
         self.epoch = 0
 
@@ -204,6 +205,11 @@ class Roster:
             told = ", ".join(sorted(strangers))
             logger.warning("members of the fleet with another token are ignored: %s", told)
         self._strangers = strangers
+        for key in found.unreadable.keys() - self._unreadable:
+            logger.warning("what can't be read is ignored: %s", found.unreadable[key])
+        self._unreadable = frozenset(found.unreadable)
+        if member_key(self.name) in found.unreadable:
+            self._must_tell = True
         return found
 
     def _keep(self) -> None:

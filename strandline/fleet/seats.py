@@ -144,8 +144,8 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
     Returns:
         ``fleet.seats`` if nothing is to be changed. Applied once more, it changes nothing.
     """
-    seats = {seat.number: seat for seat in fleet.seats}
-    vacant = [seats[number] for number in fleet.vacant]
+    seats = _held_once(fleet.seats)
+    vacant = [seats[number] for number in fleet.vacant if number in seats]
     free = _free(fleet)
     for seat in tuple(vacant):
         found = _of_its_holders(seat, free)
@@ -178,6 +178,20 @@ def once_ready(fleet: Fleet, name: str) -> Fleet:
     ready = replace(fleet, members=members)
     # No seat counts as vacant for so long that it goes.
     return replace(ready, seats=next_seats(ready, {}, 0.0))
+
+
+def _held_once(seats: Iterable[HeldSeat]) -> dict[int, HeldSeat]:
+    """Return seats by number, without those whose holder has another of a lower number.
+
+    No leader gives a member two; but a seat whose record couldn't be read may be back.
+    """
+    holders: set[str] = set()
+    found: dict[int, HeldSeat] = {}
+    for seat in sorted(seats, key=lambda each: each.number):
+        if seat.holder not in holders:
+            found[seat.number] = seat
+            holders.add(seat.holder)
+    return found
 
 
 def _free(fleet: Fleet) -> list[Member]:

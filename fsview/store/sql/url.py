@@ -32,7 +32,7 @@ _POSTGRES: Final = re.compile(rf"postgres(ql)?://([^\s/?#@]*@)?{_HOST}(,{_HOST})
 
 def split_urls(text: str) -> tuple[str, ...]:
     """Return the URLs of a list, separated by commas; a comma before no scheme is part of a URL."""
-    return tuple(part.strip() for part in _SEPARATOR.split(text)) if text else ()
+    return tuple(part.strip() for part in _SEPARATOR.split(text)) if text.strip() else ()
 
 
 def check_url(url: str) -> None:
@@ -46,6 +46,12 @@ def check_url(url: str) -> None:
         is_path = rest.startswith("/") and rest.strip("/") and not rest.endswith("/")
         if not is_path or "://" in rest:
             raise ConfigError(f"a store's URL of {_SQLITE} without the whole path; {ALLOWED}")
+        # More likely a list with a typo, parameters, or SQLite's name of no file.
+        if re.search(r"[,?#\0]|^\s|\s$|/:memory:$", rest):
+            raise ConfigError(
+                f"a store's URL of {_SQLITE} has a path with ',', '?', '#', a space at its end, or"
+                f" :memory:; {ALLOWED}"
+            )
     elif scheme in ("postgresql", "postgres"):
         if not is_postgres(url):
             raise ConfigError(

@@ -37,6 +37,7 @@ class Listener:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._stopped = threading.Event()
+        self._is_away = False  # its thread's alone
         self._thread = JoinedThread(self._run, "strandline-state-listen", daemon=True)
         self._thread.start()
 
@@ -53,8 +54,9 @@ class Listener:
             try:
                 self._listen()
             except Exception as error:  # noqa: BLE001 - the driver's errors have no common class here
-                if not self._stopped.is_set():
+                if not self._stopped.is_set() and not self._is_away:
                     logger.info("%s isn't listened to: %s", self._database.place, error)
+                self._is_away = True
             self._stopped.wait(_AGAIN_S)
 
     def _listen(self) -> None:
@@ -67,6 +69,7 @@ class Listener:
                 if self._stopped.is_set():
                     return
                 connection.execute(f"LISTEN {NAMESPACE}")
+                self._is_away = False
                 self._heard()
                 for notice in connection.notifies():
                     if notice.payload == self._fleet:

@@ -266,6 +266,11 @@ def mapped(path: Path) -> Iterator[None]:
 
 def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
     try:
+        # As its token's marks are nobody else's; SQLite makes its further files alike.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise ConfigError(f"the state store {path} can't be opened: {error.strerror}") from error
+    try:
         # Transactions begin where that is written; locks keep threads apart.
         return sqlite3.connect(path, busy_s, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:

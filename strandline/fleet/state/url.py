@@ -127,6 +127,8 @@ def _of_postgres(text: str) -> StateUrl:
     parameters = query.split("&") if query else []
     names = [each[6:] for each in parameters if each.startswith("fleet=")]
     others = [each for each in parameters if not each.startswith("fleet=")]
+    if is_postgres(url) and not names:
+        raise ConfigError(f"the fleet's URL {_shown(text)} lacks ?fleet=FLEET; {ALLOWED}")
     if not is_postgres(url) or len(names) != 1 or not all(map(_is_parameter, others)):
         raise _refused(text)
     place = "?".join(part for part in (url, "&".join(others)) if part)
@@ -136,7 +138,8 @@ def _of_postgres(text: str) -> StateUrl:
 def _of_sqlite(text: str, rest: str) -> StateUrl:
     path, has_query, query = rest.partition("?")
     is_file = path.startswith("/") and path.strip("/") and not path.endswith("/")
-    if not is_file or "\0" in path or (has_query and not query.startswith("fleet=")):
+    is_named = not has_query or re.fullmatch("fleet=[^&=]*", query)
+    if not is_file or "\0" in path or path.endswith("/:memory:") or not is_named:
         raise _refused(text)
     name = _name(text, query[6:]) if has_query else ""
     return StateUrl(_SQLITE, "/" + path.lstrip("/"), name)
@@ -159,8 +162,10 @@ def _refused(text: str) -> ConfigError:
 def _shown(text: str) -> str:
     """Return a URL for a message, or only its scheme if it may have a password."""
     scheme, given, rest = text.partition("://")
-    if scheme in (_ZOOKEEPER, _SQLITE) and given and "@" not in rest:
+    if scheme in (_ZOOKEEPER, _SQLITE) and given and "@" not in rest and "&" not in rest:
         return repr(text)
+    if not text:
+        return "'' (empty)"
     return f"'{scheme}://***'" if given and re.fullmatch("[a-z0-9+]{1,20}", scheme) else "'***'"
 
 

@@ -70,7 +70,10 @@ class FleetOptions:
             return None
         StateUrl.of(get(FLEET))
         if get(CA):
-            tls_context(get(CA))
+            try:
+                tls_context(get(CA))
+            except ConfigError as error:
+                raise ConfigError(f"{settings.key(CA)}: {error}") from error
         return cls(
             get(FLEET),
             _address(settings),
@@ -209,6 +212,7 @@ def _address(settings: ServeSettings) -> str:
     except ConfigError:
         place = None
     if place is None or not place.port:
-        raise refusal(key, repr(given), "; allowed: http://HOST:PORT, https://HOST:PORT")
+        shown = "***" if "@" in given else repr(given)  # it may have a password
+        raise refusal(key, shown, "; allowed: http://HOST:PORT, https://HOST:PORT")
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{'https' if place.encrypted else 'http'}://{host}:{place.port}"

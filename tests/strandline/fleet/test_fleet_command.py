@@ -168,6 +168,34 @@ def test_a_look_at_a_fleet_writes_nothing(path: Path) -> None:
     assert run("status", f"sqlite://{path}?fleet=lake").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--down", "nan"), "'nan' is no number from 0 to 1"),
+        (("--servers", "100", "--tokens", "10000"), "make 1000000 points of the ring; allowed"),
+    ],
+)
+def test_a_simulation_that_says_nothing_or_has_no_end_is_refused(
+    options: tuple[str, ...], said: str
+) -> None:
+    told = run("simulate", *options)
+    assert told.exit_code == 2
+    assert said in told.stderr
+
+
+def test_a_look_shows_what_can_not_be_read(path: Path) -> None:
+    with closing(SqliteState(path)) as state:
+        state.write(Put("seats/0", b"\x1b[31m"))
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 0
+    assert "the record 'seats/0' is no JSON" in told.output
+
+
+def test_the_state_is_the_owners_alone(path: Path) -> None:
+    SqliteState(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_an_empty_table_is_refused(path: Path) -> None:
     SqliteState(path).close()
     told = run("status", f"sqlite://{path}", "--table", "")

@@ -137,7 +137,7 @@ def test_a_file_that_was_replaced_is_not_used_any_more(
     ("content", "said"),
     [
         (b"not a database, but long enough to look at, 0123456789" * 40, "is no state store: file"),
-        (None, "can't be opened: unable to open database file"),
+        (None, "can't be opened: Is a directory"),
     ],
 )
 def test_what_is_no_file_of_ours_is_refused(

@@ -36,7 +36,6 @@ def test_what_a_url_means(url: str, scheme: str, place: str, fleet: str) -> None
 @pytest.mark.parametrize(
     "url",
     [
-        "",
         "zk",
         "zk://",
         "zk:///lake",
@@ -47,7 +46,6 @@ def test_what_a_url_means(url: str, scheme: str, place: str, fleet: str) -> None
         "zk://u:pw@a:1/lake",
         "zk://a b:1/lake",
         "etcd://a:1/lake",
-        "postgresql://h/db",
         "postgresql://h/db?fleet=a&fleet=b",
         "postgresql://h/db?fleet=a&x",
         "postgresql://u:p/w@h/db?fleet=a",
@@ -55,6 +53,9 @@ def test_what_a_url_means(url: str, scheme: str, place: str, fleet: str) -> None
         "sqlite:///",
         "sqlite:///folder/",
         "sqlite:///a.db?name=lake",
+        "sqlite:///a.db?fleet=a&x=1",
+        "sqlite:///a.db?fleet=a&fleet=b",
+        "sqlite:///:memory:",
         "sqlite:///a\0b",
     ],
 )
@@ -63,6 +64,16 @@ def test_what_is_no_url_of_a_fleet_is_refused(url: str) -> None:
         ConfigError, match=r"the fleet's URL '.*' can't be read; allowed: zk://HOST"
     ):
         StateUrl.of(url)
+
+
+def test_a_url_of_postgresql_without_a_fleet_is_told_so() -> None:
+    with pytest.raises(ConfigError, match=r"postgresql://\*\*\*' lacks \?fleet=FLEET; allowed: zk"):
+        StateUrl.of("postgresql://u:geheim@h/db")
+
+
+def test_an_empty_url_is_told_so() -> None:
+    with pytest.raises(ConfigError, match=r"the fleet's URL '' \(empty\) can't be read"):
+        StateUrl.of("")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,6 @@ def test_what_is_no_url_of_a_fleet_is_refused(url: str) -> None:
         "postgresql://h/db?fleet=",
         "postgresql://h/db?fleet=a%20b",
         "sqlite:///a.db?fleet=",
-        "sqlite:///a.db?fleet=a&x=1",
     ],
 )
 def test_a_url_without_a_fleets_name_is_refused(url: str) -> None:
