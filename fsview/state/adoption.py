@@ -40,6 +40,7 @@ class Adopted:
         versions: Those of other new snapshots, whose chunks aren't all in the store.
         completed: How many instants completed.
         dropped: Cause → how many partitions were loaded before and must be listed again.
+        unshown: What changed rows have of partitions of which the files keep something else.
     """
 
     history: History
@@ -47,6 +48,7 @@ class Adopted:
     versions: tuple[PartitionVersion, ...]
     completed: int
     dropped: Mapping[str, int]
+    unshown: Mapping[str, PartitionVersion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,12 @@ def adopted(
     ends = (f.versions.get(p) for f in (newest.files, files) for p in touched)
     last = {id(version) for version in ends}
     moved = tuple(v for v in versions if id(v) not in last and _is_in_memory(v))
-    return Adopted(after, files, moved, completed, dropped)
+    unshown = {
+        partition: version
+        for partition, version in told_files.items()
+        if version is not None and files.versions.get(partition) is not version
+    }
+    return Adopted(after, files, moved, completed, dropped, unshown)
 
 
 def _is_in_memory(version: PartitionVersion) -> bool:
@@ -155,7 +162,8 @@ def _files(
 ) -> LoadedFiles:
     """Return the newest snapshot's files with what the rows say of them.
 
-    What clients may have seen already stays: then partitions are only added.
+    What clients may have seen already stays: then partitions are only added. So one that a client
+    asked for before it was made stays without files, though others have seen some under way.
     """
     is_shown = newest.files is before.files
     files = LoadedFiles(newest.files.versions.fork(), newest.files.known)

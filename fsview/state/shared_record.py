@@ -12,7 +12,7 @@ rows that name them: others can write in between, and who is forestalled needn't
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -47,6 +47,8 @@ class SharedRecord(TableRecord):
         store.is_ahead = lambda: self.standing.is_ahead
         # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
+        # What rows have that isn't shown here: their chunks, once dropped, would be garbage.
+        self._unshown: dict[str, PartitionVersion] = {}
 
     @property
     def is_shared(self) -> bool:
@@ -86,10 +88,17 @@ class SharedRecord(TableRecord):
                     super().save(snapshot, lack.touched, unfinished, also, lack.news)
             except StoreBehindError:
                 raise
+            except BlobLostError as exc:
+                # What was moved before its rows is gone: only what is recorded can be gone on from.
+                logger.warning("the record of %s is read whole: %s", self._table_id, exc)
+                self.standing = self.standing.fell_behind()
+                raise StoreBehindError(str(exc)) from exc
             except StoreError as exc:
                 self._warn(exc)
             else:
                 self.standing = self.standing.saved()
+                for partition in tuple(self._unshown) if lack is EVERYTHING else lack.touched:
+                    self._unshown.pop(partition, None)
                 return
         # Set before chunks that rows name can be forgotten.
         self.standing = self.standing.kept_in_memory(lack)
@@ -105,6 +114,7 @@ class SharedRecord(TableRecord):
         head, rows = self._shared.state()
         self._recorded = None
         self._maps, self._partitions, self._knows_all = {}, set(), False
+        self._unshown = {}
         try:
             recorded = self._taken(rows)
         finally:
@@ -168,8 +178,16 @@ class SharedRecord(TableRecord):
         before = Recorded(newest, self.unfinished, self.must_list, self.outdated)
         return Told(changes, read_head(changes.rows, self._table_id, before))
 
-    def adopt(self, told: Told, snapshot: Snapshot) -> None:
-        """Continue what others committed; ``snapshot`` holds all chunks that their rows name."""
+    def adopt(
+        self, told: Told, snapshot: Snapshot, unshown: Mapping[str, PartitionVersion]
+    ) -> None:
+        """Continue what others committed.
+
+        Args:
+            told: What they committed.
+            snapshot: Holds the chunks that their rows name,
+            unshown: but for those of these partitions.
+        """
         changes, recorded = told.changes, told.head.recorded
         self.unfinished = recorded.unfinished
         self.must_list = self.must_list or recorded.must_list
@@ -178,8 +196,10 @@ class SharedRecord(TableRecord):
         for name, row in changes.rows.items():
             if name.startswith(PARTITION):
                 partition = name.removeprefix(PARTITION)
+                self._unshown.pop(partition, None)
                 (self._partitions.discard if row is None else self._partitions.add)(partition)
         self._recorded = None
+        self._unshown |= unshown
         self._shared.adopt(changes.head)
 
     def sweep(self) -> None:

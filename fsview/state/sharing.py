@@ -75,7 +75,7 @@ def adopt(
         return None
     newest = found.history.newest
     newest.files.versions, newest.files.known = found.files.versions, found.files.known
-    record.adopt(told, newest)
+    record.adopt(told, newest, found.unshown)
     table.current.show(found.history)
     record.keep(*found.versions)
     return found

@@ -294,6 +294,7 @@ class TableState:
 
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
+        self._store.interrupt()
         with self._lock:
             self._table.is_closed = True
             # Under the lock, so that no change of the history counts bytes again.

@@ -151,6 +151,9 @@ class Store(ABC):
             StoreError: Some are left.
         """
 
+    def interrupt(self) -> None:  # noqa: B027 - nothing takes long in most stores
+        """Soon end what is under way, as the store is closed next; waits for nothing."""
+
     @abstractmethod
     def close(self) -> None:
         """Free everything; chunks can't be read afterwards. A second call does nothing."""

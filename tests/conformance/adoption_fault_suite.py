@@ -193,6 +193,35 @@ class AdoptionFaultSuite:
                 server.check()
                 assert server.metrics.get("reloads") == 0
 
+    def test_chunks_that_went_before_rows_named_them_are_read_anew(
+        self, new_place: NewPlace
+    ) -> None:
+        """As in a database that fell back: no row ever names what isn't there."""
+        table, faults = small(MemoryStorage()), Faults()
+        table.write(*(("a", f"a{n}") for n in range(60)))
+        with Server.opened(table, new_place(), faults=faults) as one:
+            LocalView.newest(one.view).load_partitions(["b/c"])
+            pinned = table.known()
+            table.write(("d", "new"))
+            one.view.sync()
+            faults.is_away = True
+            LocalView.newest(one.view).load_partitions(["a"])
+            table.write(("d", "new"))
+            one.view.sync()
+            faults.is_away = False
+            list(LocalView.at(one.view, *pinned).latest_base_files("a"))
+            parts = one.view.newest().files.versions["a"].parts
+            with one.database.writing(one.view.table_id) as session:
+                handles = [chunk.handle for chunk in parts if chunk.handle is not None]
+                session.add_garbage(0, handles)
+                assert session.delete_garbage(0, 1000) == len(handles) > 0
+            for _ in range(2):
+                table.write(("d", "more"))
+                one.check()
+            assert one.metrics.get("record_reads", cause="behind") == 1
+            assert one.metrics.get("reloads") == 0
+            assert not one.view.state.standing.is_ahead
+
     def test_the_record_moves_on_while_the_database_is_away_from_one(
         self, new_place: NewPlace
     ) -> None:

@@ -241,6 +241,26 @@ class AdoptionSuite:
         assert "list lookup" not in other.calls()
         one.check()
 
+    def test_what_rows_name_stays_though_one_server_has_something_else(
+        self, table: SmallTable, join: Join
+    ) -> None:
+        """One was asked for a partition before it was made; another loads what is under way."""
+        kept = 3
+        one, other = join(kept), join(kept)
+        LocalView.synced(one.view).load_partitions(["a", "new"])
+        LocalView.synced(other.view).load_partitions(["b/c"])
+        write = table.begin([("new", "n1")])
+        other.view.sync()
+        LocalView.newest(other.view).load_partitions(["new"])
+        for n in range(2 * kept):
+            table.write(("a", f"more{n}"))
+            for server in (one, other):
+                server.view.sync()
+        table.complete(write)
+        for server in (other, one):
+            server.check()
+            assert server.metrics.get("reloads") == 0
+
     def test_blobs_of_all_servers_are_freed_in_the_end(self, table: SmallTable, join: Join) -> None:
         servers = [join(2), join(2)]
         for server in servers:

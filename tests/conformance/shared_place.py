@@ -67,6 +67,10 @@ class SharedPlace(ABC):
         """Change the stored bytes of all blobs."""
 
     @abstractmethod
+    def damage_heads(self, table: TableId) -> None:
+        """Add heads of no table, and make that of one as odd as the database lets it be."""
+
+    @abstractmethod
     def save(self) -> None:
         """Keep a copy of what it has now."""
 

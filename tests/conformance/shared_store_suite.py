@@ -18,7 +18,7 @@ from fsview.store.sql.database import Committed, Database, Head
 from fsview.store.sql.forgetting import Forgotten, forget
 from fsview.store.sql.store import SharedStore
 from tests.kit.stores import blobs_of
-from timeline.errors import StoreBehindError, StoreError
+from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 TABLE = TableId.of("/warehouse/sales/orders")
@@ -318,6 +318,19 @@ class SharedStoreSuite:
         assert other.get(named) == b"named"
         with pytest.raises(StoreError, match=str(not_named)):
             other.get(not_named)
+
+    def test_rows_name_no_blob_that_is_gone(self, pair: list[SharedStore]) -> None:
+        store, other = pair
+        change(store, a=b"0")
+        (chunk,) = store.commit(blobs_of([b"moved before its row"]))
+        other.rows()
+        other.sweep([])
+        for n in range(KEPT):
+            change(other, b=b"%d" % n)
+        adopt(store, store.seen)
+        with pytest.raises(BlobLostError, match="0 of 1 blobs that rows are to name"):
+            store.commit([], lambda _: {"a": b"1"}, named=[chunk.handle])
+        assert other.rows()["a"] == b"0"
 
     def test_a_table_is_forgotten(
         self, pair: list[SharedStore], open_database: OpenDatabase, tmp_path: Path

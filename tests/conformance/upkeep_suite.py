@@ -156,6 +156,19 @@ class UpkeepSuite:
         Upkeep([database], KEPT).run(lambda: next(leads))
         assert sorted(store.status()["blobs"] for store in stores) == [0, 1, 1]
 
+    def test_a_table_that_is_damaged_costs_the_others_nothing(
+        self, opened: Open, place: SharedPlace
+    ) -> None:
+        stores = [opened(table)[0] for table in TABLES]
+        for store in stores:
+            leave_garbage(store, 1)
+            for n in range(KEPT):
+                change(store, a=b"%d" % n)
+        place.damage_heads(TABLES[0])
+        _, database = opened(TABLES[1])
+        Upkeep([database], KEPT).run()
+        assert [store.status()["blobs"] for store in stores[1:]] == [0, 0]
+
     def test_a_database_that_is_away_costs_the_others_nothing(self, opened: Open) -> None:
         faults = Faults()
         store, database = opened()

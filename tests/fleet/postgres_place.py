@@ -72,6 +72,19 @@ class PostgresPlace(SharedPlace):
                 changed = "UPDATE strandline.blob SET content = %s WHERE handle = %s"
                 connection.execute(changed, (change(bytes(content)), handle))
 
+    def damage_heads(self, table: TableId) -> None:
+        with psycopg.connect(self.url) as connection:
+            for key, base_path in ((b"0", b"\xff"), (b"1", b"")):
+                connection.execute(
+                    "INSERT INTO strandline.head"
+                    " VALUES (%s, %s, 0, '', 0, 0, 1, NULL, 1, NULL, 0, 0)",
+                    (key, base_path),
+                )
+            connection.execute(
+                "UPDATE strandline.head SET until = 'NaN', builder = '0' WHERE table_id = %s",
+                (table_key(table),),
+            )
+
     def save(self) -> None:
         with psycopg.connect(self.url) as connection:
             connection.execute("CREATE SCHEMA saved")

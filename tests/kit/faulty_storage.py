@@ -37,6 +37,7 @@ class Crash(BaseException):
 class Effect(Enum):
     """How a call goes wrong.
 
+    ``EXISTS_AFTER`` is of the first call from the planned one on that creates a file.
     ``CRASH_TORN`` crashes in the middle: half of a write is in the file, half of a tree is deleted.
     Atomic calls have no middle and crash before their effect.
     """
@@ -75,6 +76,10 @@ class _State:
                 raise Crash(f"{kind} {path}: the process died before")
             self.log.append((kind, path))
             effect = self.plan.get(len(self.log))
+            if effect is Effect.EXISTS_AFTER and kind != "create":
+                # Calls of several threads may come in another order than when they were counted.
+                self.plan[len(self.log) + 1] = effect
+                effect = None
         if effect is Effect.CRASH_BEFORE:
             self.crash(kind, path)
         if effect is Effect.ERROR_BEFORE:

@@ -243,8 +243,8 @@ class Session(ABC):
         """Mark blobs as garbage of a step; what doesn't exist is ignored."""
 
     @abstractmethod
-    def spare(self, handles: Collection[Handle]) -> None:
-        """Take blobs back from the garbage."""
+    def spare(self, handles: Collection[Handle]) -> int:
+        """Take blobs back from the garbage; return how many of them there are."""
 
     @abstractmethod
     def delete_garbage(self, step: int, most: int) -> int:

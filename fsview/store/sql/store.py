@@ -47,7 +47,7 @@ from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
 from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
-from timeline.errors import ConfigError, StoreBehindError, StoreError
+from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -247,6 +247,7 @@ class SharedStore(Store):
         Raises:
             StoreBehindError: Another server committed since, or writes as many rows at this moment
                 and has done so for half a second; nothing was kept.
+            BlobLostError: Some of ``named`` are gone; nothing was kept.
             StoreError: Nothing was kept, or that isn't known: then a next commit with rows is
                 refused with the error above.
         """
@@ -308,9 +309,14 @@ class SharedStore(Store):
 
     def close(self) -> None:
         """See ``Store``; the database stays open."""
-        # After a commit that is under way.
+        self._table.close()
+        # What is under way ends with its transaction.
         with self._lock:
-            self._table.close()
+            pass
+
+    def interrupt(self) -> None:
+        """See ``Store``; deletions end after the transaction that is under way."""
+        self._table.close()
 
     def status(self) -> dict[str, Any]:
         """See ``Store``; without its database, a store has no blobs."""
@@ -354,14 +360,14 @@ class SharedStore(Store):
                         session.begin_generation()
                     session.change_rows(rows)
                 session.add_blobs(blobs)
-                session.spare(named)
+                self._spare(session, frozenset(named))
                 # Where all rows are others, names don't tell what changed.
                 names = () if anew else tuple(rows)
                 session.add_to_journal(Committed(to, names, news))
                 session.move_head(to)
                 self._deletions.discard(session, forgotten)
                 session.trim_journal(to.step if anew else to.step - self._kept_steps)
-        except StoreBehindError:
+        except (BlobLostError, StoreBehindError):
             raise
         except StoreError:
             # The answer to a commit can get lost: the stamp tells whether it took effect.
@@ -373,6 +379,11 @@ class SharedStore(Store):
             self._building.give_up()
         self._deletions.after_step(to.step, is_built=is_built, anew=anew, is_untidy=is_untidy)
         self._discard_rest()
+
+    def _spare(self, session: Session, named: frozenset[Handle]) -> None:
+        there = session.spare(named)
+        if there < len(named):
+            raise BlobLostError(f"{self} has {there} of {len(named)} blobs that rows are to name")
 
     def _add(self, blobs: NewBlobs) -> None:
         """Add blobs that no row names, which isn't a step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 from zlib import crc32
@@ -27,8 +28,13 @@ def tables_of(stored: Iterable[tuple[bytes, bytes]]) -> list[TableId]:
         stored: ``table_id`` and ``base_path`` of each. Where the one isn't that of the other, no
             server would find the table, which is left out.
     """
-    found = ((key, TableId.of(name_of(name))) for key, name in stored if name)
-    return sorted((each for key, each in found if table_key(each) == key), key=str)
+    found: list[TableId] = []
+    for key, name in stored:
+        with suppress(AttributeError, ValueError):  # no text, or none that names a table
+            table_id = TableId.of(name_of(name))
+            if table_key(table_id) == key:
+                found.append(table_id)
+    return sorted(found, key=str)
 
 
 def handle_bytes(handle: Handle) -> bytes:

@@ -175,11 +175,14 @@ class PostgresSession(GenerationSession):
         )
         self._cursor.execute(sql, (step, self._key, list(map(handle_bytes, handles))))
 
-    def spare(self, handles: Collection[Handle]) -> None:
+    def spare(self, handles: Collection[Handle]) -> int:
         """See ``Session``."""
-        if handles:
-            sql = "DELETE FROM garbage WHERE table_id = %s AND handle = ANY(%s)"
-            self._run(sql, list(map(handle_bytes, handles)))
+        if not handles:
+            return 0
+        wanted = list(map(handle_bytes, handles))
+        self._run("DELETE FROM garbage WHERE table_id = %s AND handle = ANY(%s)", wanted)
+        counted = "SELECT count(*) FROM blob WHERE table_id = %s AND handle = ANY(%s)"
+        return int(self._all(counted, wanted)[0][0])
 
     def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""

@@ -122,10 +122,20 @@ class SqliteDatabase(Database):
     @contextmanager
     def writing(self, table_id: TableId) -> Iterator[Session]:
         """See ``Database``."""
-        with self._writing, self._lent() as connection:
+        with self._alone(), self._lent() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield SqliteSession(connection, table_id, self._clock.monotonic)
             connection.execute("COMMIT")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for other threads of this process, as long as for other processes at most."""
+        if not self._writing.acquire(timeout=self._lock_timeout_s):
+            raise self._locked()
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     def pause(self) -> None:
         """See ``Database``: who waits for the file looks at it at times only."""
@@ -150,7 +160,7 @@ class SqliteDatabase(Database):
 
     def spread(self, ring: str) -> None:
         """See ``Database``."""
-        with self._writing, self._lent() as connection:
+        with self._alone(), self._lent() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM ring")
             connection.execute("INSERT INTO ring VALUES (?)", (ring,))
@@ -267,12 +277,16 @@ class SqliteDatabase(Database):
                 connection.execute(statement)
         connection.execute("COMMIT")
 
+    def _locked(self) -> StoreLockedError:
+        return StoreLockedError(
+            f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
+        )
+
     def _failed(self, exc: sqlite3.Error) -> StoreError:
         # SQLite's texts: Python 3.10 doesn't tell its codes.
         text = str(exc)
         if "is locked" in text:
-            message = f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
-            return StoreLockedError(message)
+            return self._locked()
         if "is full" in text:
             return StoreFullError(f"{self.name}: {text}")
         if isinstance(exc, sqlite3.OperationalError):

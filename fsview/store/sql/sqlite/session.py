@@ -186,12 +186,18 @@ class SqliteSession(GenerationSession):
         )
         self._many(sql, ((step, self._key, handle_bytes(handle)) for handle in handles))
 
-    def spare(self, handles: Collection[Handle]) -> None:
+    def spare(self, handles: Collection[Handle]) -> int:
         """See ``Session``; garbage has no index by handle, so all of it is read."""
         wanted = set(map(handle_bytes, handles))
         marks = self._all("SELECT step, handle FROM garbage WHERE table_id = ?") if wanted else []
         sql = "DELETE FROM garbage WHERE table_id = ? AND step = ? AND handle = ?"
         self._many(sql, ((self._key, *mark) for mark in marks if mark[1] in wanted))
+        there = 0
+        for part in _parts(list(wanted)):
+            among = ", ".join("?" * len(part))
+            counted = f"SELECT count(*) FROM blob WHERE table_id = ? AND handle IN ({among})"  # noqa: S608 - only question marks
+            there += self._all(counted, *part)[0][0]
+        return there
 
     def delete_garbage(self, step: int, most: int) -> int:
         """See ``Session``."""
@@ -256,6 +262,12 @@ class SqliteSession(GenerationSession):
     def _generations(self) -> Generations:
         sql = "SELECT generation, overlay, newest, builder, until, batches FROM head"
         (found,) = self._all(f"{sql} WHERE table_id = ?")
+        base, overlay, newest, builder, until, batches = found
+        numbers = (base, 0 if overlay is None else overlay, newest, batches)
+        if not all(type(each) is int and 0 <= each < _MOST for each in numbers) or not (
+            type(until) in (int, float) and isinstance(builder, bytes | None)
+        ):
+            raise StoreError(f"the head of {self._table_id} has damaged generations: {found!r}")
         return Generations(*found)
 
     def _set_generations(self, changed: Generations) -> None:

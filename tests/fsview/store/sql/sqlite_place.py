@@ -60,6 +60,17 @@ class SqlitePlace(SharedPlace):
             connection.execute("UPDATE blob SET content = changed(content)")
             connection.commit()
 
+    def damage_heads(self, table: TableId) -> None:
+        with closing(sqlite3.connect(self._file)) as connection:
+            for key, base_path in (("x'00'", "x'ff'"), ("x'01'", "''"), ("x'02'", "7")):
+                values = f"{key}, {base_path}, 0, x'', 0, 0, 1, NULL, 1, NULL, 0, 0"
+                connection.execute(f"INSERT INTO head VALUES ({values})")
+            connection.execute(
+                "UPDATE head SET until = 'x', builder = x'00' WHERE table_id = ?",
+                (table_key(table),),
+            )
+            connection.commit()
+
     def save(self) -> None:
         _copy(self._file, self._copy)
 

@@ -248,3 +248,16 @@ def test_a_file_that_falls_back_to_before_the_table(file: Path, tmp_path: Path) 
     change(store, a=b"2")
     assert SharedStore(database, TABLE).rows() == {"a": b"2"}
     database.close()
+
+
+def test_threads_that_wait_for_one_lock_wait_together(tmp_path: Path) -> None:
+    """Another process that was stopped within a transaction costs no table the others' waits."""
+    database = SqliteDatabase(tmp_path / "views.db", lock_timeout_s=0.0)
+    with (
+        database.writing(TABLE),
+        pytest.raises(StoreLockedError, match="for 0 s"),
+        database.writing(OTHER),
+    ):
+        pass
+    change(SharedStore(database, OTHER), a=b"1")
+    database.close()
