@@ -294,9 +294,10 @@ class TableState:
 
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
+        # Before the lock, whose holder may be about to wait for the store.
+        self._table.is_closed = True
         self._store.interrupt()
         with self._lock:
-            self._table.is_closed = True
             # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
         self._store.close()
