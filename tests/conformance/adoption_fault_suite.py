@@ -60,6 +60,25 @@ def begin(table: SmallTable, one: Server, other: Server) -> None:
 MOVES = [sync_what_is_new, adopt_what_is_new, load, load_what_another_has, load_anew, begin]
 
 
+def loaded_in_memory(server: Server, faults: Faults) -> tuple[str, str]:
+    """Have a server load partition ``a`` while its database is away.
+
+    Returns:
+        What a client knows from before: answering it moves chunks that no row names yet.
+    """
+    table = server.table
+    LocalView.newest(server.view).load_partitions(["b/c"])
+    pinned = table.known()
+    table.write(("d", "new"))
+    server.view.sync()
+    faults.is_away = True
+    LocalView.newest(server.view).load_partitions(["a"])
+    table.write(("d", "new"))
+    server.view.sync()
+    faults.is_away = False
+    return pinned
+
+
 class AdoptionFaultSuite:
     """What servers answer while their store fails."""
 
@@ -170,15 +189,7 @@ class AdoptionFaultSuite:
         table.write(*(("a", f"a{n}") for n in range(60)))
         with ExitStack() as stack:
             one = stack.enter_context(Server.opened(table, place, kept_steps=kept, faults=faults))
-            LocalView.newest(one.view).load_partitions(["b/c"])
-            pinned = table.known()
-            table.write(("d", "new"))
-            one.view.sync()
-            faults.is_away = True
-            LocalView.newest(one.view).load_partitions(["a"])
-            table.write(("d", "new"))
-            one.view.sync()
-            faults.is_away = False
+            pinned = loaded_in_memory(one, faults)
             # From what only memory has; it goes to the database.
             assert len(list(LocalView.at(one.view, *pinned).latest_base_files("a"))) >= 60
             held = one.view.newest().files.versions["a"]
@@ -200,15 +211,7 @@ class AdoptionFaultSuite:
         table, faults = small(MemoryStorage()), Faults()
         table.write(*(("a", f"a{n}") for n in range(60)))
         with Server.opened(table, new_place(), faults=faults) as one:
-            LocalView.newest(one.view).load_partitions(["b/c"])
-            pinned = table.known()
-            table.write(("d", "new"))
-            one.view.sync()
-            faults.is_away = True
-            LocalView.newest(one.view).load_partitions(["a"])
-            table.write(("d", "new"))
-            one.view.sync()
-            faults.is_away = False
+            pinned = loaded_in_memory(one, faults)
             list(LocalView.at(one.view, *pinned).latest_base_files("a"))
             parts = one.view.newest().files.versions["a"].parts
             with one.database.writing(one.view.table_id) as session:

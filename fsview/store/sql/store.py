@@ -309,7 +309,7 @@ class SharedStore(Store):
 
     def close(self) -> None:
         """See ``Store``; the database stays open."""
-        self._table.close()
+        self.interrupt()
         # What is under way ends with its transaction.
         with self._lock:
             pass
