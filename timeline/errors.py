@@ -26,7 +26,8 @@
     │   ├─ StoreUnavailableError            its database can't be reached, or doesn't answer
     │   ├─ StoreLockedError                 another process has it open
     │   ├─ StoreBehindError                 another server has changed it since it was read
-    │   └─ BlobLostError                    it was read, and lacks what it names
+    │   ├─ RecordLostError                  what it has of a table is damaged
+    │   └─ BlobLostError                    it was read, and lacks a blob that it names
     ├─ FleetError                           what the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
     │   └─ StateUnavailableError            the store can't be reached
@@ -237,6 +238,12 @@ class StoreLockedError(StoreError):
 
     code = "store_locked"
     status = 503
+
+
+class RecordLostError(StoreError):
+    """What a store has recorded of a table is damaged, or lacks something; it is written anew."""
+
+    code = "record_lost"
 
 
 class BlobLostError(StoreError):

@@ -58,6 +58,7 @@ class HeldTable:
         self.record = self.shared or TableRecord(store, table_id)
         self.missing = MissingPartitions()
         self.is_closed = False
+        self._is_swept = False
 
     @property
     def standing(self) -> Standing:
@@ -79,14 +80,19 @@ class HeldTable:
     def recorded(self) -> Recorded | None:
         """Return what an earlier process recorded in the store; ``None`` if nothing.
 
+        What crashes have left in the store is deleted once.
+
         Raises:
-            StoreError: The record can't be read.
+            RecordLostError: The record is damaged.
+            StoreError: It can't be read.
         """
         recorded = self.record.read()
-        try:
-            self.record.sweep()
-        except StoreError as exc:  # the next process tries again
-            logger.warning("blobs that aren't needed stay in the store: %s", exc)
+        if recorded is not None and not self._is_swept:
+            try:
+                self.record.sweep()
+                self._is_swept = True
+            except StoreError as exc:  # the next read, or process, tries again
+                logger.warning("blobs that aren't needed stay in the store: %s", exc)
         return recorded
 
     def now(self) -> Recorded | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from fsview.state.record_rows import PARTITION, SNAPSHOT, Recorded, read_rows
 from fsview.state.record_stream import FRAME_BYTES, Row
+from fsview.state.record_sum import RecordSum
 from fsview.store.base import Blob, Handle, Store, StoredChunk
 from timeline.encoding.json_text import check_values
 from timeline.errors import BadAnswerError, ServiceError, StoreError, StrandlineError
@@ -57,7 +58,7 @@ def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Re
     try:
         for name, content in rows.items():
             _check_row(name, content)
-        return read_rows(rows, table_id, chunk_at)
+        return read_rows(rows, table_id, chunk_at, RecordSum(rows).value)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
         raise BadAnswerError(f"a record sent for {table_id} can't be read: {exc!r}") from exc
     except (ServiceError, StoreError):

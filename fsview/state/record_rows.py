@@ -2,7 +2,8 @@
 
 Rows by name::
 
-    snapshot                format, table, hash, timeline, what was listed in flight
+    snapshot                format, table, hash, timeline, what was listed in flight; the checksum
+                            of the other rows (``fsview.state.record_sum``)
     compaction, logcompaction, clustering, replaced      what pends and what was replaced
     outdated                what had completed when the table was upgraded last
     p/<partition>           whether the table has it; its chunks: handles, sizes, first file ids;
@@ -36,7 +37,7 @@ from timeline.timeline import Timeline
 FORMAT: Final = RECORD_FORMAT
 """Of the rows and of the packed chunks; what has another one isn't read.
 
-Format 2 didn't say which partitions were listed while a compaction was in flight.
+Format 3 had no checksum of the rows.
 """
 
 SNAPSHOT: Final = "snapshot"
@@ -70,8 +71,9 @@ def snapshot_row(
     unfinished: Unfinished,
     *,
     must_list: bool,
+    checksum: str,
 ) -> bytes:
-    """Return the row of what isn't in the others."""
+    """Return the row of what isn't in the others; ``checksum`` is theirs."""
     content = {
         "format": FORMAT,
         "table": str(table_id),
@@ -82,6 +84,7 @@ def snapshot_row(
         "all_known": snapshot.files.known is not None,
         "unfinished": {time: sorted(found) for time, found in unfinished.items()},
         "must_list": must_list,
+        "rows": checksum,
     }
     return text_of(content)
 
@@ -114,7 +117,10 @@ def partition_row(
 
 
 def read_rows(
-    rows: Mapping[str, bytes], table_id: TableId, chunk_at: Callable[[Handle, int], StoredChunk]
+    rows: Mapping[str, bytes],
+    table_id: TableId,
+    chunk_at: Callable[[Handle, int], StoredChunk],
+    checksum: str,
 ) -> Recorded:
     """Parse the rows of a table.
 
@@ -122,13 +128,16 @@ def read_rows(
         rows: All, that of the snapshot among them.
         table_id: The table.
         chunk_at: Makes the chunk of a handle and a size.
+        checksum: That of the rows, which that of the snapshot must have.
 
     Raises:
-        ValueError: They are of another table or format, or damaged. Damaged ones may also raise
-            ``AttributeError``, ``IndexError``, ``KeyError``, ``TypeError`` or a
+        ValueError: They are of another table or format, or damaged, or some are missing. Damaged
+            ones may also raise ``AttributeError``, ``IndexError``, ``KeyError``, ``TypeError`` or a
             ``StrandlineError``.
     """
     head = read_head(rows, table_id)
+    if head.checksum != checksum:
+        raise ValueError(f"its rows have the checksum {checksum}, recorded as {head.checksum}")
     recorded = head.recorded
     files = LoadedFiles()
     known: set[str] = set()
@@ -158,11 +167,13 @@ class RecordHead:
     Attributes:
         recorded: The record, its snapshot without files.
         hash: Timeline hash of its snapshot.
+        checksum: That of the rows besides that of the snapshot.
         knows_all: Whether it is known which partitions the table has.
     """
 
     recorded: Recorded
     hash: str
+    checksum: str
     knows_all: bool
 
 
@@ -194,7 +205,7 @@ def read_head(
     snapshot = replace(then, epoch=record["epoch"], files=LoadedFiles(), **changes)
     unfinished = {time: set(found) for time, found in record["unfinished"].items()}
     recorded = Recorded(snapshot, unfinished, record["must_list"], outdated)
-    return RecordHead(recorded, record["hash"], record["all_known"])
+    return RecordHead(recorded, record["hash"], record["rows"], record["all_known"])
 
 
 def read_partition(

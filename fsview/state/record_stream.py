@@ -25,6 +25,7 @@ from typing import Final
 from fsview.files.chunk import Chunk
 from fsview.state.map_rows import map_row, maps_of
 from fsview.state.record_rows import PARTITION, SNAPSHOT, Recorded, partition_row, snapshot_row
+from fsview.state.record_sum import RecordSum
 from fsview.store.base import Blob, Handle
 from timeline.errors import BadAnswerError
 from timeline.storage.table_id import TableId
@@ -71,7 +72,12 @@ def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | Row]:
     """
     snapshot = recorded.snapshot
     versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
-    count = 0
+    count, rows = 0, RecordSum()
+
+    def made(name: str, content: bytes) -> Row:
+        rows.change({name: content})
+        return Row(name, content)
+
     for partition, version in versions.items():
         name, handles = PARTITION + partition, dict[int, Handle]()
         for chunk in version.parts:
@@ -84,14 +90,15 @@ def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | Row]:
 
         row = partition_row(version, handle_of, is_known=partition in known)
         assert row is not None, "a partition with files has a row"
-        yield Row(name, row)
+        yield made(name, row)
     for partition in sorted(known):
         if partition not in versions:
-            yield Row(PARTITION + partition, b"")
+            yield made(PARTITION + partition, b"")
     for name, content in maps_of(snapshot, recorded.outdated).items():
-        yield Row(name, map_row(name, content))
+        yield made(name, map_row(name, content))
     unfinished, must_list = recorded.unfinished, recorded.must_list
-    yield Row(SNAPSHOT, snapshot_row(table_id, snapshot, unfinished, must_list=must_list))
+    row = snapshot_row(table_id, snapshot, unfinished, must_list=must_list, checksum=rows.value)
+    yield Row(SNAPSHOT, row)
 
 
 def stream_of(items: Iterable[Blob | Row]) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from fsview.state.adoption import Told
 from fsview.state.map_rows import maps_of
 from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
+from fsview.state.record_sum import RecordSum
 from fsview.state.row_text import text_of
 from fsview.state.standing import EVERYTHING
 from fsview.state.table_record import TableRecord, move, new_chunks
@@ -49,11 +50,6 @@ class SharedRecord(TableRecord):
         self._unnamed: set[Handle] = set()
         # What rows have that isn't shown here: their chunks, once dropped, would be garbage.
         self._unshown: dict[str, PartitionVersion] = {}
-
-    @property
-    def is_shared(self) -> bool:
-        """See ``TableRecord``."""
-        return True
 
     def keep(self, *versions: PartitionVersion) -> None:
         """See ``TableRecord``; what the database doesn't take stays in memory."""
@@ -108,12 +104,13 @@ class SharedRecord(TableRecord):
         """See ``TableRecord``; read anew each time, and the next save continues it.
 
         Raises:
-            StoreError: Likewise. If the database failed, nothing is saved before this succeeds.
+            RecordLostError: As ``TableRecord``; the next save writes all rows.
+            StoreError: The database failed: nothing is saved before this succeeds.
         """
         self.standing = self.standing.reading()
         head, rows = self._shared.state()
         self._recorded = None
-        self._maps, self._partitions, self._knows_all = {}, set(), False
+        self._maps, self._rows, self._knows_all = {}, RecordSum(), False
         self._unshown = {}
         try:
             recorded = self._taken(rows)
@@ -131,16 +128,13 @@ class SharedRecord(TableRecord):
             StoreError: It can't be read.
         """
         try:
+            self._check_read()
             changes = self._shared.changes()
         except StoreBehindError:
             raise
         except StoreError as exc:
             self._warn(exc)
             raise
-        if self.standing.is_unread:
-            raise StoreBehindError(
-                f"the record of {self._table_id} couldn't be read, and can be now"
-            )
         if changes is None:
             return None
         if self.standing.is_ahead or any(step.news is None for step in changes.steps):
@@ -176,7 +170,10 @@ class SharedRecord(TableRecord):
             ValueError: As ``read_head``, as are the other errors.
         """
         before = Recorded(newest, self.unfinished, self.must_list, self.outdated)
-        return Told(changes, read_head(changes.rows, self._table_id, before))
+        head = read_head(changes.rows, self._table_id, before)
+        if head.checksum != self._rows.after(changes.rows):
+            raise ValueError(f"the checksum of its rows isn't {head.checksum}, as recorded")
+        return Told(changes, head)
 
     def adopt(
         self, told: Told, snapshot: Snapshot, unshown: Mapping[str, PartitionVersion]
@@ -193,14 +190,17 @@ class SharedRecord(TableRecord):
         self.must_list = self.must_list or recorded.must_list
         self._maps = maps_of(snapshot, self.outdated)
         self._knows_all = snapshot.files.known is not None
-        for name, row in changes.rows.items():
+        self._rows.change(changes.rows)
+        for name in changes.rows:
             if name.startswith(PARTITION):
-                partition = name.removeprefix(PARTITION)
-                self._unshown.pop(partition, None)
-                (self._partitions.discard if row is None else self._partitions.add)(partition)
+                self._unshown.pop(name.removeprefix(PARTITION), None)
         self._recorded = None
         self._unshown |= unshown
         self._shared.adopt(changes.head)
+
+    def collect_many(self) -> None:
+        """Free what was forgotten, if it is much; waits for the database."""
+        self._shared.collect_many()
 
     def sweep(self) -> None:
         """See ``TableRecord``; also rows of earlier generations."""
@@ -246,12 +246,12 @@ class SharedRecord(TableRecord):
             logger.warning("%s is followed in memory: %s", self._table_id, exc)
 
     def _check_read(self) -> None:
-        """Refuse to save what may not continue the rows, as these couldn't be read.
+        """Refuse to go on from rows that couldn't be read.
 
         Raises:
             StoreBehindError: Now they can.
-            StoreError: They can't be read yet.
+            StoreError: They can't be read yet, or the table can't be added.
         """
         if self.standing.is_unread:
-            self._shared.head()
+            self._shared.check()
             raise StoreBehindError(f"the record of {self._table_id} must be read first")

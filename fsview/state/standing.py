@@ -44,6 +44,9 @@ from typing import Final
 
 from fsview.state.news import News
 
+MOST_NEWS: Final = 64
+"""Most changes of the timeline that are kept in memory to be told in one step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lack:
@@ -51,15 +54,19 @@ class Lack:
 
     Attributes:
         touched: The partitions that differ.
-        news: What other servers need beside the rows, oldest first.
+        news: What other servers need beside the rows, oldest first; ``None`` if these are too many:
+            then they read all rows.
     """
 
     touched: frozenset[str] = frozenset()
-    news: tuple[News, ...] = ()
+    news: tuple[News, ...] | None = ()
 
     def with_more(self, touched: Collection[str], news: Sequence[News]) -> Lack:
         """Return this and what changes now."""
-        return Lack(self.touched.union(touched), (*self.news, *news))
+        all_news = None if self.news is None else (*self.news, *news)
+        if all_news is not None and len(all_news) > MOST_NEWS:
+            all_news = None
+        return Lack(self.touched.union(touched), all_news)
 
 
 EVERYTHING: Final = None
@@ -135,11 +142,6 @@ class Standing:
     def goes_on(self) -> bool:
         """Whether the timeline and others' changes are followed from what is held."""
         return self.held is not Held.BEHIND and self.distrusted is None
-
-    @property
-    def is_in_step(self) -> bool:
-        """Whether the rows are what is held."""
-        return isinstance(self.rows, InStep)
 
     @property
     def is_ahead(self) -> bool:

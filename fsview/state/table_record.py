@@ -23,9 +23,10 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
+from fsview.state.record_sum import RecordSum
 from fsview.state.standing import Standing
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
-from timeline.errors import StoreError, StrandlineError
+from timeline.errors import RecordLostError, StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 
 
@@ -54,13 +55,8 @@ class TableRecord:
         self._is_refused = False
         # The rows as of the last commit, to write only what has changed since.
         self._maps: Mapping[str, object] = {}
-        self._partitions: set[str] = set()
+        self._rows = RecordSum()
         self._knows_all = False
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other servers may change it, too."""
-        return False
 
     def keep(self, *versions: PartitionVersion) -> None:
         """Move the chunks of versions that no restart needs into the store.
@@ -99,12 +95,14 @@ class TableRecord:
         # Rows that could not be read must not be mixed with new ones.
         self._clear_refused()
         anew = touched is None
-        touched = {*self._partitions, *versions} if touched is None else touched
+        touched = {*self._partitions(), *versions} if touched is None else touched
         if anew or not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
         chunks, blobs = self._left(*new_chunks((*held.values(), *also)))
         maps = maps_of(snapshot, self.outdated)
+        before = RecordSum() if anew else self._rows
+        changed: dict[str, bytes | None] = {}
 
         # Made within the commit, as rows name the handles of the blobs that it adds.
         def rows(handles: Sequence[Handle]) -> dict[str, bytes | None]:
@@ -113,13 +111,18 @@ class TableRecord:
             def handle_of(chunk: Chunk) -> Handle:
                 return new[id(chunk)] if chunk.handle is None else chunk.handle
 
-            row = snapshot_row(self._table_id, snapshot, unfinished, must_list=self.must_list)
-            changed: dict[str, bytes | None] = {SNAPSHOT: row}
             for name, content in maps.items():
                 if anew or name not in self._maps or self._maps[name] != content:
                     changed[name] = map_row(name, content)
             for p in touched:
                 changed[PARTITION + p] = partition_row(held.get(p), handle_of, is_known=p in known)
+            changed[SNAPSHOT] = snapshot_row(
+                self._table_id,
+                snapshot,
+                unfinished,
+                must_list=self.must_list,
+                checksum=before.after(changed),
+            )
             return changed
 
         if chunks or self.store.lasts:
@@ -129,9 +132,8 @@ class TableRecord:
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
-            has_row = {p for p in touched if p in held or p in known}
-            self._partitions.difference_update(touched)
-            self._partitions |= has_row
+            before.change(changed)
+            self._rows = before
             self._maps, self._knows_all = maps, snapshot.files.known is not None
             # The rows name the chunks of this snapshot now; others may be given back.
             self._recorded = None
@@ -143,12 +145,15 @@ class TableRecord:
         something else is saved.
 
         Raises:
-            StoreError: The rows can't be read, or aren't those of this table and this format.
+            RecordLostError: The rows can't be read, or aren't those of this table and this format.
         """
         if self._recorded is not None or self._is_refused:
             return self._recorded
         self._is_refused = True
-        rows = self.store.rows()
+        try:
+            rows = self.store.rows()
+        except StoreError as exc:
+            raise RecordLostError(str(exc)) from exc
         recorded = self._taken(rows)
         self._is_refused = recorded is None and bool(rows)
         return recorded
@@ -157,10 +162,10 @@ class TableRecord:
         """Return the record in these rows, with which the next ones are compared."""
         if SNAPSHOT not in rows:
             return None
-        self._recorded = recorded = self._parsed(rows)
+        recorded, self._rows = self._parsed(rows)
+        self._recorded = recorded
         self.outdated = recorded.outdated
         self._maps = maps_of(recorded.snapshot, recorded.outdated)
-        self._partitions = {n.removeprefix(PARTITION) for n in rows if n.startswith(PARTITION)}
         self._knows_all = recorded.snapshot.files.known is not None
         return recorded
 
@@ -215,18 +220,26 @@ class TableRecord:
         """
         return self.store.commit(blobs, rows)
 
+    def _partitions(self) -> list[str]:
+        """Return the partitions that have rows."""
+        return [name.removeprefix(PARTITION) for name in self._rows if name.startswith(PARTITION)]
+
     def _clear_refused(self) -> None:
         if self._is_refused:
             self.store.clear()
             self._is_refused = False
 
-    def _parsed(self, rows: Mapping[str, bytes]) -> Recorded:
+    def _parsed(self, rows: Mapping[str, bytes]) -> tuple[Recorded, RecordSum]:
         try:
-            return read_rows(rows, self._table_id, self.store.chunk)
+            found = RecordSum(rows)
+            return read_rows(rows, self._table_id, self.store.chunk, found.value), found
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
-            raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc!r}") from exc
+            raise self._lost(repr(exc)) from exc
         except StrandlineError as exc:
-            raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc}") from exc
+            raise self._lost(str(exc)) from exc
+
+    def _lost(self, why: str) -> RecordLostError:
+        return RecordLostError(f"the store of {self._table_id} holds no snapshot: {why}")
 
 
 def new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list[Blob]]:

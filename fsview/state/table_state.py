@@ -94,6 +94,11 @@ class TableState:
         return self._table.record.outdated
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nothing will be loaded again, as its store was closed."""
+        return self._table.is_closed
+
+    @property
     def must_list(self) -> bool:
         """Whether partitions must be listed, since storage isn't what metadata says."""
         return self._table.record.must_list
@@ -125,11 +130,7 @@ class TableState:
     # Following the timeline.
 
     def recorded(self) -> Recorded | None:
-        """Return what an earlier process recorded in the store; ``None`` if nothing.
-
-        Raises:
-            StoreError: The record can't be read.
-        """
+        """See ``HeldTable.recorded``."""
         with self._lock:
             return self._table.recorded()
 
@@ -188,7 +189,10 @@ class TableState:
     ) -> Adopted | None:
         """See ``fsview.state.sharing.adopt``."""
         with self._lock:
-            return sharing.adopt(self._table, told, completion, whole=whole)
+            found = sharing.adopt(self._table, told, completion, whole=whole)
+        if self._table.shared is not None:
+            self._table.shared.collect_many()
+        return found
 
     def restart(
         self,

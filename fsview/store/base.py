@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NewType
 
-RECORD_FORMAT: Final = 3
+RECORD_FORMAT: Final = 4
 """Of the rows and chunks that views keep, and of their news (``fsview.state``).
 
 Stores that servers share refuse those with another one: each would take the other's record for

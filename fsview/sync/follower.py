@@ -126,7 +126,7 @@ class TimelineFollower:
         for _ in range(ATTEMPTS - 1):
             # However many servers write: in memory alone. A load that adopts meanwhile forestalls
             # this, too.
-            with suppress(StoreBehindError):
+            with suppress(InstantNotFoundError, StoreBehindError):
                 return self._sync_once(alone=True)
         return self._sync_once(alone=True)
 

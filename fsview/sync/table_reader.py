@@ -18,7 +18,7 @@ from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
 from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
-from timeline.errors import StoreBehindError, StoreError, StoreUnavailableError
+from timeline.errors import RecordLostError, StoreBehindError, StoreError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
@@ -35,7 +35,7 @@ class Count(Protocol):
 
 
 class TableReader:
-    """Reads one table; one sync at a time calls it, and loads read ``client_for``."""
+    """Reads one table; one sync at a time calls it, loads only ``client_for``, ``client_of``."""
 
     def __init__(self, storage: Storage, state: TableState, count: Count) -> None:
         """Read nothing yet; ``count`` adds to the table's counters."""
@@ -71,18 +71,21 @@ class TableReader:
 
         Returns:
             The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
+
+        Raises:
+            StoreError: The store was closed; or as ``start``.
         """
         cause = "behind" if self._state.standing.is_behind else "start"
         try:
             recorded = self._state.recorded()
-        except StoreUnavailableError as exc:
-            logger.debug("%s is loaded, as its record can't be read: %s", self._state.table_id, exc)
+        except RecordLostError as exc:
+            logger.warning("%s is loaded anew: %s", self._state.table_id, exc)
+            self._count("reloads", cause="store-damaged")
             recorded = None
         except StoreError as exc:
-            logger.warning(
-                "%s is loaded anew, as its record is lost: %s", self._state.table_id, exc
-            )
-            self._count("reloads", cause="store-damaged")
+            if self._state.is_closed:
+                raise
+            logger.debug("%s is loaded, as its record can't be read: %s", self._state.table_id, exc)
             recorded = None
         if recorded is None:
             return self.start(alone=alone)

@@ -13,17 +13,26 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.state.record_rows import PARTITION
+from fsview.state.standing import EVERYTHING, MOST_NEWS, Ahead, InStep
 from fsview.store.sql.forgetting import forget
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import KEPT_STEPS
+from fsview.sync.follower import ATTEMPTS
 from fsview.table_view import TableView
 from tests.conformance.shared_place import Faults, NewPlace
 from tests.conformance.sharing_server import Server
-from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
+from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small, warnings
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.short_runs import quick_runs
 from tests.kit.small_table import SmallTable
-from timeline.errors import BlobLostError, StoreError, StoreUnavailableError, ViewBehindError
+from timeline.errors import (
+    BlobLostError,
+    InstantNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    ViewBehindError,
+)
 from timeline.storage.local import LocalStorage
 
 Move = Callable[[SmallTable, Server, Server], None]
@@ -170,6 +179,121 @@ class AdoptionFaultSuite:
         for each in (server.view, database):
             each.close()
 
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_the_database_takes_no_writes_for_a_while(
+        self, new_place: NewPlace, *, is_new: bool
+    ) -> None:
+        """As one that is full: a table is followed in memory, whether others have recorded it."""
+        table, faults, place = small(MemoryStorage()), Faults(), new_place()
+        place.open().close()
+        if not is_new:
+            with Server.opened(table, place) as other:
+                other.check()
+        faults.takes_no_writes = True
+        with Server.opened(table, place, faults=faults) as one:
+            one.check()
+            one.calls()
+            for n in range(4):
+                table.write(("a", f"new{n}"))
+                one.check()
+                assert "list lookup" not in one.calls()
+            assert one.metrics.get("reloads") == 0
+            assert one.view.state.standing.is_ahead
+            faults.takes_no_writes = False
+            for n in range(2):
+                table.write(("a", f"more{n}"))
+                one.check()
+            assert one.view.state.standing.rows == InStep()
+            assert one.metrics.get("reloads") == 0
+            with Server.opened(table, place) as other:
+                other.check()
+                assert other.metrics.get("partition_loads", source="record") == len(PARTITIONS)
+
+    def test_what_came_while_no_writes_were_taken_is_told_within_bounds(
+        self, new_place: NewPlace
+    ) -> None:
+        table, faults, place = small(MemoryStorage()), Faults(), new_place()
+        with (
+            Server.opened(table, place, faults=faults) as one,
+            Server.opened(table, place) as other,
+        ):
+            for server in (one, other):
+                server.check()
+            faults.takes_no_writes = True
+            for n in range(MOST_NEWS + 1):
+                table.write((PARTITIONS[n % 3], f"new{n % 4}"))
+                one.view.sync()
+            rows = one.view.state.standing.rows
+            assert isinstance(rows, Ahead)
+            assert rows.lack is not EVERYTHING
+            assert rows.lack.news is None
+            faults.takes_no_writes = False
+            table.write(("a", "last"))
+            one.check()
+            (step,) = one.store.since(other.store.seen)
+            assert (step.news, len(step.rows)) == (None, len(PARTITIONS) + 1)
+            other.check()
+            assert other.metrics.get("record_reads", cause="behind") == 1
+            assert other.metrics.get("reloads") == 0
+
+    def test_a_server_that_only_adopts_forgets_what_it_dropped(self, new_place: NewPlace) -> None:
+        table, place, at_once = small(MemoryStorage()), new_place(), 20
+        with (
+            Server.opened(table, place, kept_steps=3) as one,
+            Server.opened(table, place, kept_steps=3, at_once=at_once, retained=4) as other,
+        ):
+            for server in (one, other):
+                server.check()
+            most = 0
+            for n in range(60):
+                table.write(*((p, f"new{n % 4}") for p in PARTITIONS))
+                one.view.sync()
+                other.view.sync()
+                most = max(most, len(other.store.forgotten))
+            assert other.metrics.get("adoptions") == 60
+            assert at_once / 2 < most < 2 * at_once
+            for server in (one, other):
+                server.check()
+
+    def test_a_record_read_again_is_not_swept_again(self, new_place: NewPlace) -> None:
+        table, place, faults = small(MemoryStorage()), new_place(), Faults()
+        with Server.opened(table, place) as one:
+            one.check()
+        with Server.opened(table, place, faults=faults) as other:
+            for _ in range(3):
+                assert other.view.state.recorded() is not None
+            assert sum(" EXCEPT " in sql for sql in faults.statements) == 1
+            other.check()
+
+    def test_who_was_forestalled_often_follows_a_table_that_is_rolled_back(
+        self, new_place: NewPlace
+    ) -> None:
+        """An instant that is listed and gone when it is read costs one attempt more."""
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            for server in (one, other):
+                server.check()
+            reads: list[str] = []
+
+            def meanwhile(kind: str, path: str) -> None:
+                if kind != "read":
+                    return
+                reads.append(path)
+                if len(reads) < ATTEMPTS:
+                    table.write(("a", f"new{len(reads)}"))
+                    one.view.sync()
+                    table.write(("b/c", f"new{len(reads)}"))
+                elif len(reads) == ATTEMPTS:
+                    raise InstantNotFoundError(f"{path} was rolled back")
+
+            table.write(("a", "new"))
+            other.storage.fail[:] = [meanwhile]
+            other.view.sync()
+            assert len(reads) > ATTEMPTS
+            other.storage.fail.clear()
+            for server in (one, other):
+                server.check()
+
     def test_who_needs_a_chunk_while_the_database_is_away_is_told_to_ask_elsewhere(
         self, new_place: NewPlace
     ) -> None:
@@ -182,6 +306,19 @@ class AdoptionFaultSuite:
             assert (refused.value.status, refused.value.code) == (503, "store_unavailable")
             # The next one is answered from the table's storage.
             server.check()
+
+    def test_a_server_that_is_closed_reads_nothing_more(
+        self, new_place: NewPlace, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            one.check()
+            other.view.close()
+            with pytest.raises(StoreError, match="closed"):
+                other.view.sync()
+            assert other.calls() == {}
+            assert other.metrics.get("reloads") == 0
+            assert warnings(caplog) == []
 
     def test_chunks_that_an_older_snapshot_got_first_stay(self, new_place: NewPlace) -> None:
         """A server that joins before rows name them takes them for a dead server's."""
@@ -279,6 +416,50 @@ class AdoptionFaultSuite:
                 table.write(("d", "more"))
                 server.check()
             other.check()
+
+    def test_a_row_that_is_lost_is_noticed(self, new_place: NewPlace) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place) as one, Server.opened(table, place) as other:
+            for server in (one, other):
+                server.check()
+            place.lose_row(PARTITION + "a")
+            with Server.opened(table, place) as joined:
+                joined.check()
+                assert joined.metrics.get("reloads", cause="store-damaged") == 1
+            for server in (one, other):
+                server.check()
+                assert server.metrics.get("reloads") == 0
+            table.write(("a", "new"))
+            one.check()
+            place.lose_row(PARTITION + "a")
+            # The rows that it adopts aren't those that were committed.
+            other.check()
+            assert other.metrics.get("reloads", cause="store-damaged") == 1
+
+    @pytest.mark.parametrize("is_forgotten", [True, False])
+    def test_a_head_that_is_lost_leaves_nothing_that_is_shown(
+        self, new_place: NewPlace, *, is_forgotten: bool
+    ) -> None:
+        table, place = small(MemoryStorage()), new_place()
+        with Server.opened(table, place, kept_steps=0) as one:
+            one.check()
+            table_id = one.view.table_id
+            before = one.store.status()
+            place.lose_heads()
+            if is_forgotten:
+                assert forget(one.database, table_id) is not None
+                assert [place.count(kind, table_id) for kind in ("row", "blob")] == [0, 0]
+                assert one.store.status()["blobs"] == one.store.status()["bytes"] == 0
+            table.write(("a", "new"))
+            for _ in range(2):
+                with suppress(StoreError):  # what only the database had
+                    one.check()
+            with Server.opened(table, place, kept_steps=0) as joined:
+                joined.check()
+                assert joined.metrics.get("reloads") == 0
+                status = joined.store.status()
+                assert status["blobs"] == place.count("blob", table_id)
+                assert status["blobs"] <= before["blobs"] + len(PARTITIONS)
 
     @pytest.mark.parametrize(
         "change",

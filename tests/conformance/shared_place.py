@@ -22,17 +22,20 @@ class Faults:
         is_done: Whether it takes effect before its answer is lost.
         statements: What was executed.
         is_away: Whether all fail.
+        takes_no_writes: Whether those fail that lock a table to write to it.
     """
 
     at: int | None = None
     is_done: bool = False
     statements: list[str] = field(default_factory=list)
     is_away: bool = False
+    takes_no_writes: bool = False
 
     @contextmanager
     def statement(self, sql: str, error: Exception) -> Iterator[None]:
         """Execute a statement in the block, or raise an error before or after it."""
-        if self.is_away:
+        locks = "IMMEDIATE" in sql or "FOR NO KEY UPDATE" in sql
+        if self.is_away or (self.takes_no_writes and locks):
             raise error
         fails = len(self.statements) == self.at
         self.statements.append(sql)
@@ -60,11 +63,19 @@ class SharedPlace(ABC):
 
     @abstractmethod
     def count(self, kind: str, table: TableId) -> int:
-        """Return how many rows of a table ``row`` or ``blob`` has."""
+        """Return how many rows of a table ``row``, ``blob`` or ``garbage`` has."""
 
     @abstractmethod
     def replace_blobs(self, change: Callable[[bytes], bytes]) -> None:
         """Change the stored bytes of all blobs."""
+
+    @abstractmethod
+    def lose_row(self, name: str) -> None:
+        """Delete a row of all tables."""
+
+    @abstractmethod
+    def lose_heads(self) -> None:
+        """Delete the heads of all tables, and nothing else."""
 
     @abstractmethod
     def damage_heads(self, table: TableId) -> None:
@@ -99,7 +110,7 @@ class State:
         store = SharedStore(database, table)
         status = store.status()
         with database.reading(table) as session:
-            handles = session.handles()
+            handles = session.handles(garbage=True)
             blobs = {int(handle): blob for handle, blob in session.blobs(handles).items()}
             journal = [(step.head.step, step.rows) for step in session.journal(0)]
         state = cls(

@@ -377,6 +377,19 @@ class SharedStoreSuite:
             store.get(orphan)
         assert store.status()["blobs"] == 1
 
+    def test_a_sweep_marks_what_is_not_garbage_yet(
+        self, pair: list[SharedStore], open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        store, other = pair
+        store.commit(blobs_of([b"orphan"]), lambda _: {"a": b"0"})
+        other.rows()
+        other.sweep([])
+        change(other, a=b"1")
+        other.sweep([])
+        with open_database(tmp_path).writing(TABLE) as session:
+            assert session.delete_garbage(1, 100) == 1
+            assert not session.has_garbage(2)
+
     def test_one_has_the_turn_to_read(self, pair: list[SharedStore]) -> None:
         """Another that wants it waits, and has it as soon as it has ended."""
         store, other = pair

@@ -12,7 +12,7 @@ from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import KEPT_STEPS
-from fsview.table_view import TableView
+from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from tests.conformance.shared_place import Faults, SharedPlace
 from tests.fsview.store.stored_views import check
 from tests.kit.memory_storage import MemoryStorage
@@ -30,12 +30,19 @@ class Server:
     """
 
     def __init__(
-        self, table: SmallTable, storage: Storage, store: SharedStore, database: Database
+        self,
+        table: SmallTable,
+        storage: Storage,
+        store: SharedStore,
+        database: Database,
+        retained: int = RETAINED_SNAPSHOTS,
     ) -> None:
         self.table, self.storage = table, storage
         self.metrics = Metrics()
         self.store, self.database = store, database
-        self.view = TableView(storage, metrics=self.metrics, store=store)
+        self.view = TableView(
+            storage, metrics=self.metrics, store=store, retained_snapshots=retained
+        )
         self._counted: dict[str, int] = {}
 
     @classmethod
@@ -49,6 +56,7 @@ class Server:
         kept_steps: int = KEPT_STEPS,
         faults: Faults | None = None,
         at_once: int = AT_ONCE,
+        retained: int = RETAINED_SNAPSHOTS,
         **options: Any,
     ) -> Iterator[Server]:
         """Open a server; without storage of its own, with one of the files of a table in memory.
@@ -60,7 +68,7 @@ class Server:
             storage.files = table.storage.files
         database = place.open(faults, **options)
         store = SharedStore(database, TableView(storage).table_id, kept_steps, at_once=at_once)
-        server = cls(table, storage, store, database)
+        server = cls(table, storage, store, database, retained)
         try:
             yield server
         finally:

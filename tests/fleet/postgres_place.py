@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from fsview.store.sql.postgres.database import PostgresDatabase
-from fsview.store.sql.stored_form import table_key
+from fsview.store.sql.stored_form import name_bytes, table_key
 from tests.conformance.shared_place import Faults, SharedPlace
 from tests.kit.postgres_server import PostgresServer
 from timeline.storage.table_id import TableId
@@ -71,6 +71,15 @@ class PostgresPlace(SharedPlace):
             for handle, content in found:
                 changed = "UPDATE strandline.blob SET content = %s WHERE handle = %s"
                 connection.execute(changed, (change(bytes(content)), handle))
+
+    def lose_row(self, name: str) -> None:
+        with psycopg.connect(self.url) as connection:
+            deleted = "DELETE FROM strandline.row WHERE near = %s"
+            assert connection.execute(deleted, (name_bytes(name),)).rowcount == 1
+
+    def lose_heads(self) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute("DELETE FROM strandline.head")
 
     def damage_heads(self, table: TableId) -> None:
         with psycopg.connect(self.url) as connection:

@@ -29,6 +29,7 @@ class Connections(Generic[C]):
         close: Callable[[C], None],
         is_alive: Callable[[C], bool] = lambda _: True,
         *,
+        reset: Callable[[C], bool] = lambda _: False,
         most: int | None = None,
         wait_s: float = 0.0,
     ) -> None:
@@ -39,6 +40,8 @@ class Connections(Generic[C]):
             make: Opens a connection.
             close: Closes one, and takes back what its transaction did.
             is_alive: Whether an idle one can be used still, as far as that is known here.
+            reset: Takes back what a transaction did; returns whether the connection can be used
+                still.
             most: Most that are lent at a time; ``None``: any number.
             wait_s: Longest time to wait for one of them.
         """
@@ -46,6 +49,7 @@ class Connections(Generic[C]):
         self._make = make
         self._close = close
         self._is_alive = is_alive
+        self._reset = reset
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[C] = []
@@ -56,6 +60,8 @@ class Connections(Generic[C]):
     @contextmanager
     def lent(self) -> Iterator[C]:
         """Lend a connection, which is closed if the body raises.
+
+        One that works is kept if the body refuses something with a ``StoreError``.
 
         Raises:
             StoreUnavailableError: All were lent for too long.
@@ -78,8 +84,11 @@ class Connections(Generic[C]):
         connection = self._make() if idle is None else idle
         try:
             yield connection
-        except BaseException:
-            self._close(connection)
+        except BaseException as exc:
+            # The driver's errors aren't of that class.
+            works = isinstance(exc, StoreError) and self._reset(connection)
+            if not (works and self._is_kept(connection)):
+                self._close(connection)
             raise
         if not self._is_kept(connection):
             self._close(connection)

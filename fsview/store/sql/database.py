@@ -136,8 +136,12 @@ class Session(ABC):
         """Return those of some blobs that exist, and were committed near a row if one is given."""
 
     @abstractmethod
-    def handles(self) -> list[Handle]:
-        """Return the handles of all blobs, garbage included."""
+    def has_contents(self) -> bool:
+        """Return whether there is any row or blob, shown or not."""
+
+    @abstractmethod
+    def handles(self, *, garbage: bool) -> list[Handle]:
+        """Return the handles of all blobs, those that are garbage included or not."""
 
     @abstractmethod
     def has_leftovers(self) -> bool:
@@ -155,7 +159,10 @@ class Session(ABC):
 
     @abstractmethod
     def make_head(self, stamp: bytes) -> TableHead:
-        """Add the table at step 0, which the journal has, too."""
+        """Add the table at step 0, which the journal has, too.
+
+        What was left of one that lost its head isn't shown, but counted.
+        """
 
     @abstractmethod
     def add_blobs(self, blobs: NewBlobs) -> None:

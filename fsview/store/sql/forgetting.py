@@ -40,15 +40,11 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
         StoreError: Some of it is left. Servers use none of it if it was begun.
     """
     with database.reading(table_id) as session:
-        if session.head() is None:
-            return None
-        if not (session.rows() or session.handles() or session.has_leftovers()):
+        if not (session.has_contents() or (session.head() and session.has_leftovers())):
             return None
     # Also without rows: blobs may be of this generation, and their servers must not commit more.
     with database.writing(table_id) as session:
-        found = session.head()
-        if found is None:
-            return None
+        found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
         to = Head(found.head.step + 1, token_bytes(STAMP_BYTES))
         session.begin_generation()
         session.add_to_journal(Committed(to, (), None))

@@ -25,7 +25,8 @@ from fsview.store.base import Rows
 from fsview.store.sql.database import Build, Session
 
 LEASE_S: Final = 5.0
-"""Longest time that a builder may take for a transaction; longer than any takes."""
+"""Longest time that a builder may take for a transaction. Who takes longer loses what it built, if
+another builds or deletes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,17 +56,30 @@ class SharedTable:
             if found is not None:
                 return found.head, session.rows()
         with self.writing() as session:
-            found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
-            return found.head, session.rows()
+            return _found_or_made(session).head, session.rows()
 
     def head(self) -> TableHead:
         """Return the newest head, of whichever server.
 
         Raises:
+            StoreBehindError: There is none.
             StoreError: It can't be read.
         """
         with self.reading() as session:
             return self.head_in(session)
+
+    def found_or_made(self) -> TableHead:
+        """Return the newest head; a table that the database doesn't have is added.
+
+        Raises:
+            StoreError: It can't be read, or the table can't be added.
+        """
+        with self.reading() as session:
+            found = session.head()
+        if found is not None:
+            return found
+        with self.writing() as session:
+            return _found_or_made(session)
 
     def is_at(self, head: Head) -> bool:
         """Whether the table is known to be at a head."""
@@ -138,3 +151,7 @@ class SharedTable:
 
     def __str__(self) -> str:
         return f"the store of {self._table_id} in {self._database.name}"
+
+
+def _found_or_made(session: Session) -> TableHead:
+    return session.head() or session.make_head(token_bytes(STAMP_BYTES))

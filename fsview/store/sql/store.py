@@ -122,7 +122,7 @@ class SharedStore(Store):
         )
         self.is_ahead: Callable[[], bool] = lambda: False
         try:
-            self._seen, _ = self.state()
+            self._seen = self._table.found_or_made().head
         except StoreError as exc:
             # The table is followed without it; nothing is committed before the rows were read.
             logger.warning("%s can't be used yet: %s", self, exc)
@@ -132,9 +132,18 @@ class SharedStore(Store):
         """Return the newest step, of whichever server.
 
         Raises:
+            StoreBehindError: The database doesn't have the table any more.
             StoreError: It can't be read.
         """
         return self._table.head().head
+
+    def check(self) -> None:
+        """Check that the rows can be read now; a table that the database doesn't have is added.
+
+        Raises:
+            StoreError: They can't be read, or the table can't be added.
+        """
+        self._table.found_or_made()
 
     def since(self, seen: Head) -> list[Committed]:
         """Return the steps after one that was seen, oldest first.
@@ -278,6 +287,14 @@ class SharedStore(Store):
         except StoreError as exc:
             logger.warning("forgotten blobs can't be deleted: %s", exc)
 
+    def collect_many(self) -> None:
+        """``collect`` if so many blobs were forgotten that they fill a transaction.
+
+        For servers that only adopt: what they forget waits for a commit otherwise.
+        """
+        if len(self.forgotten) >= self._at_once:
+            self.collect()
+
     def clear(self) -> None:
         """See ``Store``; this is a step that no server can follow by the journal."""
         with self._lock:
@@ -296,7 +313,7 @@ class SharedStore(Store):
             StoreError: Some are left.
         """
         with self._table.reading() as session:
-            found = session.handles()
+            found = session.handles(garbage=False)
         live = frozenset(live)
         orphans = [h for h in found if h not in live and h >> _COUNTER_BITS != self._opener]
         for start in range(0, len(orphans), AT_ONCE):

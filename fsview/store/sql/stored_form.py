@@ -30,7 +30,7 @@ def tables_of(stored: Iterable[tuple[bytes, bytes]]) -> list[TableId]:
     """
     found: list[TableId] = []
     for key, name in stored:
-        with suppress(AttributeError, ValueError):  # no text, or none that names a table
+        with suppress(ValueError):  # it names no table
             table_id = TableId.of(name_of(name))
             if table_key(table_id) == key:
                 found.append(table_id)
@@ -47,15 +47,26 @@ def handle_of(stored: bytes) -> Handle:
     return Handle(int.from_bytes(stored, "big"))
 
 
+def handles_of(stored: Iterable[tuple[object]]) -> list[Handle]:
+    """Return the handles of a query's result, damaged ones left out: nothing names those."""
+    return [handle_of(handle) for (handle,) in stored if isinstance(handle, bytes)]
+
+
 def name_bytes(name: str) -> bytes:
     """Return a row's name as stored."""
     # Names may come from a file system whose names aren't all UTF-8.
     return name.encode("utf-8", "surrogatepass")
 
 
-def name_of(stored: bytes) -> str:
-    """Return the name of ``name_bytes``."""
-    return stored.decode("utf-8", "surrogatepass")
+def name_of(stored: object) -> str:
+    """Return the name of ``name_bytes``; of a damaged one, something that names no row.
+
+    A record without the row isn't read (``fsview.state.record_sum``).
+    """
+    try:
+        return bytes.decode(stored, "utf-8", "surrogatepass")  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return f"damaged {stored!r}"
 
 
 def names_bytes(names: Iterable[str]) -> bytes:
@@ -63,9 +74,10 @@ def names_bytes(names: Iterable[str]) -> bytes:
     return b"".join(name_bytes(name) + _NAME_END for name in names)  # UTF-8 doesn't have that byte
 
 
-def names_of(stored: bytes) -> tuple[str, ...]:
-    """Return the names of ``names_bytes``."""
-    return tuple(map(name_of, stored.split(_NAME_END)[:-1]))
+def names_of(stored: object) -> tuple[str, ...]:
+    """Return the names of ``names_bytes``, each as ``name_of`` does."""
+    parts = stored.split(_NAME_END)[:-1] if isinstance(stored, bytes) else [stored]
+    return tuple(map(name_of, parts))
 
 
 def blob_bytes(content: bytes) -> bytes:

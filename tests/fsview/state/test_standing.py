@@ -95,7 +95,6 @@ def test_what_each_standing_permits() -> None:
         assert standing.goes_on == (trusted and held is not BEHIND)
         assert standing.is_followed == (held is CURRENT)
         assert standing.is_behind == (held is BEHIND)
-        assert standing.is_in_step == (standing.rows == InStep())
         assert standing.is_unread == (standing.rows == Unread())
         assert standing.is_ahead == (standing.is_unread or isinstance(standing.rows, Ahead))
 
@@ -109,4 +108,4 @@ def test_a_change_that_others_can_not_follow_has_all_rows_written_anew(rows: obj
 
 
 def test_a_server_begins_in_step_and_answers() -> None:
-    assert (Standing().answers, Standing().is_in_step) == (True, True)
+    assert (Standing().answers, Standing().rows) == (True, InStep())

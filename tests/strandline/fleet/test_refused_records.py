@@ -207,5 +207,5 @@ def test_instead_of_an_own_record_that_can_not_be_read_a_neighbour_s_is_taken(
         store.rows()
         store.commit([], lambda _: {SNAPSHOT: b"{}"})
     with joined(base_path, stores=Stores(options_of(kind, tmp_path))) as server:
-        assert server.fetch(fleet.urls[0]) == {"store": 1, "taken": 1}
+        assert server.fetch(fleet.urls[0]) == {"record_lost": 1, "taken": 1}
         server.check(table)

@@ -107,6 +107,7 @@ class PostgresDatabase(Database):
             self._connector.connect,
             _close,
             _is_alive,
+            reset=self._reset,
             most=connections,
             wait_s=connection_wait_s,
         )
@@ -119,6 +120,9 @@ class PostgresDatabase(Database):
             if is_needed:
                 raise
             logger.warning("%s; it is tried again when it is used", exc)
+        except StoreError:
+            self.close()
+            raise
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -204,6 +208,16 @@ class PostgresDatabase(Database):
                 self._connections.drop_idle()
             self._connector.note(exc)
             raise self._failed(exc) from exc
+
+    def _reset(self, connection: Any) -> bool:
+        """Take back what a transaction did; return whether that was possible."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+        except self._driver.Error as exc:
+            logger.debug("a transaction can't be taken back: %s", exc)
+            return False
+        return True
 
     def _check_tables(self, cursor: Any) -> None:
         """Make the tables, unless there are some; refuse those of another version or ring."""

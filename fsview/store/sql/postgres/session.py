@@ -23,6 +23,7 @@ from fsview.store.sql.generations import Generations, GenerationSession
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
+    handles_of,
     in_order,
     name_bytes,
     name_of,
@@ -102,10 +103,20 @@ class PostgresSession(GenerationSession):
             found = self._all(f"{sql} AND near = %s", wanted, name_bytes(near))
         return {handle_of(handle): content for handle, content in found}
 
-    def handles(self) -> list[Handle]:
+    def has_contents(self) -> bool:
         """See ``Session``."""
-        found = self._all("SELECT handle FROM blob WHERE table_id = %s")
-        return [handle_of(handle) for (handle,) in found]
+        sql = (
+            "SELECT 1 FROM row WHERE table_id = %s UNION ALL SELECT 1 FROM blob WHERE table_id = %s"
+        )
+        return bool(self._all(f"{sql} LIMIT 1", self._key))
+
+    def handles(self, *, garbage: bool) -> list[Handle]:
+        """See ``Session``."""
+        sql = "SELECT handle FROM blob WHERE table_id = %s"
+        if garbage:
+            return handles_of(self._all(sql))
+        sql += " EXCEPT SELECT handle FROM garbage WHERE table_id = %s"
+        return handles_of(self._all(sql, self._key))
 
     def has_garbage(self, step: int) -> bool:
         """See ``Session``."""
@@ -120,16 +131,26 @@ class PostgresSession(GenerationSession):
 
     def make_head(self, stamp: bytes) -> TableHead:
         """See ``Session``; if another transaction has made it meanwhile, that is returned."""
-        made = self._all(
+        values = {
+            "key": self._key,
+            "base_path": name_bytes(str(self._table_id)),
+            "stamp": stamp,
+            "first": FIRST_GENERATION,
+        }
+        made = self._cursor.execute(
             "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
-            " generation, newest, until, batches) VALUES (%s, %s, 0, %s, 0, 0, %s, %s, 0, 0)"
+            " generation, newest, until, batches)"
+            " SELECT %(key)s, %(base_path)s, 0, %(stamp)s, blobs, bytes, first, first, 0, 0 FROM"
+            " (SELECT count(*) AS blobs, coalesce(sum(octet_length(content)), 0) AS bytes"
+            "  FROM blob WHERE table_id = %(key)s) AS counted,"
+            " (SELECT coalesce(max(generation) + 1, %(first)s) AS first"
+            "  FROM (SELECT generation FROM row WHERE table_id = %(key)s UNION ALL"
+            "   SELECT generation FROM blob WHERE table_id = %(key)s) AS left_over) AS numbered"
             " ON CONFLICT DO NOTHING RETURNING step",
-            name_bytes(str(self._table_id)),
-            stamp,
-            FIRST_GENERATION,
-            FIRST_GENERATION,
-        )
+            values,
+        ).fetchall()
         if made:
+            self._run("DELETE FROM journal WHERE table_id = %s")
             self.add_to_journal(Committed(Head(0, stamp), (), None))
         head = self.head()
         assert head is not None

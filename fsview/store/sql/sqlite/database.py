@@ -95,7 +95,7 @@ class SqliteDatabase(Database):
         self._pause_s = pause_s
         self._clock, self._wait = clock or SystemClock(), wait
         self._writing = threading.Lock()
-        self._connections = Connections(self.name, self._opened, _abandon)
+        self._connections = Connections(self.name, self._opened, _abandon, reset=_reset)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
@@ -107,9 +107,13 @@ class SqliteDatabase(Database):
             raise self._failed(exc) from exc
         except OSError as exc:
             raise StoreError(f"{path} can't be made: {exc.strerror}") from exc
-        with self._lent() as connection:  # looks at the file
-            if ring is not None:
-                self._check_ring(connection, ring, make=make)
+        try:
+            with self._lent() as connection:  # looks at the file
+                if ring is not None:
+                    self._check_ring(connection, ring, make=make)
+        except StoreError:
+            self.close()
+            raise
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -292,6 +296,17 @@ class SqliteDatabase(Database):
         if isinstance(exc, sqlite3.OperationalError):
             return StoreUnavailableError(f"{self.name}: {text}")
         return StoreError(f"{self.name}: {text}")
+
+
+def _reset(connection: sqlite3.Connection) -> bool:
+    """Take back what a transaction did; return whether that was possible."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as exc:
+        logger.debug("a transaction can't be taken back: %s", exc)
+        return False
+    return True
 
 
 def _abandon(connection: sqlite3.Connection) -> None:

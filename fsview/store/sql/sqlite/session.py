@@ -25,6 +25,7 @@ from fsview.store.sql.generations import Generations, GenerationSession
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
+    handles_of,
     in_order,
     name_bytes,
     name_of,
@@ -118,10 +119,19 @@ class SqliteSession(GenerationSession):
                     found[handle_of(handle)] = content
         return found
 
-    def handles(self) -> list[Handle]:
+    def has_contents(self) -> bool:
         """See ``Session``."""
-        sql = "SELECT handle FROM blob WHERE table_id = ?"
-        return [handle_of(handle) for (handle,) in self._all(sql)]
+        sql = (
+            "SELECT 1 FROM row WHERE table_id = ?1 UNION ALL SELECT 1 FROM blob WHERE table_id = ?1"
+        )
+        return bool(self._all(f"{sql} LIMIT 1"))
+
+    def handles(self, *, garbage: bool) -> list[Handle]:
+        """See ``Session``."""
+        sql = "SELECT handle FROM blob WHERE table_id = ?1"
+        if not garbage:
+            sql += " EXCEPT SELECT handle FROM garbage WHERE table_id = ?1"
+        return handles_of(self._all(sql))
 
     def has_garbage(self, step: int) -> bool:
         """See ``Session``."""
@@ -139,13 +149,22 @@ class SqliteSession(GenerationSession):
         base_path = name_bytes(str(self._table_id))
         self._run(
             "INSERT INTO head (table_id, base_path, step, stamp, blobs, bytes,"
-            " generation, newest, until, batches) VALUES (?1, ?2, 0, ?3, 0, 0, ?4, ?4, 0, 0)",
+            " generation, newest, until, batches)"
+            " SELECT ?1, ?2, 0, ?3, blobs, bytes, first, first, 0, 0 FROM"
+            " (SELECT count(*) AS blobs, coalesce(sum(length(content)), 0) AS bytes"
+            "  FROM blob WHERE table_id = ?1),"
+            " (SELECT coalesce(max(generation) + 1, ?4) AS first"
+            "  FROM (SELECT generation FROM row WHERE table_id = ?1 UNION ALL"
+            "   SELECT generation FROM blob WHERE table_id = ?1))",
             base_path,
             stamp,
             FIRST_GENERATION,
         )
+        self._run("DELETE FROM journal WHERE table_id = ?")
         self.add_to_journal(Committed(Head(0, stamp), (), None))
-        return TableHead(Head(0, stamp), 0, 0)
+        made = self.head()
+        assert made is not None
+        return made
 
     def add_blobs(self, blobs: NewBlobs) -> None:
         """See ``Session``."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fsview.store.sql.sqlite.database import Connect, SqliteDatabase
-from fsview.store.sql.stored_form import table_key
+from fsview.store.sql.stored_form import name_bytes, table_key
 from tests.conformance.shared_place import Faults, SharedPlace
 from timeline.storage.table_id import TableId
 
@@ -58,6 +58,17 @@ class SqlitePlace(SharedPlace):
         with closing(sqlite3.connect(self._file)) as connection:
             connection.create_function("changed", 1, change)
             connection.execute("UPDATE blob SET content = changed(content)")
+            connection.commit()
+
+    def lose_row(self, name: str) -> None:
+        with closing(sqlite3.connect(self._file)) as connection:
+            lost = connection.execute("DELETE FROM row WHERE near = ?", (name_bytes(name),))
+            assert lost.rowcount == 1
+            connection.commit()
+
+    def lose_heads(self) -> None:
+        with closing(sqlite3.connect(self._file)) as connection:
+            connection.execute("DELETE FROM head")
             connection.commit()
 
     def damage_heads(self, table: TableId) -> None:

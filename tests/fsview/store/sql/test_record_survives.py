@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.store.sql.connections import Connections
 from fsview.table_view import TableView
 from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server
@@ -87,23 +86,3 @@ def test_a_table_that_is_gone_from_the_database_is_read_anew(tmp_path: Path) -> 
         assert found == LocalView.at(TableView(a.storage), *then).latest_base_files("a")
         table.write(*EVERYWHERE)
         a.check()
-
-
-def test_an_idle_connection_that_is_dead_is_not_lent() -> None:
-    made: list[list[str]] = []
-    dead: list[list[str]] = []
-
-    def make() -> list[str]:
-        made.append([])
-        return made[-1]
-
-    connections = Connections("db", make, lambda c: c.append("closed"), lambda c: c not in dead)
-    with connections.lent() as first:
-        first.append("first")
-    with connections.lent() as again:
-        assert again is first
-    dead.append(first)
-    with connections.lent() as second:
-        assert second is not first
-    assert first == ["first", "closed"]
-    connections.close()
