@@ -170,7 +170,7 @@ class StatementFaultSuite:
         assert "COMMIT" in tried
         assert len(tried) >= 6
 
-    @pytest.mark.parametrize("is_done", [False, True])
+    @pytest.mark.parametrize("is_done", quick_runs([False], [False, True]))
     @pytest.mark.parametrize("is_forgotten", [False, True])
     def test_nothing_of_an_earlier_generation_is_left(
         self, new_place: NewPlace, *, is_forgotten: bool, is_done: bool

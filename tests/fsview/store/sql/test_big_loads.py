@@ -17,7 +17,6 @@ from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.short_runs import quick_runs
 from tests.kit.small_table import SmallTable
 from timeline.errors import StoreError
 
@@ -99,7 +98,8 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
             assert server.metrics.get("reloads") == 0
 
 
-@pytest.mark.parametrize("is_done", quick_runs([False], [False, True]))
+@pytest.mark.property
+@pytest.mark.parametrize("is_done", [False, True])
 def test_nothing_is_left_of_a_load_whose_server_dies(
     table: SmallTable, tmp_path: Path, *, is_done: bool
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_stage_runs_its_tasks_in_order():
     assert from_ipc([stream]).to_pydict() == {"n": [3, 5]}
 
 
+@pytest.mark.property
 def test_streams_of_several_at_once_are_short():
     """Spark sends some streams to Python in one batch."""
     rows = pa.table({"part": pa.array([0] * 200, pa.int32()), "key": ["x" * (1 << 20)] * 200})
