@@ -28,7 +28,7 @@ from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreBehindError, StoreError
+from timeline.errors import StoreBehindError, StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -243,7 +243,8 @@ class HeldTable:
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self.record.standing = self.standing.distrusting("store-damaged")
 
-    def fall_behind(self, why: object) -> None:
+    def fall_behind(self, why: Exception) -> None:
         """Answer nothing until the record was read whole and followed: it may be an old one."""
-        logger.info("the record of %s is read whole: %s", self.table_id, why)
+        text = why if isinstance(why, StrandlineError) else repr(why)
+        logger.info("the record of %s is read whole: %s", self.table_id, text)
         self.record.standing = self.standing.fell_behind()

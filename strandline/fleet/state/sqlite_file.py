@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fsview.store.sql.sqlite.file_identity import identity_of
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.rows import Held, Rows, RowStore
 from timeline.errors import ConfigError, StateUnavailableError
@@ -102,6 +103,8 @@ class SqliteRows(Rows):
         """See ``Rows``."""
         self._connection.execute("UPDATE last_version SET version = version + 1")
         found = self._connection.execute("SELECT version FROM last_version").fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError("its table last_version is empty, so it is damaged")
         return int(found[0])
 
     def insert(
@@ -173,13 +176,15 @@ class StateFile(RowStore):
         self.place = str(path)
         self._lock = threading.Lock()
         self.is_closed = False
+        if make:
+            _make(path)
         self._connection = _connected(path, busy_s)
         try:
             _prepare(self._connection, path, make=make)
         except BaseException:
             self._connection.close()
             raise
-        self._identity = _identity(path)
+        self._identity = identity_of(path)
         self._rows = SqliteRows(self._connection, now_ms)
 
     def check_open(self) -> None:
@@ -203,7 +208,7 @@ class StateFile(RowStore):
     def _transaction(self, begin: str) -> Iterator[SqliteRows]:
         with self._lock, mapped(self._path):
             self.check_open()
-            if _identity(self._path) != self._identity:
+            if identity_of(self._path) != self._identity:
                 # Who opens it now gets another file, and would be another fleet of the same name.
                 raise StateUnavailableError(
                     f"the state store {self._path} was deleted or replaced while it was open",
@@ -264,15 +269,29 @@ def mapped(path: Path) -> Iterator[None]:
         raise StateUnavailableError(f"the state store {path}: {error}") from error
 
 
-def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
+def _make(path: Path) -> None:
+    """Make an empty file where there is none; one that is there isn't opened."""
     try:
         # As its token's marks are nobody else's; SQLite makes its further files alike.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
     except OSError as error:
-        raise ConfigError(f"the state store {path} can't be opened: {error.strerror}") from error
+        raise ConfigError(f"the state store {path} can't be made: {error.strerror}") from error
+
+
+def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
+    if path.is_dir():
+        raise ConfigError(f"the state store {path} can't be opened: it is a directory")
     try:
         # Transactions begin where that is written; locks keep threads apart.
-        return sqlite3.connect(path, busy_s, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            busy_s,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
     except sqlite3.Error as error:
         raise ConfigError(f"the state store {path} can't be opened: {error}") from error
 
@@ -307,11 +326,3 @@ def _check(path: Path, application: int, schema: int) -> None:
             f"the state store {path} has schema {schema}; allowed: {SCHEMA}",
             hint="another release of Strandline made it; all servers of a fleet need the same",
         )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

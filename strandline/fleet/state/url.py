@@ -102,7 +102,7 @@ def open_state(url: str, session_s: float = SESSION_S, *, make: bool = True) -> 
         return ZookeeperState(read.place, read.fleet, session_s)
     if read.scheme == _POSTGRES:
         return PostgresState(read.place, read.fleet, make=make)
-    if not make and not Path(read.place).is_file():
+    if not make and not Path(read.place).exists():
         raise ConfigError(f"there is no fleet at {read}: no such file")
     state = SqliteState(Path(read.place), make=make)
     try:

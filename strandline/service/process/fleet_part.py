@@ -31,6 +31,8 @@ from strandline.settings.setting import Setting, refusal
 from strandline.settings.sources import ServeSettings
 from timeline.errors import ConfigError
 
+_ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104 - not bound to, but refused
+
 LEAST_SESSION_S: Final = 4.0
 """ZooKeeper makes no session end sooner, by default."""
 
@@ -214,5 +216,7 @@ def _address(settings: ServeSettings) -> str:
     if place is None or not place.port:
         shown = "***" if "@" in given else repr(given)  # it may have a password
         raise refusal(key, shown, "; allowed: http://HOST:PORT, https://HOST:PORT")
+    if place.host in _ANY_HOST:
+        raise refusal(key, repr(given), "; allowed: a host that others can connect to")
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{'https' if place.encrypted else 'http'}://{host}:{place.port}"

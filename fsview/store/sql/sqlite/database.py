@@ -24,6 +24,7 @@ from typing import Final
 
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.sqlite.file_identity import Identity, identity_of
 from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
@@ -91,6 +92,9 @@ class SqliteDatabase(Database):
             raise StoreError(f"there is no store in {path}: no such file")
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
+        self._make_tables = make
+        self._path = path
+        self._identity: Identity | None = None
         self._turn_s = turn_s
         self._pause_s = pause_s
         self._clock, self._wait = clock or SystemClock(), wait
@@ -114,6 +118,7 @@ class SqliteDatabase(Database):
         except StoreError:
             self.close()
             raise
+        self._identity = identity_of(path)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -217,6 +222,12 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
+        if self._identity is not None and identity_of(self._path) != self._identity:
+            # Servers that are started now share another file.
+            raise StoreUnavailableError(
+                f"{self.name} was deleted or replaced while it was open",
+                hint="restart the servers that use it",
+            )
         try:
             with self._connections.lent() as connection:
                 yield connection
@@ -273,7 +284,13 @@ class SqliteDatabase(Database):
         return True
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in an empty file, unless another process does meanwhile."""
+        """Make the tables in an empty file, unless another process does meanwhile.
+
+        Raises:
+            StoreError: None are to be made.
+        """
+        if not self._make_tables:
+            raise StoreError(f"there is no store in {self.name}: the file is empty")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if self._is_new(connection):

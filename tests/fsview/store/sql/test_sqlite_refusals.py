@@ -22,6 +22,7 @@ from timeline.errors import (
     StoreError,
     StoreFullError,
     StoreLockedError,
+    StoreUnavailableError,
 )
 
 
@@ -204,6 +205,32 @@ def test_no_handle_comes_twice_after_the_file_is_put_back(file: Path, tmp_path: 
             shutil.rmtree(file.parent)
             shutil.copytree(tmp_path / "copy", file.parent)
     assert len(set(handles)) == 40
+
+
+def test_a_file_that_was_replaced_is_not_used_any_more(file: Path) -> None:
+    """Servers started since share another one; these follow their tables in memory."""
+    database = SqliteDatabase(file)
+    store = SharedStore(database, TABLE)
+    change(store, a=b"1")
+    for each in file.parent.glob(f"{file.name}*"):
+        each.unlink()
+    with pytest.raises(StoreUnavailableError, match="was deleted or replaced") as refused:
+        store.rows()
+    assert "restart" in (refused.value.hint or "")
+    other = SqliteDatabase(file)
+    assert SharedStore(other, TABLE).rows() == {}
+    with pytest.raises(StoreUnavailableError, match="was deleted or replaced"):
+        change(store, a=b"2")
+    for each in (database, other):
+        each.close()
+
+
+def test_an_empty_file_is_no_store_to_a_command(file: Path) -> None:
+    file.parent.mkdir()
+    file.touch()
+    with pytest.raises(StoreError, match=r"there is no store in .*views\.db: the file is empty"):
+        SqliteDatabase(file, make=False)
+    assert file.stat().st_size == 0
 
 
 def test_a_file_that_falls_back_under_a_server(file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import WatchSuite
 from tests.kit.manual_clock import ManualClock
+from tests.kit.patience import PATIENCE_S
 from timeline.clock import Clock
 from timeline.errors import ConfigError, StateUnavailableError
 
@@ -133,11 +137,46 @@ def test_a_file_that_was_replaced_is_not_used_any_more(
     assert "leases end by themselves" in caplog.text
 
 
+WRITING = """
+import sqlite3, sys
+file = sqlite3.connect(sys.argv[1])
+file.execute("INSERT INTO state (key, value, version) VALUES (?, x'00', 100)", [sys.argv[2]])
+file.commit()
+file.close()
+"""
+
+
+def test_another_process_that_closes_the_file_leaves_it_to_its_users(subject: Subject) -> None:
+    """It would take itself for the last one, and delete the log, if their locks had ended."""
+    called = threading.Event()
+    with closing(subject.open()) as state, closing(subject.open()) as again:
+        cancel = state.watch("", lambda *_: called.set())
+        state.write(Put("a", b"1"))
+        for number in range(2):
+            called.clear()
+            written = [sys.executable, "-c", WRITING, subject.path, f"from{number}"]
+            subprocess.run(written, check=True)
+            assert subject.path.with_name("fleet.db-wal").exists()
+            for each in (state, again):
+                assert each.get(f"from{number}") == Versioned(b"\0", 100)
+            assert called.wait(PATIENCE_S)
+        cancel()
+
+
+def test_a_file_without_its_counter_is_damaged(subject: Subject) -> None:
+    with closing(subject.open()) as state:
+        with closing(sqlite3.connect(subject.path)) as file:
+            file.execute("DELETE FROM last_version")
+            file.commit()
+        with pytest.raises(StateUnavailableError, match=r"fleet\.db: .*last_version is empty"):
+            state.write(Put("a", b"1"))
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"not a database, but long enough to look at, 0123456789" * 40, "is no state store: file"),
-        (None, "can't be opened: Is a directory"),
+        (None, "can't be opened: it is a directory"),
     ],
 )
 def test_what_is_no_file_of_ours_is_refused(

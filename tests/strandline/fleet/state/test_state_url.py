@@ -132,5 +132,5 @@ def test_a_file_is_opened_and_keeps_its_fleets_name(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"state store .*missing/fleet\.db can't be opened"):
+    with pytest.raises(ConfigError, match=r"state store .*missing/fleet\.db can't be made"):
         open_state(f"sqlite://{tmp_path}/missing/fleet.db")

@@ -96,6 +96,10 @@ def own_logging() -> Iterator[None]:
             ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://h:0"],
             "--advertise is 'http://h:0'; allowed: http://HOST:PORT",
         ),
+        (
+            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://[::]:1"],
+            "--advertise is 'http://[::]:1'; allowed: a host that others can connect to",
+        ),
         (["--fleet-copies", "4"], "--fleet-copies is '4'; allowed: integer, 1 to 3"),
         (["--fleet-depth", "0"], "--fleet-depth is '0'; allowed: integer, 1 to 2"),
         (["--fleet-tokens", "0"], "--fleet-tokens is '0'; allowed: integer, 1 to 10000"),
