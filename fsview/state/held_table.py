@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from fsview.files.partition import PartitionVersion
@@ -162,8 +163,9 @@ class HeldTable:
         except StoreBehindError:
             if self.standing.distrusted is None:
                 raise
-            # Others may have recorded what isn't to be trusted either.
-            self.record.read()
+            # Others may have recorded what isn't to be trusted either, or can't be read.
+            with suppress(StoreError):
+                self.record.read()
             self.record.outdated = outdated
             self.record.save(snapshot, None, {}, alone=alone)
 

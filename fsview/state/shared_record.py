@@ -30,7 +30,7 @@ from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import Changes
 from fsview.store.sql.store import SharedStore
-from timeline.errors import BlobLostError, StoreBehindError, StoreError
+from timeline.errors import BlobLostError, RecordLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class SharedRecord(TableRecord):
         store.is_ahead = lambda: self.standing.is_ahead
         # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
+        self._is_away = False
         # What rows have that isn't shown here: their chunks, once dropped, would be garbage.
         self._unshown: dict[str, PartitionVersion] = {}
 
@@ -90,9 +91,9 @@ class SharedRecord(TableRecord):
                 self.standing = self.standing.fell_behind()
                 raise StoreBehindError(str(exc)) from exc
             except StoreError as exc:
-                self._warn(exc)
+                self.warn(exc)
             else:
-                self.standing = self.standing.saved()
+                self.standing, self._is_away = self.standing.saved(), False
                 for partition in tuple(self._unshown) if lack is EVERYTHING else lack.touched:
                     self._unshown.pop(partition, None)
                 return
@@ -108,11 +109,17 @@ class SharedRecord(TableRecord):
             StoreError: The database failed: nothing is saved before this succeeds.
         """
         self.standing = self.standing.reading()
-        head, rows = self._shared.state()
+        damage: RecordLostError | None = None
+        try:
+            head, rows = self._shared.state()
+        except RecordLostError as exc:
+            damage, head, rows = exc, self._shared.head(), {}
         self._recorded = None
         self._maps, self._rows, self._knows_all = {}, RecordSum(), False
         self._unshown = {}
         try:
+            if damage is not None:
+                raise damage
             recorded = self._taken(rows)
         finally:
             # Chunks of all that the rows name are made.
@@ -133,7 +140,7 @@ class SharedRecord(TableRecord):
         except StoreBehindError:
             raise
         except StoreError as exc:
-            self._warn(exc)
+            self.warn(exc)
             raise
         if changes is None:
             return None
@@ -147,7 +154,7 @@ class SharedRecord(TableRecord):
         Args:
             why: What reading a chunk raised.
         """
-        if not isinstance(why, BlobLostError) or self.standing.is_ahead:
+        if not isinstance(why, BlobLostError | RecordLostError) or self.standing.is_ahead:
             return False
         try:
             return self._shared.head() == self._shared.seen
@@ -197,6 +204,7 @@ class SharedRecord(TableRecord):
         self._recorded = None
         self._unshown |= unshown
         self._shared.adopt(changes.head)
+        self._is_away = False
 
     def collect_many(self) -> None:
         """Free what was forgotten, if it is much; waits for the database."""
@@ -241,9 +249,11 @@ class SharedRecord(TableRecord):
         self._unnamed = self._shared.held(self._unnamed - named)
         return stored
 
-    def _warn(self, exc: StoreError) -> None:
-        if not self.standing.is_ahead:
-            logger.warning("%s is followed in memory: %s", self._table_id, exc)
+    def warn(self, why: StoreError) -> None:
+        """Log that the table is followed in memory, once until something is recorded or adopted."""
+        if not self._is_away:
+            logger.warning("%s is followed in memory: %s", self._table_id, why)
+        self._is_away = True
 
     def _check_read(self) -> None:
         """Refuse to go on from rows that couldn't be read.

@@ -179,6 +179,12 @@ class TableState:
         """
         return nullcontext() if self._table.shared is None else self._table.shared.turn()
 
+    def warn(self, why: StoreError) -> None:
+        """Log once that the table is followed in memory, if its store is shared."""
+        with self._lock:
+            if self._table.shared is not None:
+                self._table.shared.warn(why)
+
     def told(self, *, whole: bool) -> Told | None:
         """See ``fsview.state.sharing.told``."""
         with self._lock:

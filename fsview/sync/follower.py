@@ -210,7 +210,8 @@ class TimelineFollower:
                     # or one may just have read them when the turn comes.
                     until_read.enter_context(self.state.turn())
                     is_adopted = self.adopt(whole=True)
-            except StoreError:
+            except StoreError as exc:
+                self.state.warn(exc)
                 alone = True
             if is_adopted:
                 return self._adopted(active)

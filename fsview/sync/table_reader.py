@@ -78,15 +78,16 @@ class TableReader:
         cause = "behind" if self._state.standing.is_behind else "start"
         try:
             recorded = self._state.recorded()
-        except RecordLostError as exc:
-            logger.warning("%s is loaded anew: %s", self._state.table_id, exc)
-            self._count("reloads", cause="store-damaged")
-            recorded = None
         except StoreError as exc:
             if self._state.is_closed:
                 raise
-            logger.debug("%s is loaded, as its record can't be read: %s", self._state.table_id, exc)
-            recorded = None
+            if not isinstance(exc, RecordLostError):
+                self._state.warn(exc)
+                return self.start(alone=alone)
+            logger.warning("%s is loaded anew: %s", self._state.table_id, exc)
+            newest = self.start(alone=alone)
+            self._count("reloads", cause="store-damaged")
+            return newest
         if recorded is None:
             return self.start(alone=alone)
         self._count("record_reads", cause=cause)

@@ -6,8 +6,8 @@ Define the ``new_place`` fixture.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,18 @@ def loaded_in_memory(server: Server, faults: Faults) -> tuple[str, str]:
     server.view.sync()
     faults.is_away = False
     return pinned
+
+
+class AwayAtLast(Faults):
+    """Fails from a statement on that has some text."""
+
+    is_away_after: str | None = None
+
+    @contextmanager
+    def statement(self, sql: str, error: Exception) -> Iterator[None]:
+        self.is_away = self.is_away or (self.is_away_after or "\0") in sql
+        with super().statement(sql, error):
+            yield
 
 
 class AdoptionFaultSuite:
@@ -209,6 +221,50 @@ class AdoptionFaultSuite:
                 other.check()
                 assert other.metrics.get("partition_loads", source="record") == len(PARTITIONS)
 
+    def test_each_outage_is_told_once(
+        self, new_place: NewPlace, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table, faults, place = small(MemoryStorage()), Faults(), new_place()
+        with Server.opened(table, place, faults=faults) as one:
+            one.check()
+            for attribute in ("takes_no_writes", "is_away"):
+                setattr(faults, attribute, True)
+                for n in range(3):
+                    table.write((attribute, f"new{n}"))
+                    one.view.sync()
+                (told,) = warnings(caplog)
+                assert "is followed in memory: " in told
+                assert place.trouble in told
+                caplog.clear()
+                setattr(faults, attribute, False)
+                table.write((attribute, "last"))
+                one.view.sync()
+                assert warnings(caplog) == []
+            one.check()
+
+    @pytest.mark.parametrize("is_away", [False, True])
+    def test_a_reload_needs_no_record_of_others(
+        self, new_place: NewPlace, *, is_away: bool
+    ) -> None:
+        """Which others have written since, and which is damaged, or can't be read."""
+        table, faults, place = small(MemoryStorage()), AwayAtLast(), new_place()
+        with (
+            Server.opened(table, place) as one,
+            Server.opened(table, place, faults=faults) as other,
+        ):
+            for server in (one, other):
+                server.check()
+            table.write(("a", "new"))
+            one.view.sync()
+            if is_away:
+                faults.is_away_after = "near, content"
+            else:
+                place.lose_row(PARTITION + "d")
+            other.view.reload("check-failed")
+            faults.is_away, faults.is_away_after = False, None
+            for server in (other, one):
+                server.check()
+
     def test_what_came_while_no_writes_were_taken_is_told_within_bounds(
         self, new_place: NewPlace
     ) -> None:
@@ -254,6 +310,31 @@ class AdoptionFaultSuite:
             assert at_once / 2 < most < 2 * at_once
             for server in (one, other):
                 server.check()
+
+    def test_a_server_that_only_adopts_seldom_asks_a_database_that_takes_no_writes(
+        self, new_place: NewPlace, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        table, place, faults, at_once = small(MemoryStorage()), new_place(), Faults(), 10
+        with (
+            Server.opened(table, place) as one,
+            Server.opened(table, place, at_once=at_once, retained=4, faults=faults) as other,
+        ):
+            for server in (one, other):
+                server.check()
+            faults.takes_no_writes = True
+            for n in range(60):
+                table.write(*((p, f"new{n % 4}") for p in PARTITIONS))
+                one.view.sync()
+                other.view.sync()
+            assert 8 * at_once < len(other.store.forgotten)
+            assert 1 <= len(warnings(caplog)) <= 5  # at 10, 20, 40, ...
+            faults.takes_no_writes = False
+            for n in range(70):
+                table.write(*((p, f"more{n % 4}") for p in PARTITIONS))
+                one.view.sync()
+                other.view.sync()
+            assert len(other.store.forgotten) < 2 * at_once
+            other.check()
 
     def test_a_record_read_again_is_not_swept_again(self, new_place: NewPlace) -> None:
         table, place, faults = small(MemoryStorage()), new_place(), Faults()
@@ -445,6 +526,9 @@ class AdoptionFaultSuite:
             one.check()
             table_id = one.view.table_id
             before = one.store.status()
+            with one.database.writing(table_id) as session:
+                session.add_garbage(1000, session.handles(garbage=False)[:1])
+            assert place.count("garbage", table_id)
             place.lose_heads()
             if is_forgotten:
                 assert forget(one.database, table_id) is not None
@@ -457,6 +541,7 @@ class AdoptionFaultSuite:
             with Server.opened(table, place, kept_steps=0) as joined:
                 joined.check()
                 assert joined.metrics.get("reloads") == 0
+                assert place.count("garbage", table_id) == 0 or not is_forgotten
                 status = joined.store.status()
                 assert status["blobs"] == place.count("blob", table_id)
                 assert status["blobs"] <= before["blobs"] + len(PARTITIONS)

@@ -377,6 +377,24 @@ class SharedStoreSuite:
             store.get(orphan)
         assert store.status()["blobs"] == 1
 
+    def test_who_goes_ahead_meanwhile_discards_nothing_more(
+        self, open_database: OpenDatabase, tmp_path: Path
+    ) -> None:
+        """What is forgotten from then on may still be named by rows."""
+        database = open_database(tmp_path)
+        store = SharedStore(database, TABLE, KEPT, at_once=1)
+        chunks = store.commit(blobs_of([b"0", b"1", b"2"]), lambda _: {"a": b"0"})
+        answers = iter([False, False])
+        store.is_ahead = lambda: next(answers, True)
+        del chunks
+        store.collect()
+        assert len(store.forgotten) == 2
+        with database.writing(TABLE) as session:
+            assert session.delete_garbage(1, 100) == 1
+        store.is_ahead = lambda: False
+        store.collect()
+        assert not store.forgotten
+
     def test_a_sweep_marks_what_is_not_garbage_yet(
         self, pair: list[SharedStore], open_database: OpenDatabase, tmp_path: Path
     ) -> None:

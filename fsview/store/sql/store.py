@@ -109,7 +109,7 @@ class SharedStore(Store):
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)
         self._chunks = ChunkCounts(self.forgotten)
-        self._at_once = at_once
+        self._at_once = self._collected_at = at_once
         self._building = Building(
             self._table,
             self._opener.to_bytes(_COUNTER_BITS // 8, "big"),
@@ -292,8 +292,10 @@ class SharedStore(Store):
 
         For servers that only adopt: what they forget waits for a commit otherwise.
         """
-        if len(self.forgotten) >= self._at_once:
+        if len(self.forgotten) >= self._collected_at:
             self.collect()
+            # Where that failed, as many again are awaited: it may have waited for long.
+            self._collected_at = max(self._at_once, 2 * len(self.forgotten))
 
     def clear(self) -> None:
         """See ``Store``; this is a step that no server can follow by the journal."""
@@ -417,16 +419,24 @@ class SharedStore(Store):
                 self._chunks.give_back(forgotten)
         self._deletions.delete_more()
         if is_newest:
-            self._discard_rest()
+            self._discard_rest(self.is_ahead)
 
-    def _discard_rest(self) -> None:
-        """Make garbage of more forgotten blobs than one transaction does; errors are logged."""
+    def _discard_rest(self, is_ahead: Callable[[], bool] = lambda: False) -> None:
+        """Make garbage of more forgotten blobs than one transaction does; errors are logged.
+
+        Args:
+            is_ahead: As the attribute. Another thread may have gone ahead since the first of them,
+                and then have forgotten what rows name.
+        """
         try:
             for _ in range(-(-len(self.forgotten) // self._at_once)):
                 with (
                     self._chunks.taken(self._at_once) as forgotten,
                     self._table.batch() as session,
                 ):
+                    if is_ahead():  # after they were taken
+                        self._chunks.give_back(forgotten)
+                        return
                     self._check_seen(session)
                     self._deletions.discard(session, forgotten)
         except StoreError as exc:

@@ -199,6 +199,7 @@ def test_a_server_waits_for_its_address_until_it_is_interrupted(state: SqliteSta
     assert [each.url for each in read_fleet(state).fleet.members] == ["http://a:1"]
     other = member(state, "b")
     other.start()
+    wait_for_seats(a, "http://a:1", "http://b:1")  # else its seat would be b's
     a.stop()
     again = member(state, "a")
     again.start(within_s=3600)

@@ -25,6 +25,7 @@ from fsview.store.sql.postgres.session import NAMESPACE, PostgresSession, schema
 from fsview.store.sql.stored_form import table_key, tables_of
 from timeline.clock import Clock
 from timeline.errors import (
+    RecordLostError,
     StoreError,
     StoreFullError,
     StoreLockedError,
@@ -257,6 +258,8 @@ class PostgresDatabase(Database):
         if isinstance(exc, errors.LockNotAvailable):
             message = f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
             return StoreLockedError(message)
+        if isinstance(exc, errors.DataCorrupted | errors.IndexCorrupted):
+            return RecordLostError(f"{self.name}: {_line(exc)}")
         if isinstance(exc, errors.DiskFull):
             return StoreFullError(f"{self.name}: {_line(exc)}")
         if isinstance(exc, self._driver.OperationalError):

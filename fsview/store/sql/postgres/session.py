@@ -151,6 +151,7 @@ class PostgresSession(GenerationSession):
         ).fetchall()
         if made:
             self._run("DELETE FROM journal WHERE table_id = %s")
+            self._run("DELETE FROM garbage WHERE table_id = %s")
             self.add_to_journal(Committed(Head(0, stamp), (), None))
         head = self.head()
         assert head is not None

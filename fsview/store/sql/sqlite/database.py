@@ -29,6 +29,7 @@ from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSessio
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
+    RecordLostError,
     StoreError,
     StoreFullError,
     StoreLockedError,
@@ -312,6 +313,8 @@ class SqliteDatabase(Database):
             return StoreFullError(f"{self.name}: {text}")
         if isinstance(exc, sqlite3.OperationalError):
             return StoreUnavailableError(f"{self.name}: {text}")
+        if "malformed" in text:
+            return RecordLostError(f"{self.name}: {text}")
         return StoreError(f"{self.name}: {text}")
 
 

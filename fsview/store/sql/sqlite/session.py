@@ -161,6 +161,7 @@ class SqliteSession(GenerationSession):
             FIRST_GENERATION,
         )
         self._run("DELETE FROM journal WHERE table_id = ?")
+        self._run("DELETE FROM garbage WHERE table_id = ?")
         self.add_to_journal(Committed(Head(0, stamp), (), None))
         made = self.head()
         assert made is not None

@@ -89,3 +89,35 @@ def test_a_damaged_table_can_be_forgotten(tmp_path: Path, statement: str) -> Non
         with suppress(StoreError):
             one.check()
         one.check()
+
+
+def damage_root(file: Path, name: str) -> None:
+    """Overwrite the first page of a table of SQLite."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        wanted = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (page,) = connection.execute(wanted, (name,)).fetchone()
+    content = bytearray(file.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["row", "blob"])
+def test_a_page_that_is_damaged_is_not_read_for_ever(tmp_path: Path, name: str) -> None:
+    """The table is loaded anew, and followed in memory if its file can't be written either."""
+    table, place = small(MemoryStorage()), SqlitePlace(tmp_path)
+    with Server.opened(table, place) as server:
+        server.check()
+    damage_root(tmp_path / "views.db", name)
+    with Server.opened(table, place) as server:
+        for _ in range(3):
+            table.write(("a", "new"))
+            with suppress(StoreError):  # a chunk that is asked for
+                server.check()
+        server.calls()
+        for n in range(3):
+            table.write(("a", f"new{n}"))
+            server.check()
+            assert "list lookup" not in server.calls()
+        assert server.metrics.get("reloads", cause="store-damaged") == 1
