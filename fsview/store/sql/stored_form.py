@@ -63,10 +63,10 @@ def name_of(stored: object) -> str:
 
     A record without the row isn't read (``fsview.state.record_sum``).
     """
-    try:
-        return bytes.decode(stored, "utf-8", "surrogatepass")  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return f"damaged {stored!r}"
+    if isinstance(stored, bytes):
+        with suppress(UnicodeDecodeError):
+            return stored.decode("utf-8", "surrogatepass")
+    return f"damaged {stored!r}"
 
 
 def names_bytes(names: Iterable[str]) -> bytes:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fsview.store.sql.sqlite.file_identity import identity_of
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.rows import Held, Rows, RowStore
 from timeline.errors import ConfigError, StateUnavailableError
+from timeline.storage.local_files import identity_of
 
 SCHEMA: Final = 1
 _APPLICATION: Final = 0x5374466C  # "StFl", in the file's header
@@ -184,7 +184,7 @@ class StateFile(RowStore):
         except BaseException:
             self._connection.close()
             raise
-        self._identity = identity_of(path)
+        self._identity = identity_of(self.place)
         self._rows = SqliteRows(self._connection, now_ms)
 
     def check_open(self) -> None:
@@ -208,7 +208,7 @@ class StateFile(RowStore):
     def _transaction(self, begin: str) -> Iterator[SqliteRows]:
         with self._lock, mapped(self._path):
             self.check_open()
-            if identity_of(self._path) != self._identity:
+            if identity_of(self.place) != self._identity:
                 # Who opens it now gets another file, and would be another fleet of the same name.
                 raise StateUnavailableError(
                     f"the state store {self._path} was deleted or replaced while it was open",
@@ -270,7 +270,11 @@ def mapped(path: Path) -> Iterator[None]:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file where there is none; one that is there isn't opened."""
+    """Make an empty file where there is none; one that is there isn't opened.
+
+    When a process closes any descriptor of a file, all locks that it has on it end: so nothing but
+    SQLite may open one that may be open already.
+    """
     try:
         # As its token's marks are nobody else's; SQLite makes its further files alike.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))

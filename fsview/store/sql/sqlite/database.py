@@ -24,7 +24,6 @@ from typing import Final
 
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
-from fsview.store.sql.sqlite.file_identity import Identity, identity_of
 from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
@@ -35,6 +34,7 @@ from timeline.errors import (
     StoreLockedError,
     StoreUnavailableError,
 )
+from timeline.storage.local_files import Identity, identity_of
 from timeline.storage.table_id import TableId
 
 Connect = Callable[..., sqlite3.Connection]
@@ -94,7 +94,6 @@ class SqliteDatabase(Database):
         self._lock_timeout_s = lock_timeout_s
         self._connect = connect
         self._make_tables = make
-        self._path = path
         self._identity: Identity | None = None
         self._turn_s = turn_s
         self._pause_s = pause_s
@@ -119,7 +118,7 @@ class SqliteDatabase(Database):
         except StoreError:
             self.close()
             raise
-        self._identity = identity_of(path)
+        self._identity = identity_of(self.name)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -223,7 +222,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
-        if self._identity is not None and identity_of(self._path) != self._identity:
+        if self._identity is not None and identity_of(self.name) != self._identity:
             # Servers that are started now share another file.
             raise StoreUnavailableError(
                 f"{self.name} was deleted or replaced while it was open",
