@@ -5,8 +5,8 @@ pyarrow, numpy and fsspec.
 """
 
 from executor_proxy.exchange import Timeouts
+from executor_proxy.failover import Patience
 from executor_proxy.report import LookupReport
-from executor_proxy.service_client import Patience
 from executor_proxy.view_location import ViewLocation, connect
 
 __all__ = ["LookupReport", "Patience", "Timeouts", "ViewLocation", "connect"]

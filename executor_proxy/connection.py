@@ -37,9 +37,9 @@ from typing import Any, Final, cast
 
 from executor_proxy.exchange import (
     MAX_BODY_BYTES,
+    Endpoint,
     Incoming,
     Outgoing,
-    Peer,
     Timeouts,
     tls_context,
 )
@@ -71,7 +71,7 @@ class _Connection:
         used: Whether a request was sent.
     """
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Endpoint) -> None:
         self._peer = peer
         self._host = _host_field(peer)
         self._sock: TimedSocket | None = None
@@ -130,7 +130,7 @@ class _Connection:
         self.close()
 
 
-def _connected(peer: Peer, timeouts: Timeouts, deadline: float, what: str) -> socket.socket:
+def _connected(peer: Endpoint, timeouts: Timeouts, deadline: float, what: str) -> socket.socket:
     """Connect to a peer and shake hands."""
     try:
         left_s = max(deadline - time.monotonic(), _LEAST_S)
@@ -162,7 +162,7 @@ def _not_sent(message: str) -> ServiceUnreachableError:
     return error
 
 
-def _host_field(peer: Peer) -> str:
+def _host_field(peer: Endpoint) -> str:
     """Return the ``Host`` header of requests to a peer."""
     host = f"[{peer.host}]" if ":" in peer.host else peer.host.encode("idna").decode()
     return f"{host}:{peer.port}"
@@ -188,9 +188,9 @@ class _Connections(threading.local):
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._by_peer: dict[Peer, _Connection] = {}
+        self._by_peer: dict[Endpoint, _Connection] = {}
 
-    def take(self, peer: Peer) -> _Connection:
+    def take(self, peer: Endpoint) -> _Connection:
         """Return this thread's connection to ``peer``, live or not yet connected."""
         if self._pid != os.getpid():
             # After a fork the sockets are the parent's; closing our copies doesn't end its
@@ -230,11 +230,11 @@ class KeptConnections:
 
     url: str
     ca_file: str | None = None
-    _peer: Peer = field(init=False, repr=False, compare=False)
+    _peer: Endpoint = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Once: parsing a URL takes longer than the rest of what a request needs here.
-        object.__setattr__(self, "_peer", Peer.of(self.url, self.ca_file))
+        object.__setattr__(self, "_peer", Endpoint.of(self.url, self.ca_file))
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
         """Send a request and read its answer, a second time if the kept connection was dead."""
@@ -263,7 +263,9 @@ class KeptConnections:
                 raise
 
 
-def streamed(peer: Peer, request: Outgoing, timeouts: Timeouts, most_bytes: int) -> Iterator[bytes]:
+def streamed(
+    peer: Endpoint, request: Outgoing, timeouts: Timeouts, most_bytes: int
+) -> Iterator[bytes]:
     """Yield the body of an answer as it comes, on a connection of its own.
 
     What was yielded counts only once the iterator has ended.

@@ -109,7 +109,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Endpoint:
     """The far end of a connection; ``ca_file``: PEM file of trusted authorities, for https."""
 
     host: str
@@ -118,7 +118,7 @@ class Peer:
     ca_file: str | None
 
     @classmethod
-    def of(cls, url: str, ca_file: str | None) -> Peer:
+    def of(cls, url: str, ca_file: str | None) -> Endpoint:
         """Return the peer at a URL.
 
         Raises:

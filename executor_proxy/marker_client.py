@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
-from executor_proxy.service_client import ServiceClient
 from fsview.wire.marker_form import (
     CREATE_MARKERS,
     DELETE_DIRECTORY,

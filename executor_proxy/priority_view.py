@@ -1,7 +1,7 @@
 """``PriorityView`` asks the service first; once that fails, it uses a local view from then on.
 
 Both answer at the same instant, so a job continues with the same rows; the local view lists only
-the partitions that are asked for. ``executor_proxy.service_client`` decides how often and how long
+the partitions that are asked for. ``executor_proxy.failover`` decides how often and how long
 the service is asked before it counts as failed.
 
 Source: Hudi 1.2.0 ``PriorityBasedFileSystemView``, which goes to listing for good at the first

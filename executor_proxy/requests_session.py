@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from executor_proxy.exchange import (
     MAX_BODY_BYTES,
+    Endpoint,
     Incoming,
     Outgoing,
-    Peer,
     Timeouts,
     too_long,
 )
@@ -109,7 +109,7 @@ class RequestsSessions:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        Peer.of(self.url, self.ca_file)
+        Endpoint.of(self.url, self.ca_file)
         _factory(self.factory)
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:

@@ -17,12 +17,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 from executor_proxy.exchange import Timeouts
+from executor_proxy.failover import DEFAULT_PATIENCE, Patience, ServiceClient
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
 from executor_proxy.marker_client import MarkerClient
 from executor_proxy.priority_view import PriorityView
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
-from executor_proxy.service_client import DEFAULT_PATIENCE, Patience, ServiceClient
 from executor_proxy.worker_state import this_worker
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
@@ -49,7 +49,7 @@ class ViewLocation:
         base_path: The table's base path, in the caller's spelling.
         urls: The service's addresses, ``http(s)://host:port``, in order of preference; empty if
             tasks list storage themselves. Those of a fleet are ``addresses`` of
-            ``executor_proxy.placement``.
+            ``executor_proxy.seat_ring``.
         token: The service's bearer token; never shown.
         storage_options: Options of fsspec for a task that lists; never shown.
         last_instant: Requested time of the timeline's last instant, ``""`` if there is none.

@@ -26,7 +26,7 @@ from fsview.model.file_group import (
 from fsview.model.file_system_view import FileSystemView
 from fsview.query import latest_json
 from fsview.query.queries import InstantSet, file_slices_as_of
-from fsview.query.query_table import QUERIES, Scope
+from fsview.query.query_table import QUERIES, QueryScope
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
 from fsview.table_view import TableView
@@ -84,11 +84,11 @@ class LocalView(FileSystemView):
         found = QUERIES.get(name)
         if found is None:
             return self.timeline if name == "timeline" else getattr(self, name)(**arguments)
-        if found.scope is Scope.TABLE:
+        if found.scope is QueryScope.TABLE:
             return dict(self.in_parts(name, **arguments))
-        if found.scope is Scope.LOADED:
+        if found.scope is QueryScope.LOADED:
             return tuple(chain.from_iterable(part for _, part in self.in_parts(name, **arguments)))
-        if found.scope is Scope.REPLACED and not self._replaces_in(arguments["partition"]):
+        if found.scope is QueryScope.REPLACED and not self._replaces_in(arguments["partition"]):
             return ()
         return self._of_partition(found.scope, found.function, **arguments)
 
@@ -100,7 +100,7 @@ class LocalView(FileSystemView):
         A slice of a group is joined with what later ones hold of these writes; see
         ``fsview.query.queries.file_slices_as_of``. Hudi has no such query.
         """
-        return self._of_partition(Scope.PARTITION, file_slices_as_of, partition, time=time)
+        return self._of_partition(QueryScope.PARTITION, file_slices_as_of, partition, time=time)
 
     # Pending operations.
 
@@ -218,13 +218,13 @@ class LocalView(FileSystemView):
     # Running queries.
 
     def _of_partition(
-        self, scope: Scope, function: Callable[..., T], partition: str, **arguments: Any
+        self, scope: QueryScope, function: Callable[..., T], partition: str, **arguments: Any
     ) -> T:
         """Answer for one partition, which from now on counts as loaded if the scope says so."""
         name = _without_slash(partition)
         answer = self._answer(name, function, **arguments)
         # A path without files may have been forgotten by now, and doesn't count then.
-        if scope is not Scope.STATELESS and (
+        if scope is not QueryScope.STATELESS and (
             name in self.snapshot.files.versions or self.table.holds(name)
         ):
             self.table.loaded.mark((name,))
@@ -246,7 +246,7 @@ class LocalView(FileSystemView):
         wide = QUERIES[name]
         if "instants" in arguments:
             arguments["instants"] = InstantSet.of(arguments["instants"])
-        if wide.scope is Scope.LOADED:
+        if wide.scope is QueryScope.LOADED:
             partitions = self.table.loaded.in_order()
         else:
             partitions = self.partitions()

@@ -35,7 +35,7 @@ from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId, is_relative
 from timeline.table.config_file import read_table_config
 
-Opener = Callable[[str, Mapping[str, Any] | None], Storage]
+StorageOpener = Callable[[str, Mapping[str, Any] | None], Storage]
 
 
 def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
@@ -62,7 +62,7 @@ class ViewManager:
         storage_options: Mapping[str, Any] | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
-        opener: Opener = open_storage,
+        opener: StorageOpener = open_storage,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
         stores: Stores | None = None,
     ) -> None:

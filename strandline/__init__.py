@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from strandline.service.process.timeline_service import TimelineService
-    from strandline.table import Table
+    from strandline.server.process.timeline_service import TimelineService
+    from strandline.table_api.table import Table
     from strandline.write.client import WriteClient
     from strandline.write.engine.local import LocalEngine
 
@@ -21,8 +21,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LocalEngine": "strandline.write.engine.local",
-    "Table": "strandline.table",
-    "TimelineService": "strandline.service.process.timeline_service",
+    "Table": "strandline.table_api.table",
+    "TimelineService": "strandline.server.process.timeline_service",
     "WriteClient": "strandline.write.client",
 }
 

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from strandline import __version__
-from strandline.fleet_command import fleet
-from strandline.serve import serve
+from strandline.cli.fleet import fleet
+from strandline.cli.serve import serve
 
 
 class _OneLine(click.Group):

@@ -30,8 +30,8 @@ except ImportError as error:
 from fsview.model.file_group import FileSlice
 from strandline.read.scan import Scan
 from strandline.read.scan_plan import bytes_of
-from strandline.reused_process import prepare_reuse
-from strandline.table import Table
+from strandline.table_api.table import Table
+from strandline.write.engine.worker_reuse import prepare_reuse
 from timeline.errors import InputError
 
 TASK_BYTES: Final = 128 << 20

@@ -9,7 +9,7 @@ Spark pickles the source into tasks, too, which need its name only. So it doesn'
 among which may be the token of a timeline service, nor its slices once it has made a reader.
 
 Spark keeps NaN as the greatest number, and checks all filters again itself: what is pushed only has
-to follow from them (``strandline.read.filter.necessary``).
+to follow from them (``strandline.read.filter.nan_comparisons``).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ except ImportError as error:
     ) from error
 from pyspark.sql.types import StructType
 
-from strandline.read.filter.necessary import NEGATED, Compare, among, compared
+from strandline.read.filter.nan_comparisons import NEGATED, Compare, among, compared
 from strandline.read.scan import Scan
 from strandline.spark import scan_of, spark_schema, task_rows, task_slices
-from strandline.table import Table
+from strandline.table_api.table import Table
 from timeline.errors import InputError
 
 PATH: Final = "path"

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import strandline
 from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
-from strandline.settings.setting import Scope, Setting, declared
+from strandline.settings.setting import Setting, SettingScope, declared
 from strandline.settings.sources import variable
 from tests.kit import reference
 from timeline import errors
@@ -59,7 +59,7 @@ def test_every_setting_has_a_scope_and_whole_sentences() -> None:
     wrong = [
         setting.name
         for setting in reference.settings()
-        if setting.scope not in Scope.__args__ or not setting.doc.strip().endswith(".")
+        if setting.scope not in SettingScope.__args__ or not setting.doc.strip().endswith(".")
     ]
     assert wrong == []
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, scientific
-from executor_proxy.placement import Layout, Ring, Seat
+from executor_proxy.seat_ring import Layout, Seat, SeatRing
 from strandline.fleet.ring_figures import Down, expected, lost_share
 
 SERVERS: Final = 10
@@ -82,7 +82,7 @@ def section(tables: Sequence[str]) -> Section:
         comb(SERVERS, n) * FAILS**n * (1 - FAILS) ** (SERVERS - n) for n in range(COPIES)
     )
     for tokens in (1, 100):
-        ring = Ring(seats, Layout(tokens=tokens))
+        ring = SeatRing(seats, Layout(tokens=tokens))
         name = "1 token" if tokens == 1 else f"{tokens} tokens"
         share_of = lost_share(ring, tables)
         share = expected(share_of, SERVERS, FAILS)

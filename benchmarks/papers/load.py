@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.papers.availability import COPIES, SERVERS
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
-from executor_proxy.placement import Ring, Seat
+from executor_proxy.seat_ring import Seat, SeatRing
 from strandline.fleet.ring_figures import fullest, kept
 
 STEP_GB: Final = 10.0
@@ -46,7 +46,7 @@ def figure_8(tables: Sequence[str]) -> Section:
     Args:
         tables: Names of tables; each has the same part of the metadata.
     """
-    ring = Ring([Seat(number) for number in range(SERVERS)])
+    ring = SeatRing([Seat(number) for number in range(SERVERS)])
     most = fullest(kept(ring, tables).values(), SERVERS)
     rows = []
     series = []

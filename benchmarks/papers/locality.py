@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.papers.availability import SERVERS
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
-from executor_proxy.placement import Layout, Ring, Seat
+from executor_proxy.seat_ring import Layout, Seat, SeatRing
 
 DATABASES: Final = 20
 TABLES: Final = 15
@@ -27,7 +27,7 @@ LEVELS: Final = ("database", "table", "partition")
 File = tuple[str, str, str, str]
 """Names of database, table, partition and file."""
 Key = tuple[str, str | None]
-"""What is hashed for a file: a table and perhaps a partition, as ``Ring.owners`` takes them."""
+"""What is hashed for a file: a table and perhaps a partition, as ``SeatRing.owners`` takes them."""
 
 
 def namespace(dice: random.Random) -> list[File]:
@@ -50,7 +50,7 @@ TECHNIQUES: Final[dict[str, Callable[[File], Key]]] = {
 
 
 def spreads(
-    ring: Ring, files: list[File], key_of: Callable[[File], Key], level: int
+    ring: SeatRing, files: list[File], key_of: Callable[[File], Key], level: int
 ) -> tuple[float, float]:
     """Return the mean number of servers a directory of a level, and what an even ring would give.
 
@@ -72,7 +72,7 @@ def spreads(
 def figure_7(dice: random.Random) -> Section:
     """Return the spread of each level by each technique."""
     files = namespace(dice)
-    ring = Ring([Seat(number) for number in range(SERVERS)], Layout(depth=2))
+    ring = SeatRing([Seat(number) for number in range(SERVERS)], Layout(depth=2))
     rows = []
     points: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
     for level, name in enumerate(LEVELS, 1):

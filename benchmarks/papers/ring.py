@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.papers.availability import COPIES, SERVERS
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, spread
-from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
 from strandline.fleet.ring_figures import fullest, kept, moved, owned
 
 JOINING: Final = 2
@@ -25,14 +25,14 @@ def random_seats(dice: random.Random, count: int) -> list[Seat]:
     return [Seat(number) for number in dice.sample(range(_NUMBERS), count)]
 
 
-def read(ring: Ring, tables: Sequence[str], dice: random.Random) -> Counter[int]:
+def read(ring: SeatRing, tables: Sequence[str], dice: random.Random) -> Counter[int]:
     """Return seat number → reads, if each table is read ten times, of any copy."""
     return Counter(
         dice.choice(holders).number for holders in map(ring.owners, tables) for _ in range(10)
     )
 
 
-def survives(ring: Ring, seats: Sequence[Seat], tables: Sequence[str], crashes: int) -> bool:
+def survives(ring: SeatRing, seats: Sequence[Seat], tables: Sequence[str], crashes: int) -> bool:
     """Return whether each table has a server left, whichever servers crash."""
     groups = {frozenset(ring.owners(table)) for table in tables}
     return not any(group <= set(down) for down in combinations(seats, crashes) for group in groups)
@@ -41,7 +41,7 @@ def survives(ring: Ring, seats: Sequence[Seat], tables: Sequence[str], crashes: 
 def table_1(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
     """Return table 1 with m = 10 and r = 3."""
     made = [random_seats(dice, SERVERS) for _ in range(rings)]
-    of_seats = [Ring(seats) for seats in made]
+    of_seats = [SeatRing(seats) for seats in made]
     few = tables[: len(tables) // 10]
     safe = [
         [survives(ring, seats, few, crashes) for ring, seats in zip(of_seats, made, strict=True)]
@@ -88,7 +88,7 @@ def figure_11(dice: random.Random, tables: Sequence[str], rings: int) -> Section
         shares, only_to_new = [], True
         for _ in range(rings):
             seats = random_seats(dice, servers + JOINING)
-            taken = moved(Ring(seats[:servers]), Ring(seats), tables)
+            taken = moved(SeatRing(seats[:servers]), SeatRing(seats), tables)
             only_to_new &= taken.keys() <= {seat.number for seat in seats[servers:]}
             shares.append(taken.total() / len(tables))
         law = JOINING / (servers + JOINING)
@@ -128,7 +128,7 @@ def balance(dice: random.Random, tables: Sequence[str], rings: int) -> Section:
     of_owners, of_copies = [], []
     for tokens in (1, 10, 100, 1000):
         layout = Layout(tokens=tokens)
-        many = [Ring(random_seats(dice, SERVERS), layout) for _ in range(rings)]
+        many = [SeatRing(random_seats(dice, SERVERS), layout) for _ in range(rings)]
         loads = [fullest(owned(ring, tables).values(), SERVERS) for ring in many]
         copies = [fullest(kept(ring, tables).values(), SERVERS) for ring in many]
         of_owners.append((tokens, mean(loads)))

@@ -19,10 +19,10 @@ from typing import Any
 
 from benchmarks.servers.server import HEADERS
 from fsview.store.stores import StoreOptions
-from strandline.service.http.server import ServiceServer
-from strandline.service.http.server_options import ServerOptions
-from strandline.service.process.options import PartsOptions
-from strandline.service.process.parts import Parts
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
 
 IMPORTED_LATER = ("rocksdict", "uvloop", "fastavro")
 """Optional packages that the service imports when it starts."""

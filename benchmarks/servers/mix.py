@@ -30,7 +30,7 @@ from benchmarks.servers.clients import Clients
 from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
 from benchmarks.servers.server import ServerError, StrandlineServer, target
 from benchmarks.servers.view_database import ViewDatabase
-from executor_proxy.placement import Layout, Seat, addresses
+from executor_proxy.seat_ring import Layout, Seat, addresses
 from strandline import LocalEngine, WriteClient
 
 TABLES: Final = 4

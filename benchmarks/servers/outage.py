@@ -29,9 +29,9 @@ from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.servers.big_table import BigTable, ClientState, Shape
 from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
 from benchmarks.servers.server import target
+from executor_proxy.failover import ServiceClient
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
-from executor_proxy.placement import Addresses, Seat, addresses
-from executor_proxy.service_client import ServiceClient
+from executor_proxy.seat_ring import Addresses, Seat, addresses
 from executor_proxy.view_location import ViewLocation
 from executor_proxy.worker_state import this_worker
 from timeline.errors import ServiceError, StrandlineError

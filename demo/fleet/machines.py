@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from demo.fleet.record import Sample
-from executor_proxy.placement import Layout, Seat, addresses, owners
+from executor_proxy.seat_ring import Layout, Seat, addresses, owners
 from tests.strandline.fleet.serve_fleet import FleetServer, wait_until
 from timeline.storage.table_id import TableId
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from fsview.check.rebuild import (
-    Differences,
+    Discrepancies,
     Pause,
     compared,
     differences_of_files,
@@ -31,7 +31,7 @@ from timeline.meta_client import TableMetaClient
 CAUSE: Final = "check"
 """What the storage calls of a check are booked under."""
 
-NONE: Final = Differences()
+NONE: Final = Discrepancies()
 
 Outcome = Literal["equal", "different", "skipped"]
 
@@ -47,7 +47,7 @@ class Checked:
     """
 
     outcome: Outcome
-    differences: Differences = NONE
+    differences: Discrepancies = NONE
     why: str = ""
 
 

@@ -43,7 +43,7 @@ _PENDING_MAPS: Final = ("pending_compaction", "pending_log_compaction", "pending
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Discrepancy:
     """One thing that differs between the snapshot and storage.
 
     Attributes:
@@ -59,7 +59,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
+class Discrepancies:
     """The outcome of a comparison; falsy if there is no difference.
 
     Attributes:
@@ -67,7 +67,7 @@ class Differences:
         unnamed: Names of files that differ and don't count, as no instant names them.
     """
 
-    found: tuple[Difference, ...] = ()
+    found: tuple[Discrepancy, ...] = ()
     unnamed: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
@@ -78,8 +78,8 @@ class Differences:
         shown = "; ".join(map(str, self.found[:SHOWN]))
         return f"{shown}; and {more} more" if more > 0 else shown
 
-    def __add__(self, other: Differences) -> Differences:
-        return Differences(self.found + other.found, self.unnamed | other.unnamed)
+    def __add__(self, other: Discrepancies) -> Discrepancies:
+        return Discrepancies(self.found + other.found, self.unnamed | other.unnamed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +102,20 @@ def removals_pending(active: Timeline) -> bool:
     return any(i.action in _REMOVING and not i.is_completed for i in active)
 
 
-def differences_of_table(held: Snapshot, rebuilt: Snapshot) -> Differences:
+def differences_of_table(held: Snapshot, rebuilt: Snapshot) -> Discrepancies:
     """Compare two snapshots, except their files."""
-    return Differences(tuple(_of_table(held, rebuilt)))
+    return Discrepancies(tuple(_of_table(held, rebuilt)))
 
 
-def _of_table(held: Snapshot, rebuilt: Snapshot) -> Iterator[Difference]:
+def _of_table(held: Snapshot, rebuilt: Snapshot) -> Iterator[Discrepancy]:
     for instant in held.active:
         if not rebuilt.active.contains(instant):
-            yield Difference("timeline", f"{instant} is held and doesn't exist")
+            yield Discrepancy("timeline", f"{instant} is held and doesn't exist")
     for instant in rebuilt.active:
         if not held.active.contains(instant):
-            yield Difference("timeline", f"{instant} exists and isn't held")
+            yield Discrepancy("timeline", f"{instant} exists and isn't held")
     if held.hashes != rebuilt.hashes:
-        yield Difference("hashes", f"{held.hashes} are held, {rebuilt.hashes} are right")
+        yield Discrepancy("hashes", f"{held.hashes} are held, {rebuilt.hashes} are right")
     for name in _PENDING_MAPS:
         where = name.replace("_", " ")
         yield from _of_maps(where, getattr(held, name), getattr(rebuilt, name))
@@ -132,13 +132,13 @@ def _by_group(snapshot: Snapshot) -> dict[tuple[str, str], str]:
 
 def _of_maps(
     where: str, held: Mapping[tuple[str, str], object], right: Mapping[tuple[str, str], object]
-) -> Iterator[Difference]:
+) -> Iterator[Discrepancy]:
     if held == right:
         return
     for key in sorted(held.keys() | right.keys()):
         if held.get(key) != right.get(key):
             group = f"group {key[1]} of partition {key[0]!r}"
-            yield Difference(
+            yield Discrepancy(
                 where,
                 f"{group}: {_shown(held.get(key))} is held, {_shown(right.get(key))} is right",
             )
@@ -150,7 +150,7 @@ def _shown(value: object) -> str:
 
 def differences_of_known(
     snapshot: Snapshot, partition: str, listing: Iterable[FileInfo], *, exists: bool
-) -> Differences:
+) -> Discrepancies:
     """Compare whether a partition is known with whether it exists.
 
     Args:
@@ -161,14 +161,14 @@ def differences_of_known(
     """
     is_known = partition in (snapshot.files.known or ())
     if is_known == exists:
-        return Differences()
+        return Discrepancies()
     where = f"partition {partition!r}"
     if is_known:
-        return Differences((Difference(where, "is known and doesn't exist"),))
+        return Discrepancies((Discrepancy(where, "is known and doesn't exist"),))
     files = data_files(partition, listing, base_extensions(snapshot.config))
     if all(not snapshot.completion.is_completed(file.instant) for file in files):
-        return Differences(unnamed=frozenset(file.name for file in files))
-    return Differences((Difference(where, "exists and isn't known"),))
+        return Discrepancies(unnamed=frozenset(file.name for file in files))
+    return Discrepancies((Discrepancy(where, "exists and isn't known"),))
 
 
 def compared(
@@ -202,7 +202,7 @@ def compared(
 
 def differences_of_files(
     client: TableMetaClient, snapshot: Snapshot, unequal: UnequalFiles, listed: PartitionVersion
-) -> Differences:
+) -> Discrepancies:
     """Divide the unequal files of a partition into differences and files that no instant names.
 
     Args:
@@ -224,11 +224,11 @@ def differences_of_files(
     unnamed = {n for n in names if explained.covers(n, held.get(n), sizes.get(n))}
     where = f"partition {listed.partition!r}"
     found = (
-        Difference(where, _of_file(name, held.get(name), sizes.get(name)))
+        Discrepancy(where, _of_file(name, held.get(name), sizes.get(name)))
         for name in names
         if name not in unnamed
     )
-    return Differences(tuple(found), frozenset(unnamed))
+    return Discrepancies(tuple(found), frozenset(unnamed))
 
 
 def _of_file(name: str, held: int | None, listed: int | None) -> str:

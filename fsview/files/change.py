@@ -16,7 +16,7 @@ from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
     DataFile,
-    RowOrder,
+    PackedOrder,
     pack_plain,
     pack_removed,
     pack_row,
@@ -25,11 +25,11 @@ from fsview.files.row import (
 )
 from fsview.model.file_name import parse_data_file
 
-Changes = tuple[tuple[str, bytes], ...]
+GroupChanges = tuple[tuple[str, bytes], ...]
 """(file id, change of its group), in order of file id. A change is packed like a group: the id,
 removed rows, then added rows in row order."""
 
-_Found = dict[str, list[tuple[RowOrder, bytes]]]
+_Found = dict[str, list[tuple[PackedOrder, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PackedFiles:
     """
 
     partition: str = ""
-    groups: Changes = ()
+    groups: GroupChanges = ()
     count: int = 0
     has_ghosts: bool = False
 
@@ -96,7 +96,7 @@ class PackedFiles:
         """Return the number of files."""
         return self.count
 
-    def change_with(self, removed: Collection[str]) -> Changes:
+    def change_with(self, removed: Collection[str]) -> GroupChanges:
         """Return the change that adds these files and removes those of some names.
 
         A name that is both added and removed is removed; names that no data file has are left out.
@@ -124,11 +124,11 @@ class PackedFiles:
 NO_FILES: Final = PackedFiles()
 
 
-def _packed(file: DataFile) -> tuple[str, RowOrder, bytes]:
+def _packed(file: DataFile) -> tuple[str, PackedOrder, bytes]:
     return file.file_id, row_order(file), pack_id(file.file_id) + pack_row(file)
 
 
-def _in_order(found: _Found) -> tuple[Changes, int]:
+def _in_order(found: _Found) -> tuple[GroupChanges, int]:
     """Return the groups in order and their number of files; of one name the last counts."""
     groups, count = [], 0
     for file_id, files in sorted(found.items()):
@@ -142,7 +142,7 @@ def _in_order(found: _Found) -> tuple[Changes, int]:
     return tuple(groups), count
 
 
-def _one_group(files: Mapping[RowOrder, bytes]) -> bytes:
+def _one_group(files: Mapping[PackedOrder, bytes]) -> bytes:
     """Join packed groups of one file each, all of one file id."""
     first, *others = [group for _, group in sorted(files.items())]
     start = id_end(first)
@@ -157,7 +157,7 @@ def changed_group(file_id: str, group: bytes | None, change: bytes) -> bytes | N
     Args:
         file_id: The group's id.
         group: The packed group; ``None`` for a new one.
-        change: A change of that group; see ``Changes``.
+        change: A change of that group; see ``GroupChanges``.
 
     Returns:
         The packed group; ``None`` if no file is left.

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fsview.files.change import Changes, PackedFiles, changed_group
+from fsview.files.change import GroupChanges, PackedFiles, changed_group
 from fsview.files.chunk import Chunk
 from fsview.files.chunk_layout import (
     CHUNK_BYTES,
@@ -62,7 +62,7 @@ class PartitionVersion:
         first_ids: First file id of each chunk.
         has_ghosts: Whether some row is a ghost (``fsview.files.row``).
         runs: Changes not merged into the chunks yet, oldest first, each laid out as a chunk whose
-            groups are ``Changes``. Empty if there are no chunks or if there are ghosts.
+            groups are ``GroupChanges``. Empty if there are no chunks or if there are ghosts.
         answers: Encoded answers, kept here by their owner so that they die with the version; not
             part of the value.
     """
@@ -193,7 +193,7 @@ class PartitionVersion:
             return replace(version, has_ghosts=True, answers={})
         return version
 
-    def _has_room_for(self, change: Changes) -> bool:
+    def _has_room_for(self, change: GroupChanges) -> bool:
         """Whether a change may be appended as a run.
 
         Runs may total at most a quarter of the counted chunks' bytes: they are merged whenever they

@@ -72,11 +72,11 @@ _LEAST_LONG: Final = -(1 << 63)
 _GREATEST_LONG: Final = (1 << 63) - 1
 """Bounds of Java's ``long``; sizes and times beyond them are cut to the bound."""
 
-RowOrder = tuple[str, int, int, str, str]
+PackedOrder = tuple[str, int, int, str, str]
 """Sort key of a file in its group: instant, base before log, version, token, name."""
 
 
-def row_order(file: DataFile) -> RowOrder:
+def row_order(file: DataFile) -> PackedOrder:
     """Return the sort key of a file in its group."""
     if isinstance(file, BaseFile):
         return (file.instant, 0, 0, "", file.name)
@@ -108,7 +108,7 @@ def pack_removed(name: str) -> tuple[str, bytes] | None:
 
 def pack_plain(
     name: str, size: int, mtime_ms: int, extensions: Collection[str]
-) -> tuple[str, RowOrder, bytes] | None:
+) -> tuple[str, PackedOrder, bytes] | None:
     """Return file id, sort key and packed group of one base file, straight from a plain name.
 
     This reads the listing of a large table in a third of the time that it takes to make its files.

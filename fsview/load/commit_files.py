@@ -29,7 +29,7 @@ from timeline.metadata.written_files import WrittenFiles, written_files
 from timeline.storage.base import FileInfo
 from timeline.timeline import Timeline
 
-Found = tuple[dict[str, PartitionVersion], frozenset[str]]
+FilesOfCommits = tuple[dict[str, PartitionVersion], frozenset[str]]
 """Partition → its files, and all partitions of the table."""
 
 SPOOL_BYTES: Final = 4 << 20
@@ -40,7 +40,7 @@ class _UnsaidError(Exception):
     """The metadata doesn't name all files."""
 
 
-def read_table(client: TableMetaClient, snapshot: Snapshot) -> Found | None:
+def read_table(client: TableMetaClient, snapshot: Snapshot) -> FilesOfCommits | None:
     """Return all partitions at a snapshot from its commits; ``None`` if these don't name all files.
 
     Args:
@@ -126,7 +126,7 @@ class _Reading:
     removed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     known: set[str] = field(default_factory=set)
 
-    def loaded(self) -> Found:
+    def loaded(self) -> FilesOfCommits:
         """Read all instants, one at a time.
 
         Raises:

@@ -24,7 +24,7 @@ from fsview.load.metadata_table_state import (
     FOLDER,
     UNKNOWN,
     UNSUPPORTED,
-    Committed,
+    CompletedTimes,
     FilesSlice,
     NotInStepError,
     is_beginning,
@@ -74,7 +74,7 @@ def read(
     Cost: a read for each file.
     """
     storage = client.storage.for_cause("bootstrap")
-    changes = _Changes(Committed(snapshot), f"{storage.base_path}/{FOLDER}/{FILES}")
+    changes = _Changes(CompletedTimes(snapshot), f"{storage.base_path}/{FOLDER}/{FILES}")
     for log in found.logs:
         path = f"{FOLDER}/{FILES}/{log.name}"
         changes.add_file(storage.read(path, FileKind.METADATA_TABLE, log.size), log.name)
@@ -89,7 +89,7 @@ def read(
 class _Changes:
     """The changes in the logs of a slice: for each record the files added and deleted."""
 
-    committed: Committed
+    committed: CompletedTimes
     folder: str
     blocks: list[tuple[str, LogBlock]] = field(default_factory=list)
     files: dict[str, dict[str, int | None]] = field(default_factory=dict)

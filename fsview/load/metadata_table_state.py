@@ -172,7 +172,7 @@ class _Comparison:
         )
 
     def _check_merged(self, base: str) -> None:
-        committed = Committed(self.snapshot)
+        committed = CompletedTimes(self.snapshot)
         for instant in self.active:
             time = instant.requested_time
             if instant.action != DELTA_COMMIT or not instant.is_completed or _is_own(time):
@@ -225,7 +225,7 @@ class _Comparison:
         return writer is not None and writer.is_completed and not self._is_merged(writer, base)
 
 
-class Committed:
+class CompletedTimes:
     """The times of a snapshot's completed instants, including archived ones."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from fsview.query import queries as query
 
 
-class Scope(Enum):
+class QueryScope(Enum):
     """The partitions over which a query runs, and whether they count as loaded afterwards."""
 
     PARTITION = auto()
@@ -41,44 +41,48 @@ class Query:
     """
 
     function: Callable[..., Any]
-    scope: Scope = Scope.PARTITION
+    scope: QueryScope = QueryScope.PARTITION
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
 QUERIES: Final[Mapping[str, Query]] = {
     "latest_base_files": Query(query.latest_base_files),
     "latest_base_file": Query(query.latest_base_file),
-    "all_latest_base_files": Query(query.latest_base_files, Scope.LOADED),
+    "all_latest_base_files": Query(query.latest_base_files, QueryScope.LOADED),
     "latest_base_files_before_or_on": Query(query.latest_base_files_before_or_on),
-    "all_latest_base_files_before_or_on": Query(query.latest_base_files_before_or_on, Scope.TABLE),
+    "all_latest_base_files_before_or_on": Query(
+        query.latest_base_files_before_or_on, QueryScope.TABLE
+    ),
     "base_file_on": Query(query.base_file_on),
     "all_base_files": Query(query.all_base_files),
-    "latest_base_files_in_range": Query(query.latest_base_files_in_range, Scope.LOADED),
+    "latest_base_files_in_range": Query(query.latest_base_files_in_range, QueryScope.LOADED),
     "latest_file_slices": Query(query.latest_file_slices),
-    "latest_file_slices_stateless": Query(query.latest_file_slices, Scope.STATELESS),
+    "latest_file_slices_stateless": Query(query.latest_file_slices, QueryScope.STATELESS),
     "latest_file_slice": Query(query.latest_file_slice),
     "latest_file_slices_including_inflight": Query(query.latest_file_slices_including_inflight),
     "latest_uncompacted_file_slices": Query(query.latest_uncompacted_file_slices),
     "latest_file_slices_before_or_on": Query(query.latest_file_slices_before_or_on),
     "all_latest_file_slices_before_or_on": Query(
-        query.latest_file_slices_before_or_on, Scope.TABLE, {"include_pending_compaction": True}
+        query.latest_file_slices_before_or_on,
+        QueryScope.TABLE,
+        {"include_pending_compaction": True},
     ),
     "latest_merged_file_slices_before_or_on": Query(query.latest_merged_file_slices_before_or_on),
     "latest_merged_file_slice_before_or_on": Query(query.latest_merged_file_slice_before_or_on),
     "latest_merged_file_slices_before_or_on_including_inflight": Query(
         query.latest_merged_file_slices_before_or_on_including_inflight
     ),
-    "latest_file_slices_in_range": Query(query.latest_file_slices_in_range, Scope.LOADED),
+    "latest_file_slices_in_range": Query(query.latest_file_slices_in_range, QueryScope.LOADED),
     "all_file_slices": Query(query.all_file_slices),
     "all_file_groups": Query(query.all_file_groups),
-    "all_file_groups_stateless": Query(query.all_file_groups, Scope.STATELESS),
+    "all_file_groups_stateless": Query(query.all_file_groups, QueryScope.STATELESS),
     "replaced_file_groups_before_or_on": Query(
-        query.replaced_file_groups_before_or_on, Scope.REPLACED
+        query.replaced_file_groups_before_or_on, QueryScope.REPLACED
     ),
-    "replaced_file_groups_before": Query(query.replaced_file_groups_before, Scope.REPLACED),
+    "replaced_file_groups_before": Query(query.replaced_file_groups_before, QueryScope.REPLACED),
     "replaced_file_groups_after_or_on": Query(
-        query.replaced_file_groups_after_or_on, Scope.REPLACED
+        query.replaced_file_groups_after_or_on, QueryScope.REPLACED
     ),
-    "all_replaced_file_groups": Query(query.all_replaced_file_groups, Scope.REPLACED),
+    "all_replaced_file_groups": Query(query.all_replaced_file_groups, QueryScope.REPLACED),
 }
 """The view's method → its query. Methods that aren't listed concern the view itself."""

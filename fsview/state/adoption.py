@@ -1,8 +1,8 @@
 """Adoption: a server follows what others that share its store have read and committed; pure.
 
-From the news in the journal (``fsview.state.news``) it computes the history that the others have
-computed from the timeline. The files of the newest snapshot come from the rows. If the result isn't
-the snapshot that is recorded, nothing is adopted, and the record is read whole.
+From the entries of the journal (``fsview.state.journal_entry``) it computes the history that the
+others have computed from the timeline. The files of the newest snapshot come from the rows. If the
+result isn't the snapshot that is recorded, nothing is adopted, and the record is read whole.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fsview.snapshot.history import History
 from fsview.snapshot.next_history import publication
 from fsview.snapshot.next_snapshot import NO_VERSIONS
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.state.news import read_news
+from fsview.state.journal_entry import read_journal_entry
 from fsview.state.record_rows import PARTITION, RecordHead, Unfinished, read_partition
 from fsview.state.row_text import value_of
 from fsview.store.base import Handle, StoredChunk
-from fsview.store.sql.database import Changes
+from fsview.store.sql.database import CommittedSteps
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 
@@ -60,7 +60,7 @@ class Told:
         head: What the rows besides those of the partitions hold.
     """
 
-    changes: Changes
+    changes: CommittedSteps
     head: RecordHead
 
 
@@ -98,7 +98,7 @@ def adopted(
     dropped: Counter[str] = Counter()
     completed = 0
     for news in told_news:
-        change, unclear = read_news(news, after.newest.active)
+        change, unclear = read_journal_entry(news, after.newest.active)
         found = publication(
             after,
             change,
@@ -137,7 +137,7 @@ def _is_in_memory(version: PartitionVersion) -> bool:
 
 
 def _read_rows(
-    before: Snapshot, changes: Changes, chunk_at: ChunkAt
+    before: Snapshot, changes: CommittedSteps, chunk_at: ChunkAt
 ) -> Iterator[tuple[str, tuple[PartitionVersion | None, bool]]]:
     """Yield each partition whose row has changed, with what ``read_partition`` returns."""
     for name, row in changes.rows.items():

@@ -1,7 +1,7 @@
 """``HeldTable``: what is held of a table and follows its timeline, without a lock.
 
 ``TableState`` has the lock, and its verbs say what they do. What is filled in is in
-``fsview.state.filling``, what others have recorded in ``fsview.state.sharing``.
+``fsview.state.filled_snapshot``, what others have recorded in ``fsview.state.sharing``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fsview.snapshot.next_history import publication
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.current_history import CurrentHistory
+from fsview.state.journal_entry import journal_entry_of
 from fsview.state.missing_partitions import MissingPartitions
-from fsview.state.news import news_of
 from fsview.state.record_rows import Recorded
+from fsview.state.record_status import RecordStatus
 from fsview.state.shared_record import SharedRecord
-from fsview.state.standing import Standing
 from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
 from fsview.store.budget import Share
@@ -62,14 +62,14 @@ class HeldTable:
         self._is_swept = False
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RecordStatus:
         """How the history stands to the record and to the timeline, at this moment."""
-        return self.record.standing
+        return self.record.status
 
     @property
     def answered(self) -> History | None:
         """The history, if requests may be answered from it."""
-        return self.current.value if self.standing.answers else None
+        return self.current.value if self.status.answers else None
 
     @property
     def history(self) -> History:
@@ -116,7 +116,7 @@ class HeldTable:
         self.record.must_list = self.record.must_list or recorded.must_list
         self.current.show(History((Link(snapshot, is_reload=True),)))
         self.missing = MissingPartitions()
-        self.record.standing = self.standing.resumed()
+        self.record.status = self.status.resumed()
 
     def restart(
         self,
@@ -153,7 +153,7 @@ class HeldTable:
             raise
         self.current.show(History(links).extended((Link(snapshot, is_reload=True),)))
         # Distrust that came while the table was read holds for links that are kept.
-        self.record.standing = self.standing.restarted(keeps_links=bool(links))
+        self.record.status = self.status.restarted(keeps_links=bool(links))
 
     def _save_anew(self, snapshot: Snapshot, *, alone: bool) -> None:
         """Record a snapshot of the table read anew; errors as of ``restart``."""
@@ -161,7 +161,7 @@ class HeldTable:
         try:
             self.record.save(snapshot, None, {}, alone=alone)
         except StoreBehindError:
-            if self.standing.distrusted is None:
+            if self.status.distrusted is None:
                 raise
             # Others may have recorded what isn't to be trusted either, or can't be read.
             with suppress(StoreError):
@@ -197,9 +197,9 @@ class HeldTable:
             StoreError: The new chunks could not be kept, and nothing has changed; or old ones can't
                 be read, and the table isn't to be trusted.
         """
-        if self.standing.is_behind or self.history.newest is not old:
+        if self.status.is_behind or self.history.newest is not old:
             raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
-        news = None if self.shared is None else [news_of(change, unclear, old.active)]
+        news = None if self.shared is None else [journal_entry_of(change, unclear, old.active)]
         try:
             found = publication(
                 self.history,
@@ -243,10 +243,10 @@ class HeldTable:
             self.fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
-        self.record.standing = self.standing.distrusting("store-damaged")
+        self.record.status = self.status.distrusting("store-damaged")
 
     def fall_behind(self, why: Exception) -> None:
         """Answer nothing until the record was read whole and followed: it may be an old one."""
         text = why if isinstance(why, StrandlineError) else repr(why)
         logger.info("the record of %s is read whole: %s", self.table_id, text)
-        self.record.standing = self.standing.fell_behind()
+        self.record.status = self.status.fell_behind()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fsview.state.record_rows import PARTITION, SNAPSHOT, Recorded, read_rows
-from fsview.state.record_stream import FRAME_BYTES, Row
+from fsview.state.record_stream import FRAME_BYTES, StreamedRow
 from fsview.state.record_sum import RecordSum
 from fsview.store.base import Blob, Handle, Store, StoredChunk
 from timeline.encoding.json_text import check_values
@@ -18,7 +18,7 @@ BATCH_BYTES: Final = 1 << 20
 """Bytes of blobs that are kept in one commit, what their frames take included."""
 
 
-def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Recorded:
+def received(items: Iterable[Blob | StreamedRow], table_id: TableId, store: Store) -> Recorded:
     """Return a record whose blobs are in a store; if that fails, the store forgets them.
 
     Args:
@@ -36,7 +36,7 @@ def received(items: Iterable[Blob | Row], table_id: TableId, store: Store) -> Re
     batch: list[Blob] = []
     size = 0
     for item in items:
-        if isinstance(item, Row):
+        if isinstance(item, StreamedRow):
             rows[item.name] = item.content
             continue
         batch.append(item)

@@ -44,7 +44,7 @@ _BLOB, _ROW, _END = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StreamedRow:
     """A row of the record."""
 
     name: str
@@ -64,7 +64,7 @@ def record_stream(table_id: TableId, recorded: Recorded) -> Iterator[bytes]:
     return _in_pieces(stream_of(record_items(table_id, recorded)))
 
 
-def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | Row]:
+def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | StreamedRow]:
     """Yield the blobs and rows of a record, each blob before the row that names it.
 
     Raises:
@@ -74,9 +74,9 @@ def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | Row]:
     versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
     count, rows = 0, RecordSum()
 
-    def made(name: str, content: bytes) -> Row:
+    def made(name: str, content: bytes) -> StreamedRow:
         rows.change({name: content})
-        return Row(name, content)
+        return StreamedRow(name, content)
 
     for partition, version in versions.items():
         name, handles = PARTITION + partition, dict[int, Handle]()
@@ -98,10 +98,10 @@ def record_items(table_id: TableId, recorded: Recorded) -> Iterator[Blob | Row]:
         yield made(name, map_row(name, content))
     unfinished, must_list = recorded.unfinished, recorded.must_list
     row = snapshot_row(table_id, snapshot, unfinished, must_list=must_list, checksum=rows.value)
-    yield Row(SNAPSHOT, row)
+    yield StreamedRow(SNAPSHOT, row)
 
 
-def stream_of(items: Iterable[Blob | Row]) -> Iterator[bytes]:
+def stream_of(items: Iterable[Blob | StreamedRow]) -> Iterator[bytes]:
     """Yield the bytes of blobs and rows."""
     digest = sha256(MAGIC)
     yield MAGIC
@@ -118,7 +118,7 @@ def stream_of(items: Iterable[Blob | Row]) -> Iterator[bytes]:
     yield _HEAD.pack(_END, 0, len(checksum)) + checksum
 
 
-def items_of(pieces: Iterable[bytes], most_bytes: int) -> Iterator[Blob | Row]:
+def items_of(pieces: Iterable[bytes], most_bytes: int) -> Iterator[Blob | StreamedRow]:
     """Yield the blobs and rows of a stream; they count only once the iterator has ended.
 
     Args:
@@ -156,7 +156,7 @@ def items_of(pieces: Iterable[bytes], most_bytes: int) -> Iterator[Blob | Row]:
         if kind == _BLOB:
             yield Blob(content, name)
         elif kind == _ROW:
-            yield Row(name, content)
+            yield StreamedRow(name, content)
         else:
             raise BadAnswerError(f"a table's record has a frame of kind {kind}; allowed: 1 to 3")
 

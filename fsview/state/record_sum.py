@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 from fsview.state.record_rows import SNAPSHOT
-from fsview.store.base import Rows
+from fsview.store.base import RecordRows
 
 _BYTES: Final = 8
 
@@ -19,7 +19,7 @@ _BYTES: Final = 8
 class RecordSum:
     """The checksum of the rows of one record; not thread-safe."""
 
-    def __init__(self, rows: Rows | None = None) -> None:
+    def __init__(self, rows: RecordRows | None = None) -> None:
         """Begin with some rows, that of the snapshot left out; as do the other methods."""
         self._digests: dict[str, int] = {}
         self._sum = 0
@@ -34,14 +34,14 @@ class RecordSum:
         """The checksum, in hexadecimal digits."""
         return _text(self._sum)
 
-    def after(self, changed: Rows) -> str:
+    def after(self, changed: RecordRows) -> str:
         """Return the checksum once some rows change; ``None`` deletes one."""
         changes = 0
         for name, row in changed.items():
             changes ^= self._digests.get(name, 0) ^ _digest(name, row)
         return _text(self._sum ^ changes)
 
-    def change(self, changed: Rows) -> None:
+    def change(self, changed: RecordRows) -> None:
         """Change some rows."""
         for name, row in changed.items():
             digest = _digest(name, row)

@@ -1,9 +1,9 @@
 """``SharedRecord``: the record of a table in a store that several servers share.
 
-A save says what changed, so that others adopt it (``fsview.state.news``); one that another server
-forestalled is refused with ``StoreBehindError``. If the database fails, the table is followed in
-memory, and the next save that succeeds has all that came since the last one
-(``fsview.state.standing``).
+A save says what changed, so that others adopt it (``fsview.state.journal_entry``); one that
+another server forestalled is refused with ``StoreBehindError``. If the database fails, the table
+is followed in memory, and the next save that succeeds has all that came since the last one
+(``fsview.state.record_status``).
 
 Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
 rows that name them: others can write in between, and who is forestalled needn't move them again.
@@ -20,15 +20,15 @@ from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.adoption import Told
+from fsview.state.journal_entry import JournalEntry
 from fsview.state.map_rows import maps_of
-from fsview.state.news import News
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
+from fsview.state.record_status import EVERYTHING
 from fsview.state.record_sum import RecordSum
 from fsview.state.row_text import text_of
-from fsview.state.standing import EVERYTHING
 from fsview.state.table_record import TableRecord, move, new_chunks
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
-from fsview.store.sql.database import Changes
+from fsview.store.sql.database import CommittedSteps
 from fsview.store.sql.store import SharedStore
 from timeline.errors import BlobLostError, RecordLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
@@ -45,7 +45,7 @@ class SharedRecord(TableRecord):
     def __init__(self, store: SharedStore, table_id: TableId) -> None:
         super().__init__(store, table_id)
         self._shared = store
-        store.is_ahead = lambda: self.standing.is_ahead
+        store.is_ahead = lambda: self.status.is_ahead
         # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
         self._is_away = False
@@ -66,7 +66,7 @@ class SharedRecord(TableRecord):
         touched: Collection[str] | None,
         unfinished: Unfinished,
         also: Iterable[PartitionVersion] = (),
-        news: Sequence[News] | None = None,
+        news: Sequence[JournalEntry] | None = None,
         *,
         alone: bool = False,
     ) -> None:
@@ -75,7 +75,7 @@ class SharedRecord(TableRecord):
         Raises:
             StoreBehindError: Others have committed since; nothing has changed.
         """
-        lack = self.standing.lack(touched, news)
+        lack = self.status.lack(touched, news)
         if not alone:
             try:
                 self._check_read()
@@ -88,17 +88,17 @@ class SharedRecord(TableRecord):
             except BlobLostError as exc:
                 # What was moved before its rows is gone: only what is recorded can be gone on from.
                 logger.warning("the record of %s is read whole: %s", self._table_id, exc)
-                self.standing = self.standing.fell_behind()
+                self.status = self.status.fell_behind()
                 raise StoreBehindError(str(exc)) from exc
             except StoreError as exc:
                 self.warn(exc)
             else:
-                self.standing, self._is_away = self.standing.saved(), False
+                self.status, self._is_away = self.status.saved(), False
                 for partition in tuple(self._unshown) if lack is EVERYTHING else lack.touched:
                     self._unshown.pop(partition, None)
                 return
         # Set before chunks that rows name can be forgotten.
-        self.standing = self.standing.kept_in_memory(lack)
+        self.status = self.status.kept_in_memory(lack)
         self.unfinished = unfinished
 
     def read(self) -> Recorded | None:
@@ -108,7 +108,7 @@ class SharedRecord(TableRecord):
             RecordLostError: As ``TableRecord``; the next save writes all rows.
             StoreError: The database failed: nothing is saved before this succeeds.
         """
-        self.standing = self.standing.reading()
+        self.status = self.status.reading()
         damage: RecordLostError | None = None
         try:
             head, rows = self._shared.state()
@@ -124,10 +124,10 @@ class SharedRecord(TableRecord):
         finally:
             # Chunks of all that the rows name are made.
             self._shared.adopt(head)
-            self.standing = self.standing.read(is_usable=self._recorded is not None)
+            self.status = self.status.read(is_usable=self._recorded is not None)
         return recorded
 
-    def changes(self) -> Changes | None:
+    def changes(self) -> CommittedSteps | None:
         """Return what others have committed since; ``None`` if nothing.
 
         Raises:
@@ -144,7 +144,7 @@ class SharedRecord(TableRecord):
             raise
         if changes is None:
             return None
-        if self.standing.is_ahead or any(step.news is None for step in changes.steps):
+        if self.status.is_ahead or any(step.news is None for step in changes.steps):
             raise StoreBehindError(f"the record of {self._table_id} must be read whole")
         return changes
 
@@ -154,7 +154,7 @@ class SharedRecord(TableRecord):
         Args:
             why: What reading a chunk raised.
         """
-        if not isinstance(why, BlobLostError | RecordLostError) or self.standing.is_ahead:
+        if not isinstance(why, BlobLostError | RecordLostError) or self.status.is_ahead:
             return False
         try:
             return self._shared.head() == self._shared.seen
@@ -166,11 +166,11 @@ class SharedRecord(TableRecord):
         """Wait until no other server reads what is new; see ``Database.turn``."""
         return self._shared.turn()
 
-    def is_next(self, changes: Changes) -> bool:
+    def is_next(self, changes: CommittedSteps) -> bool:
         """Whether nothing was saved or adopted since the changes were read."""
-        return self._shared.seen == changes.seen and not self.standing.is_ahead
+        return self._shared.seen == changes.seen and not self.status.is_ahead
 
-    def told(self, changes: Changes, newest: Snapshot) -> Told:
+    def told(self, changes: CommittedSteps, newest: Snapshot) -> Told:
         """Return what others committed, with what it says of the newest snapshot after it.
 
         Raises:
@@ -236,7 +236,7 @@ class SharedRecord(TableRecord):
         self,
         blobs: Sequence[Blob],
         rows: MakeRows,
-        news: Sequence[News] | None,
+        news: Sequence[JournalEntry] | None,
         *,
         anew: bool,
         versions: Iterable[PartitionVersion],
@@ -262,6 +262,6 @@ class SharedRecord(TableRecord):
             StoreBehindError: Now they can.
             StoreError: They can't be read yet, or the table can't be added.
         """
-        if self.standing.is_unread:
+        if self.status.is_unread:
             self._shared.check()
             raise StoreBehindError(f"the record of {self._table_id} must be read first")

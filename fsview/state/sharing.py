@@ -33,7 +33,7 @@ def told(table: HeldTable, *, whole: bool) -> Told | None:
     record = table.shared
     if record is None:
         return None
-    if not table.standing.goes_on or table.current.value is None:
+    if not table.status.goes_on or table.current.value is None:
         return None
     try:
         changes = record.changes()
@@ -56,7 +56,7 @@ def adopt(
         whole: As for ``told``.
     """
     record = table.shared
-    if record is None or not table.standing.goes_on:
+    if record is None or not table.status.goes_on:
         return None
     if not record.is_next(told.changes):  # another thread has adopted it
         return None

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.snapshot import Snapshot
+from fsview.state.journal_entry import JournalEntry
 from fsview.state.map_rows import map_row, maps_of
-from fsview.state.news import News
 from fsview.state.record_rows import (
     PARTITION,
     SNAPSHOT,
@@ -23,8 +23,8 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
+from fsview.state.record_status import RecordStatus
 from fsview.state.record_sum import RecordSum
-from fsview.state.standing import Standing
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from timeline.errors import RecordLostError, StoreError, StrandlineError
 from timeline.storage.table_id import TableId
@@ -41,7 +41,7 @@ class TableRecord:
             storage was found not to be what metadata says; saved with the next snapshot.
         outdated: (Requested time, action) of what had completed when the table was upgraded last,
             as far as that was seen; saved with the next snapshot.
-        standing: How what is held of the table stands to the record and to the timeline.
+        status: How what is held of the table stands to the record and to the timeline.
     """
 
     def __init__(self, store: Store, table_id: TableId) -> None:
@@ -49,7 +49,7 @@ class TableRecord:
         self.unfinished: Unfinished = {}
         self.must_list = False
         self.outdated: frozenset[tuple[str, str]] = frozenset()
-        self.standing = Standing()
+        self.status = RecordStatus()
         self._table_id = table_id
         self._recorded: Recorded | None = None  # holds the chunks that rows name until they change
         self._is_refused = False
@@ -74,7 +74,7 @@ class TableRecord:
         touched: Collection[str] | None,
         unfinished: Unfinished,
         also: Iterable[PartitionVersion] = (),
-        news: Sequence[News] | None = None,
+        news: Sequence[JournalEntry] | None = None,
         *,
         alone: bool = False,
     ) -> None:
@@ -204,7 +204,7 @@ class TableRecord:
         self,
         blobs: Sequence[Blob],
         rows: MakeRows,
-        news: Sequence[News] | None,
+        news: Sequence[JournalEntry] | None,
         *,
         anew: bool,
         versions: Iterable[PartitionVersion],

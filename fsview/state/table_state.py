@@ -2,7 +2,7 @@
 
 Others read the table's storage and hand in what they read; each verb here then computes, has the
 store keep what a restart needs, and shows the outcome, all under one lock. What they do is in
-``HeldTable``, ``fsview.state.filling`` and ``fsview.state.sharing``.
+``HeldTable``, ``fsview.state.filled_snapshot`` and ``fsview.state.sharing``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
-from fsview.state import filling, sharing
+from fsview.state import filled_snapshot, sharing
 from fsview.state.adoption import Adopted, Told
 from fsview.state.current_history import Use
 from fsview.state.held_table import HeldTable
 from fsview.state.loaded_marks import LoadedMarks
 from fsview.state.received_record import received
 from fsview.state.record_rows import Recorded
+from fsview.state.record_status import RecordStatus
 from fsview.state.record_stream import items_of
-from fsview.state.standing import Standing
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from timeline.completion import CompletionTimes
@@ -76,7 +76,7 @@ class TableState:
 
         Nothing may be answered from it before it was followed.
         """
-        return self._table.current.value if self.standing.goes_on else None
+        return self._table.current.value if self.status.goes_on else None
 
     @property
     def history(self) -> History:
@@ -84,9 +84,9 @@ class TableState:
         return self._table.history
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RecordStatus:
         """How the history stands to the record and to the timeline, at this moment."""
-        return self._table.record.standing
+        return self._table.record.status
 
     @property
     def outdated(self) -> frozenset[tuple[str, str]]:
@@ -167,7 +167,7 @@ class TableState:
     def caught_up(self) -> None:
         """Answer from what is held again: what was read whole was followed to the timeline."""
         with self._lock:
-            self._table.record.standing = self.standing.caught_up()
+            self._table.record.status = self.status.caught_up()
 
     def turn(self) -> AbstractContextManager[object]:
         """Wait until no other server that shares the store reads what is new, but not for long.
@@ -245,7 +245,7 @@ class TableState:
     def distrust(self, cause: str) -> None:
         """Answer nothing from what is held until a restart, and list from now on."""
         with self._lock:
-            self._table.record.standing = self.standing.distrusting(cause)
+            self._table.record.status = self.status.distrusting(cause)
             self._table.record.must_list = True
 
     def require_listing(self) -> None:
@@ -261,25 +261,25 @@ class TableState:
     # Filling in.
 
     def fill(self, found: Found, absent: Collection[str], *, alone: bool = False) -> Arrived | None:
-        """See ``fsview.state.filling.fill``."""
+        """See ``fsview.state.filled_snapshot.fill``."""
         with self._lock:
-            filled = filling.fill(self._table, found, absent, alone=alone)
+            filled = filled_snapshot.fill(self._table, found, absent, alone=alone)
         if filled is None:
             return None
         self.loaded.unmark(filled.forgotten)
         return filled.arrived
 
     def derive(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
-        """See ``fsview.state.filling.derive``."""
+        """See ``fsview.state.filled_snapshot.derive``."""
         with self._lock:
-            found = filling.derive(self._table, snapshot, partition)
+            found = filled_snapshot.derive(self._table, snapshot, partition)
         self.make_room()
         return found
 
     def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
         """Fill in which partitions the table has at a kept snapshot."""
         with self._lock:
-            filling.fill_known(self._table, snapshot, known)
+            filled_snapshot.fill_known(self._table, snapshot, known)
         self.make_room()
 
     # What it takes.

@@ -23,9 +23,9 @@ damaged, and clear it.
 """
 
 Handle = NewType("Handle", int)
-Rows = Mapping[str, bytes | None]
+RecordRows = Mapping[str, bytes | None]
 """Name → content; ``None`` deletes the row."""
-MakeRows = Callable[[Sequence[Handle]], Rows]
+MakeRows = Callable[[Sequence[Handle]], RecordRows]
 """Makes the changed rows of a commit from the handles of its new blobs, in order."""
 
 

@@ -137,7 +137,7 @@ class TimelineFollower:
             StoreBehindError: Another server has recorded something else meanwhile.
         """
         # Read anew for each attempt, as other threads may come to distrust what is held.
-        history, cause = self.state.followed, self.state.standing.distrusted
+        history, cause = self.state.followed, self.state.status.distrusted
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:
@@ -176,7 +176,7 @@ class TimelineFollower:
                 self.count("adoptions")
                 self.count("adopted_instants", found.completed)
                 self._reader.count_dropped(found.dropped)
-        return told is not None or self.state.standing.is_behind
+        return told is not None or self.state.status.is_behind
 
     def adopt_if_read(self) -> None:
         """Adopt what other servers have recorded, if the store can be read."""
@@ -234,6 +234,6 @@ class TimelineFollower:
             StoreBehindError: It isn't.
         """
         newest = self.state.history.newest
-        if self.state.standing.is_behind or newest.active != active:
+        if self.state.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
         return newest

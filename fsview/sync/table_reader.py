@@ -27,7 +27,7 @@ from timeline.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 
-class Count(Protocol):
+class AddToCounter(Protocol):
     """Adds to a counter of the table."""
 
     def __call__(self, name: str, amount: int = 1, **labels: str) -> None:
@@ -37,7 +37,7 @@ class Count(Protocol):
 class TableReader:
     """Reads one table; one sync at a time calls it, loads only ``client_for``, ``client_of``."""
 
-    def __init__(self, storage: Storage, state: TableState, count: Count) -> None:
+    def __init__(self, storage: Storage, state: TableState, count: AddToCounter) -> None:
         """Read nothing yet; ``count`` adds to the table's counters."""
         self._storage = storage
         self._state = state
@@ -75,7 +75,7 @@ class TableReader:
         Raises:
             StoreError: The store was closed; or as ``start``.
         """
-        cause = "behind" if self._state.standing.is_behind else "start"
+        cause = "behind" if self._state.status.is_behind else "start"
         try:
             recorded = self._state.recorded()
         except StoreError as exc:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.conflict import REPEAT, ConcurrentOperation, operation_of
-from strandline.commit.outcome import rollback_of
 from timeline.errors import InstantNotFoundError, WriteConflictError
 from timeline.instant import Instant, State, completed_action
 from timeline.meta_client import TableMetaClient

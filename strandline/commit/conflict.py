@@ -33,7 +33,7 @@ from timeline.metadata.instant_metadata import (
 )
 from timeline.timeline import Timeline
 
-FileGroup = tuple[str, str]
+TouchedGroup = tuple[str, str]
 """Partition path and file id."""
 
 COMPACT: Final = "COMPACT"
@@ -60,14 +60,14 @@ class ConflictStrategy:
 
     class_name: str
     counts_pending: bool
-    unit_of: Callable[[FileGroup], tuple[str, str | int]]
+    unit_of: Callable[[TouchedGroup], tuple[str, str | int]]
 
 
-def _same_group(group: FileGroup) -> tuple[str, str | int]:
+def _same_group(group: TouchedGroup) -> tuple[str, str | int]:
     return group
 
 
-def _same_bucket(group: FileGroup) -> tuple[str, str | int]:
+def _same_bucket(group: TouchedGroup) -> tuple[str, str | int]:
     """Return partition and bucket: two writers may open a group each for one bucket."""
     partition, file_id = group
     return partition, int(file_id[:8])
@@ -99,7 +99,7 @@ class ConcurrentOperation:
 
     instant: Instant
     operation: str
-    groups: frozenset[FileGroup]
+    groups: frozenset[TouchedGroup]
     avro_schema: str = ""
 
 
@@ -118,7 +118,7 @@ class Conflict:
     instant: str
     action: str
     operation: str
-    groups: tuple[FileGroup, ...]
+    groups: tuple[TouchedGroup, ...]
     resolved: bool = False
 
     def __str__(self) -> str:
@@ -214,7 +214,7 @@ def conflicts_with(
     strategy: ConflictStrategy,
 ) -> tuple[Conflict, ...]:
     """Return the operations that changed what ours changes, in the order given."""
-    units: dict[tuple[str, str | int], FileGroup] = {strategy.unit_of(g): g for g in ours.groups}
+    units: dict[tuple[str, str | int], TouchedGroup] = {strategy.unit_of(g): g for g in ours.groups}
     found = []
     for other in others:
         if planned_too_early(ours.instant, other):

@@ -1,6 +1,6 @@
 """Early detection of conflicts by direct markers: tasks look for concurrent writes themselves.
 
-With markers of the timeline service, the service looks (``strandline.service.marker.conflict``,
+With markers of the timeline service, the service looks (``strandline.server.marker.conflict``,
 which has the rules for both). In doubt there is no conflict: the commit decides.
 
 Source: Hudi 1.2.0 ``SimpleDirectMarkerBasedDetectionStrategy``,
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.commit.conflict import REPEAT
-from strandline.service.marker.conflict import ConflictCheck, ConflictOptions
+from strandline.server.marker.conflict import ConflictCheck, ConflictOptions
 from timeline.clock import Clock
 from timeline.errors import StrandlineError, WriteConflictError
 from timeline.instant import Instant

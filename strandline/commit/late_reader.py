@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from strandline.commit.beat import HeartbeatSettings, is_expired, read_beat
 from strandline.commit.lock.base import Wait
+from strandline.commit.others_heartbeats import HeartbeatSettings, is_expired, read_beat
 from timeline.clock import Clock
 from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient

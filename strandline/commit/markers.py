@@ -2,7 +2,7 @@
 
 The commit deletes files that have a marker but weren't reported (by repeated task attempts), and
 the rollback of a failed write deletes all marked files. Markers are empty files or lines of files
-(``strandline.service.marker.announced``); ``strandline.commit.write_markers`` creates them.
+(``strandline.server.marker.announced``); ``strandline.commit.write_markers`` creates them.
 
 Source: Hudi 1.2.0 ``WriteMarkers``, ``HoodieTable.reconcileAgainstMarkers``.
 """
@@ -14,9 +14,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from strandline.service.marker.announced import announced, markers_in
-from strandline.service.marker.file import TEMP_FOLDER, directory_path
-from strandline.service.marker.name import is_own_file
+from strandline.server.marker.announced import announced, markers_in
+from strandline.server.marker.file import TEMP_FOLDER, directory_path
+from strandline.server.marker.name import is_own_file
 from timeline.instant import State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage

@@ -16,6 +16,14 @@ from typing import Final
 from strandline.commit.announcement import encode_announcement
 from strandline.commit.archived import operation_at, operations_archived_since
 from strandline.commit.commit_metadata import commit_metadata
+from strandline.commit.completion_outcome import (
+    complete_surely,
+    not_pending,
+    restore_since,
+    rollback_of,
+    rolled_back_by,
+    withdraw_if_rolled_back,
+)
 from strandline.commit.conflict import (
     REPEAT,
     ConcurrentOperation,
@@ -26,19 +34,11 @@ from strandline.commit.conflict import (
     operation_of,
     records_other_schema,
 )
-from strandline.commit.doubt import conflicts_in_doubt
-from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
-from strandline.commit.outcome import (
-    complete_surely,
-    not_pending,
-    restore_since,
-    rollback_of,
-    rolled_back_by,
-    withdraw_if_rolled_back,
-)
-from strandline.service.marker.file import directory_path
+from strandline.commit.others_in_doubt import conflicts_in_doubt
+from strandline.commit.own_heartbeat import Heartbeat
+from strandline.server.marker.file import directory_path
 from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConcurrentWriteError,

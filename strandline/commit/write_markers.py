@@ -30,7 +30,7 @@ from executor_proxy.report import Fallback
 from executor_proxy.view_location import ViewLocation
 from strandline.commit.early_conflict import EarlyConflicts, early_conflict
 from strandline.commit.markers import delete_markers, delete_unreported, finish_markers
-from strandline.service.marker.file import PREFIX, TYPE, TYPE_FILE, directory_path
+from strandline.server.marker.file import PREFIX, TYPE, TYPE_FILE, directory_path
 from timeline.errors import AlreadyExistsError, StrandlineError
 from timeline.storage.base import Storage
 

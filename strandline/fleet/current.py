@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
 
@@ -29,15 +29,15 @@ class KnownFleet:
     epoch: int = 0
     layout: Layout = DEFAULT
     seats: tuple[Seat, ...] = field(init=False)
-    _ring: Ring = field(init=False, repr=False, compare=False)
+    _ring: SeatRing = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # A frozen value's own fields, set while nobody else has it.
         object.__setattr__(self, "seats", self.fleet.ring)
-        object.__setattr__(self, "_ring", Ring(self.seats, self.layout))
+        object.__setattr__(self, "_ring", SeatRing(self.seats, self.layout))
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
-        """Return the seats that have a table, see ``executor_proxy.placement.owners``.
+        """Return the seats that have a table, see ``executor_proxy.seat_ring.owners``.
 
         Args:
             table: Text of the table's ``TableId``.

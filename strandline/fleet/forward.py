@@ -27,7 +27,7 @@ from http import HTTPStatus
 from typing import Final
 
 from executor_proxy.exchange import tls_context
-from executor_proxy.placement import Seat
+from executor_proxy.seat_ring import Seat
 from fsview.wire.param import WAIT_HEADER
 from strandline.fleet.peer import Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from executor_proxy.placement import DEFAULT, Layout
+from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.records import Load, token_mark
 from strandline.fleet.roster import DEAD_S, Roster

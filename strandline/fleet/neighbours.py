@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from executor_proxy.connection import streamed
-from executor_proxy.exchange import Outgoing, Peer, Timeouts
+from executor_proxy.exchange import Endpoint, Outgoing, Timeouts
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
 from timeline.encoding.json_text import bounded_loads
@@ -83,7 +83,7 @@ class Neighbours:
     ) -> Iterator[bytes]:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         request = Outgoing("GET", path, target, {**headers, "Connection": "close"})
-        peer = Peer.of(url, self._ca_file if url.startswith("https:") else None)
+        peer = Endpoint.of(url, self._ca_file if url.startswith("https:") else None)
         return streamed(peer, request, self._timeouts.within(within_s), most_bytes)
 
 

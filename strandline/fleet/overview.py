@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from executor_proxy.placement import Layout, Ring
+from executor_proxy.seat_ring import Layout, SeatRing
 from strandline.fleet.records import FleetRead
 from strandline.fleet.seats import HeldSeat, Member
 from timeline.storage.table_id import TableId
@@ -25,7 +25,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
         ConfigError: A base path isn't one.
     """
     fleet, layout = found.fleet, _layout(found)
-    ring = None if layout is None else Ring(fleet.ring, layout)
+    ring = None if layout is None else SeatRing(fleet.ring, layout)
     leader = fleet.leader
     return {
         "epoch": found.epoch,

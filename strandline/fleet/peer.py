@@ -17,7 +17,7 @@ from collections import Counter, deque
 from functools import partial
 from typing import Final
 
-from executor_proxy.exchange import Peer as Place
+from executor_proxy.exchange import Endpoint as Place
 from executor_proxy.exchange import tls_context
 from strandline.fleet.peer_connection import PeerAnswer, PeerConnection, PeerLimits, Received
 from timeline.errors import ServiceError, ServiceTimeoutError, ServiceUnreachableError

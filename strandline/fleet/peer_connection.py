@@ -65,7 +65,7 @@ class Received:
     held_bytes: int = field(default=0)
 
 
-class Held:
+class CountedBody:
     """Counts a whole body for as long as this object lives."""
 
     __slots__ = ("_received", "_size")
@@ -92,7 +92,7 @@ class PeerAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
-    held: Held = field(compare=False, repr=False)
+    held: CountedBody = field(compare=False, repr=False)
 
 
 class PeerConnection(asyncio.Protocol):
@@ -229,7 +229,7 @@ class PeerConnection(asyncio.Protocol):
         if answered is not None and not answered.done():
             status = self._parser.get_status_code()
             # From here on the answer counts its body.
-            held, self._body_bytes = Held(self._received, self._body_bytes), 0
+            held, self._body_bytes = CountedBody(self._received, self._body_bytes), 0
             answered.set_result(PeerAnswer(status, self._headers, bytes(self._body), held))
 
     def _bad(self, reason: str) -> BadAnswerError:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
 from typing import Any, Final
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.state.base import ABSENT, StateStore, Versioned
 from timeline.errors import (

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
-from executor_proxy.placement import Ring
+from executor_proxy.seat_ring import SeatRing
 
 Down = tuple[bool, ...]
 """Which of the servers, by number, are down."""
@@ -23,23 +23,23 @@ def fullest(loads: Iterable[int], servers: int) -> float:
     return max(each) / (sum(each) / servers)
 
 
-def owned(ring: Ring, tables: Sequence[str]) -> Counter[int]:
+def owned(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
     """Return seat number → tables that it owns."""
     return Counter(ring.owners(table)[0].number for table in tables)
 
 
-def kept(ring: Ring, tables: Sequence[str]) -> Counter[int]:
+def kept(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
     """Return seat number → tables of which it has a copy."""
     return Counter(seat.number for table in tables for seat in ring.owners(table))
 
 
-def moved(before: Ring, after: Ring, tables: Sequence[str]) -> Counter[int]:
+def moved(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
     """Return seat number → tables that it owns after a change, and didn't own before."""
     pairs = ((before.owners(table)[0], after.owners(table)[0]) for table in tables)
     return Counter(new.number for old, new in pairs if new != old)
 
 
-def copied(before: Ring, after: Ring, tables: Sequence[str]) -> Counter[int]:
+def copied(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
     """Return seat number → tables of which it has a copy after a change, and had none before."""
     return Counter(
         seat.number
@@ -66,7 +66,7 @@ def expected(value: Callable[[Down], float], servers: int, fails: float) -> floa
     )
 
 
-def lost_share(ring: Ring, tables: Sequence[str]) -> Callable[[Down], float]:
+def lost_share(ring: SeatRing, tables: Sequence[str]) -> Callable[[Down], float]:
     """Return the share of tables all of whose owners are down, as a function of which seats are."""
     groups = Counter(tuple(seat.number for seat in ring.owners(table)) for table in tables)
     return lambda state: (

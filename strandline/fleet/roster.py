@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from executor_proxy.placement import DEFAULT, Layout
-from strandline.fleet.alike import check_alike, of_token
+from executor_proxy.seat_ring import DEFAULT, Layout
+from strandline.fleet.common_settings import check_alike, of_token
 from strandline.fleet.records import (
     EPOCH,
     FleetRead,

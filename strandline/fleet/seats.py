@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from executor_proxy.placement import DEFAULT, Layout, Seat
+from executor_proxy.seat_ring import DEFAULT, Layout, Seat
 
 SEAT_LASTS_S: Final = 600.0
 """How long a seat stays without a member: the paper's time until a server counts as dead."""
@@ -109,7 +109,7 @@ class Fleet:
 
     @property
     def ring(self) -> tuple[Seat, ...]:
-        """The seats for ``executor_proxy.placement.owners``.
+        """The seats for ``executor_proxy.seat_ring.owners``.
 
         Those that are vacant, or whose holder isn't ready, have no address.
         """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Final
 
-from executor_proxy.placement import DEFAULT, Layout, Ring, Seat
+from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
 from strandline.fleet.ring_figures import copied, expected, fullest, kept, lost_share, moved, owned
 
 MAX_SERVERS: Final = 100
@@ -83,7 +83,7 @@ def simulate(
     """
     names = [f"s3://lake/warehouse/table_{number}" for number in range(tables)]
     seats = [Seat(number) for number in range(servers)]
-    ring, larger = Ring(seats, layout), Ring([*seats, Seat(servers)], layout)
+    ring, larger = SeatRing(seats, layout), SeatRing([*seats, Seat(servers)], layout)
     copies = min(layout.copies, servers)
     any_without = None
     if servers <= MAX_ENUMERATED:
@@ -104,7 +104,7 @@ def simulate(
     )
 
 
-def _change(before: Ring, after: Ring, names: Sequence[str], even: float) -> Change:
+def _change(before: SeatRing, after: SeatRing, names: Sequence[str], even: float) -> Change:
     return Change(
         moved(before, after, names).total() / len(names),
         even,
@@ -113,11 +113,11 @@ def _change(before: Ring, after: Ring, names: Sequence[str], even: float) -> Cha
 
 
 def _leaving(
-    ring: Ring, seats: Sequence[Seat], layout: Layout, names: Sequence[str]
+    ring: SeatRing, seats: Sequence[Seat], layout: Layout, names: Sequence[str]
 ) -> Change | None:
     if len(seats) == 1:
         return None
-    without = (Ring([seat for seat in seats if seat != gone], layout) for gone in seats)
+    without = (SeatRing([seat for seat in seats if seat != gone], layout) for gone in seats)
     return _mean(_change(ring, smaller, names, 1 / len(seats)) for smaller in without)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from executor_proxy.placement import DEFAULT, Addresses, addresses
+from executor_proxy.seat_ring import DEFAULT, Addresses, addresses
 from strandline.fleet.records import read_fleet
 from strandline.fleet.state.url import open_state
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from executor_proxy.placement import Seat
+from executor_proxy.seat_ring import Seat
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet

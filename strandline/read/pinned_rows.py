@@ -10,11 +10,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.read.ahead import in_order
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
+from strandline.read.prefetch import in_order
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.read.state.changed_table import missing_file
 from strandline.read.state.pin import Pin

@@ -53,9 +53,9 @@ class Scan(Exports):
 
     Cost: base files are read in pieces, the logs of a slice as a whole, into memory or, beyond
         ``strandline.read.logs.temp_file.BUDGET_BYTES``, into temporary files. ``threads`` slices
-        are read at the same time, each at most ``strandline.read.ahead.AHEAD_BYTES`` ahead of the
-        rows that were taken; with a limit one at a time. A reader that isn't read to its end ends
-        the threads when it is garbage-collected; pyarrow's ``close`` of it doesn't.
+        are read at the same time, each at most ``strandline.read.prefetch.AHEAD_BYTES`` ahead of
+        the rows that were taken; with a limit one at a time. A reader that isn't read to its end
+        ends the threads when it is garbage-collected; pyarrow's ``close`` of it doesn't.
     """
 
     def __init__(

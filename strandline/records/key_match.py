@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from strandline.records.key.hashes import BLOCK, Hashes, hashes_of
 from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
-from strandline.records.take import one_array, take_column
+from strandline.records.row_selection import one_array, take_column
 
 _SLOTS: Final = 4
 """At least so many slots for each key of a layer; about a sixth of the keys are contested."""

@@ -36,9 +36,9 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.ordering import Mask, Positions
 from strandline.records.replace import replace_rows
+from strandline.records.row_selection import compact, take_column
 from strandline.records.schema.columns import column_of, conform
 from strandline.records.sequence_number import sequence_numbers
-from strandline.records.take import compact, take_column
 
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""

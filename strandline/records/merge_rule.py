@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
+from strandline.records.row_selection import one_array, take_rows
 from strandline.records.schema.columns import column_of
-from strandline.records.take import one_array, take_rows
 
 ROW_NUMBER: Final = "_strandline_row_number"
 """Number of a row in the caller's batch; the later of two rows has the greater one."""

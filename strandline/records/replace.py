@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.ordering import Positions, one_chunk
-from strandline.records.take import MAX_SIZE
+from strandline.records.row_selection import MAX_SIZE
 
 
 def replace_rows(

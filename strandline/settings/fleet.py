@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from executor_proxy.placement import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
+from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
 from strandline.settings.setting import Setting, declared
 
 FLEET: Final = Setting(

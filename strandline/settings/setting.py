@@ -3,7 +3,7 @@
 Options arrive as text from Spark, properties files, environment variables and flags.
 ``Settings.parse`` converts them once, at the edge; code below sees typed values only. The rows are
 in ``strandline.settings.service``, ``strandline.settings.command_line``,
-``strandline.write.options.settings`` and ``strandline.services.clean.policy``.
+``strandline.write.options.settings`` and ``strandline.table_services.clean.policy``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from timeline.errors import ConfigError
 
 T = TypeVar("T")
 
-Scope = Literal["service", "table", "client", "executor"]
+SettingScope = Literal["service", "table", "client", "executor"]
 Unit = Literal["", "ms", "s", "bytes", "threads"]
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
@@ -55,7 +55,7 @@ class Setting(Generic[T]):
     name: str
     default: T
     doc: str
-    scope: Scope
+    scope: SettingScope
     unit: Unit = ""
     allowed: tuple[str, ...] = ()
     minimum: float | None = None

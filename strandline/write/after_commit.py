@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
-from strandline.services.clean.execution import CleanResult
+from strandline.table_services.clean.execution import CleanResult
 from strandline.write.context import WriteContext
 from strandline.write.result import WriteAccount
 from strandline.write.tasks.write_report import WriteReport
@@ -21,7 +21,7 @@ from timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class CreatedFiles:
     """What a write's tasks have created.
 
     Attributes:
@@ -36,7 +36,7 @@ class WrittenFiles:
 
 
 def finish_write(
-    context: WriteContext, account: WriteAccount, transaction: Transaction, written: WrittenFiles
+    context: WriteContext, account: WriteAccount, transaction: Transaction, written: CreatedFiles
 ) -> FileSystemView | None:
     """Delete a completed write's markers and heartbeat, and sync the service.
 

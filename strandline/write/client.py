@@ -12,16 +12,16 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
+from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy
 from strandline.records.commit_history import CommitHistory
-from strandline.services.clean.execution import CleanResult
-from strandline.services.clean.policy import CleanSettings
-from strandline.services.rollback.policy import RollbackPolicy
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
+from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext, no_engine
@@ -47,7 +47,7 @@ from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 
 if TYPE_CHECKING:
-    from strandline.service.process.timeline_service import TimelineService
+    from strandline.server.process.timeline_service import TimelineService
 
 
 class WriteClient:

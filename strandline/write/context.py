@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsview.model.file_system_view import FileSystemView
-from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.records.commit_history import CommitHistory
-from strandline.services.clean.execution import CleanResult
-from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner, CleanMemory, is_idle
-from strandline.services.metadata_table import drop_metadata_table
-from strandline.services.rollback.policy import RollbackPolicy
-from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
+from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.run import Cleaner, CleanMemory, is_idle
+from strandline.table_services.metadata_table import drop_metadata_table
+from strandline.table_services.rollback.policy import RollbackPolicy
+from strandline.table_services.rollback.run import Rollbacks
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline

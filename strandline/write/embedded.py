@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from executor_proxy.exchange import Timeouts
+from executor_proxy.failover import Patience
 from executor_proxy.http import HttpSession
 from executor_proxy.report import LookupReport
-from executor_proxy.service_client import Patience
 from executor_proxy.view_location import NEWEST, ViewLocation
 from fsview.model.file_system_view import FileSystemView
 from strandline.settings import lookup
@@ -28,7 +28,7 @@ from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from strandline.service.process.shared_service import SharedService
+    from strandline.server.process.shared_service import SharedService
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class EmbeddedService:
 
     def _acquire(self) -> SharedService:
         # Imports Flask, so only when a service is started.
-        from strandline.service.process.shared_service import SharedService  # noqa: PLC0415
+        from strandline.server.process.shared_service import SharedService  # noqa: PLC0415
 
         service = SharedService.acquire(
             self._storage.base_path,

@@ -20,13 +20,13 @@ from typing import Any
 
 from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
-from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import delete_unreported
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.write.after_commit import WrittenFiles, clean, finish_write, keep_timeline
+from strandline.write.after_commit import CreatedFiles, clean, finish_write, keep_timeline
 from strandline.write.assigned_rows import assigned_rows
 from strandline.write.checked_rows import checked_rows, ordering_fields
 from strandline.write.context import WriteContext
@@ -35,7 +35,7 @@ from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.choice import tagging_by
 from strandline.write.index.stored_files import all_stored_files, stored_files
-from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows
+from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows
 from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
@@ -205,7 +205,7 @@ class WriteJob:
             logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
             return False
 
-    def _write(self, write: _Write) -> WrittenFiles:
+    def _write(self, write: _Write) -> CreatedFiles:
         """Write the rows' files and complete the instant."""
         context, target, transaction = self._context, write.target, write.transaction
         context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
@@ -223,7 +223,7 @@ class WriteJob:
             refuse_changed(tagged.counts, report.given)
         # Only the driver's own tasks tell it of every file that they have begun.
         is_exact = write.rows.engine.in_process and write.begun.marked <= set(report.paths)
-        written = WrittenFiles(report, marking.markers, is_exact=is_exact)
+        written = CreatedFiles(report, marking.markers, is_exact=is_exact)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=marking.fallbacks + report.fallbacks
         )
@@ -249,7 +249,7 @@ class WriteJob:
         with ExitStack() as stack:
             with self._account.timed("tag"):
                 scope = tagging.scope(fills=fills)
-                files = () if scope is Scope.NOTHING else self._stored_files(write, scope)
+                files = () if scope is SearchScope.NOTHING else self._stored_files(write, scope)
                 tagged = stack.enter_context(tagging.tagged(write.rows, files))
                 clustered = pending_clustering(target.meta, write.transaction.timeline)
                 placement = place(
@@ -276,14 +276,14 @@ class WriteJob:
     def _sort_mode(self) -> str:
         return self._context.settings.get(SORT_MODE) if self._operation.sorts else UNSORTED
 
-    def _stored_files(self, write: _Write, scope: Scope) -> tuple[StoredFile, ...]:
+    def _stored_files(self, write: _Write, scope: SearchScope) -> tuple[StoredFile, ...]:
         """Return the newest base files of partitions at the write's timeline."""
         report, counts = LookupReport(), write.rows.counts
-        asked = None if scope is Scope.TABLE else len(counts)
+        asked = None if scope is SearchScope.TABLE else len(counts)
         location = self._context.embedded.lookup_location(write.transaction.timeline, asked)
         try:
             with closing(location.open(report)) as view:
-                if scope is Scope.TABLE:
+                if scope is SearchScope.TABLE:
                     return all_stored_files(view)
                 return stored_files(view, tuple(sorted(counts)))
         finally:
@@ -324,7 +324,7 @@ class WriteJob:
         statuses = engine.transform(assigned.data, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 
-    def _complete(self, write: _Write, written: WrittenFiles) -> None:
+    def _complete(self, write: _Write, written: CreatedFiles) -> None:
         """Complete the instant, which makes the write visible to readers."""
         target, transaction, report = write.target, write.transaction, written.report
         if report.stats and not written.is_exact:

@@ -21,8 +21,8 @@ from strandline.commit.write_markers import (
     WriteMarkers,
     marker_name,
 )
-from strandline.service.marker.conflict import ConflictOptions
-from strandline.service.marker.name import check_name
+from strandline.server.marker.conflict import ConflictOptions
+from strandline.server.marker.name import check_name
 from strandline.write.context import WriteContext
 from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED
 from strandline.write.tasks.placement import Bucket

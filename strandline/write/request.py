@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import timeline_and_markers
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.settings import conflict_strategy
 from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext

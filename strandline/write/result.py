@@ -12,7 +12,7 @@ from typing import Final
 from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
-from strandline.services.clean.execution import CleanResult
+from strandline.table_services.clean.execution import CleanResult
 from strandline.write.tasks.write_report import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from benchmarks.papers import availability, load, locality, ring
-from executor_proxy.placement import Ring, Seat
+from executor_proxy.seat_ring import Seat, SeatRing
 from strandline.fleet.ring_figures import expected, fullest, kept, lost_share, owned
 
 TABLES = [f"t{number}" for number in range(400)]
@@ -42,7 +42,7 @@ def test_f_and_the_availability_that_follows() -> None:
 
 def test_every_table_is_lost_with_its_three_servers_only() -> None:
     seats = [Seat(number) for number in range(5)]
-    made = Ring(seats)
+    made = SeatRing(seats)
     lost = lost_share(made, TABLES)
     for down in ((0, 1, 2), (1, 3, 4)):
         state = tuple(number in down for number in range(5))
@@ -55,7 +55,7 @@ def test_every_table_is_lost_with_its_three_servers_only() -> None:
 
 
 def test_reads_are_spread_over_copies_and_writes_reach_all() -> None:
-    made = Ring([Seat(number) for number in range(10)])
+    made = SeatRing([Seat(number) for number in range(10)])
     assert owned(made, TABLES).total() == len(TABLES)
     assert kept(made, TABLES).total() == 3 * len(TABLES)
     assert ring.read(made, TABLES, random.Random(1)).total() == 10 * len(TABLES)
@@ -65,7 +65,7 @@ def test_reads_are_spread_over_copies_and_writes_reach_all() -> None:
 
 def test_spreads_of_a_small_namespace() -> None:
     files = [("d", "t", f"day={day}", f"f{file}") for day in range(50) for file in range(4)]
-    made = Ring([Seat(number) for number in range(10)])
+    made = SeatRing([Seat(number) for number in range(10)])
     by_directory = locality.TECHNIQUES["DirHash: the directory's path, and DCMS by its text"]
     by_table = locality.TECHNIQUES["fleet, depth 1"]
     assert locality.spreads(made, files, by_directory, 3) == (1, pytest.approx(1))

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.state.standing import InStep
+from fsview.state.record_status import InStep
 from fsview.store.stores import KEPT_STEPS
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.sharing_server import Server
@@ -75,7 +75,7 @@ class AdoptionSuite:
         assert other.calls()["list sync"] == 2
         assert other.metrics.get("adopted_instants") == 1
         assert other.metrics.get("sync_instants") == 1
-        assert other.view.state.standing.rows == InStep()
+        assert other.view.state.status.rows == InStep()
         one.calls()
         one.check()
         assert one.metrics.get("adopted_instants") == 1

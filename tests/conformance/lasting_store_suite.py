@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.base import Handle, Rows, Store
+from fsview.store.base import Handle, RecordRows, Store
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
 from tests.kit.stores import blobs_of
@@ -71,7 +71,7 @@ class LastingStoreSuite(StoreSuite):
         (kept,) = store.commit(blobs_of([b"kept"]), lambda _: {"row": b"1"})
         given: list[Handle] = []
 
-        def rows(handles: Sequence[Handle]) -> Rows:
+        def rows(handles: Sequence[Handle]) -> RecordRows:
             given.extend(handles)
             raise KeyError("rows")
 

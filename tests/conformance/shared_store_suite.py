@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsview.store.base import Handle
-from fsview.store.sql.database import Committed, Database, Head
+from fsview.store.sql.database import CommittedStep, Database, Head
 from fsview.store.sql.forgetting import Forgotten, forget
 from fsview.store.sql.store import SharedStore
 from tests.kit.stores import blobs_of
@@ -32,7 +32,7 @@ def change(store: SharedStore, **rows: bytes | None) -> None:
     store.commit([], lambda _: rows)
 
 
-def adopt(store: SharedStore, seen: Head) -> list[Committed]:
+def adopt(store: SharedStore, seen: Head) -> list[CommittedStep]:
     steps = store.since(seen)
     if steps:
         store.adopt(steps[-1].head)

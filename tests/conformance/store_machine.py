@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 
@@ -74,7 +74,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(new=st.lists(blobs, min_size=1, max_size=3), which=st.integers(0, 99))
     def commit_that_fails(self, new: list[bytes], which: int) -> None:
-        def rows(_: Sequence[Handle]) -> Rows:
+        def rows(_: Sequence[Handle]) -> RecordRows:
             if self.live:
                 self.forget(which)
             raise KeyError("rows")

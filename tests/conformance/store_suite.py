@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from tests.conformance.store_machine import OpenStore, StoreMachine, content
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
@@ -204,7 +204,7 @@ class StoreSuite:
     def test_rows_are_made_only_by_stores_that_last(self, store: Store) -> None:
         asked: list[Sequence[Handle]] = []
 
-        def rows(handles: Sequence[Handle]) -> Rows:
+        def rows(handles: Sequence[Handle]) -> RecordRows:
             asked.append(handles)
             return {"row": b"x"}
 

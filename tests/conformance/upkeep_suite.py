@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from fsview.store.base import Rows
+from fsview.store.base import RecordRows
 from fsview.store.sql.database import Database
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Upkeep
@@ -90,7 +90,7 @@ class UpkeepSuite:
         self, opened: Open, place: SharedPlace, rows: int
     ) -> None:
         store, database = opened()
-        new: Rows = {f"row{n}": b"1" for n in range(rows)}
+        new: RecordRows = {f"row{n}": b"1" for n in range(rows)}
         store.commit([], lambda _: new, anew=True)
         store.commit([], lambda _: {"row1": b"2"}, anew=True)
         assert place.count("row", TABLES[0]) == rows + 1
@@ -99,7 +99,7 @@ class UpkeepSuite:
         assert store.rows() == {"row1": b"2"}
 
     def test_what_a_dead_server_has_built_is_folded(self, opened: Open, place: SharedPlace) -> None:
-        many: Rows = {f"row{n}": b"1" for n in range(30)}
+        many: RecordRows = {f"row{n}": b"1" for n in range(30)}
         for nth in count():
             table, between = TableId.of(f"/lake/{nth}"), Between()
             dying, _ = opened(table, faults=between)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.service.process.timeline_service import TimelineService
+from strandline.server.process.timeline_service import TimelineService
 from tests.executor_proxy import lean_executor
 from tests.kit import golden
 from timeline.table.config import TableConfig

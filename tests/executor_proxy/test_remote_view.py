@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
-from executor_proxy.service_client import ServiceClient
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_group import FileSlice
 from fsview.model.lookup_query import LookupQuery

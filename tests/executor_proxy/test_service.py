@@ -10,7 +10,7 @@ import pytest
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
 from fsview.model.file_system_view import FileSystemView
-from strandline.service.process.timeline_service import TimelineService
+from strandline.server.process.timeline_service import TimelineService
 from tests.kit.small_table import SmallTable
 from timeline.errors import RemoteFailureError, RootNotAllowedError
 from timeline.storage.local import LocalStorage

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 import pytest
 
 from executor_proxy.exchange import Timeouts
-from executor_proxy.placement import Layout, Seat, addresses
 from executor_proxy.report import LookupReport
+from executor_proxy.seat_ring import Layout, Seat, addresses
 from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import this_worker
-from strandline.service.http.server import ServiceServer
+from strandline.server.http.server import ServiceServer
 from tests.executor_proxy.scripted_server import Hang, Reply, ScriptedServer
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.small_table import SmallTable

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 from pyspark.sql import SparkSession
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.routes import BY_NAME

@@ -17,7 +17,7 @@ from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.url import open_state
 from strandline.fleet.state.zookeeper import ZookeeperState
-from strandline.fleet.state.zookeeper_nodes import Transaction
+from strandline.fleet.state.zookeeper_nodes import NodeTransaction
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
@@ -240,7 +240,7 @@ def test_a_key_made_anew_between_reads_and_write_is_not_taken_for_the_old_one(
         first = one.write(Put("a", b"old"))
         seen: list[int] = []
 
-        def fill(transaction: Transaction) -> bool:
+        def fill(transaction: NodeTransaction) -> bool:
             stat = transaction.find("a")
             seen.append(stat.mzxid)
             if stat.mzxid == first:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsview.wire.routes import BY_NAME
-from strandline.service.process.timeline_service import TimelineService
+from strandline.server.process.timeline_service import TimelineService
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, HttpClient, serving
 from tests.kit.serve_process import ServeProcess

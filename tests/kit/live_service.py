@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from fsview.view_manager import Opener
-from strandline.service.http.connection_registry import HotAnswers
-from strandline.service.http.reply import Reply
-from strandline.service.http.request import Request
-from strandline.service.http.server import ServiceServer
-from strandline.service.http.server_options import ServerOptions
-from strandline.service.process.options import PartsOptions
-from strandline.service.process.parts import Parts
-from strandline.service.table_threads import TableThreads
+from fsview.view_manager import StorageOpener
+from strandline.server.http.connection_registry import HotAnswers
+from strandline.server.http.reply import Reply
+from strandline.server.http.request import Request
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
+from strandline.server.table_threads import TableThreads
 from tests.kit import golden
 from tests.kit.patience import PATIENCE_S
 from timeline.meta_client import TableMetaClient
@@ -141,7 +141,7 @@ def known(storage: Storage, **more: str) -> dict[str, str]:
     return {"basepath": storage.base_path, **pin, **more}
 
 
-def parts_of(*roots: str, opener: Opener = open_storage, token: str | None = TOKEN) -> Parts:
+def parts_of(*roots: str, opener: StorageOpener = open_storage, token: str | None = TOKEN) -> Parts:
     """Return a service without a server."""
     return Parts(PartsOptions(roots, token), opener=opener)
 
@@ -149,7 +149,7 @@ def parts_of(*roots: str, opener: Opener = open_storage, token: str | None = TOK
 @contextmanager
 def serving(
     *roots: str,
-    opener: Opener = open_storage,
+    opener: StorageOpener = open_storage,
     token: str | None = TOKEN,
     hot: HotAnswers | None = None,
     **options: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from strandline.service.marker.registry import MarkerService
+from strandline.server.marker.registry import MarkerService
 from tests.kit.patience import PATIENCE_S
 
 

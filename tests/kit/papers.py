@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trustme
 
-from strandline.service.http.server_options import ServerOptions
+from strandline.server.http.server_options import ServerOptions
 
 
 class Papers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from fsview.check.rebuild import (
-    Differences,
+    Discrepancies,
     compared,
     differences_of_files,
     differences_of_known,
@@ -21,7 +21,7 @@ from timeline.storage.base import FileInfo, Storage
 
 def differences_from_rebuilt(
     snapshot: Snapshot, storage: Storage, partitions: Collection[str] | None = None
-) -> Differences:
+) -> Discrepancies:
     """Compare the newest snapshot of a table, which nobody changes meanwhile, with one built anew.
 
     Args:
@@ -43,8 +43,8 @@ def differences_from_rebuilt(
     return found
 
 
-def _of_known(snapshot: Snapshot, there: Mapping[str, Collection[FileInfo]]) -> Differences:
-    found = Differences()
+def _of_known(snapshot: Snapshot, there: Mapping[str, Collection[FileInfo]]) -> Discrepancies:
+    found = Discrepancies()
     for partition in sorted((snapshot.files.known or frozenset()) | there.keys()):
         listing = there.get(partition, ())
         found += differences_of_known(snapshot, partition, listing, exists=is_partition(listing))

@@ -16,13 +16,13 @@ import click
 
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
-from strandline.serve import SettingOption
-from strandline.service.process.options import PartsOptions
-from strandline.service.process.parts import Parts
+from strandline.cli.serve import SettingOption
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.setting import Setting
 from strandline.write.options.client_options import ALIASES, WRITER_SETTINGS
-from strandline.write.options.hudi_options import HARMLESS, REFUSED, HudiOption
+from strandline.write.options.foreign_options import HARMLESS, REFUSED, HudiOption
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\

@@ -8,7 +8,7 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.spark.test_write import EXECUTORS, client

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.engine.small_frame import ESTIMATED_BYTES
 from strandline.write.engine.spark import SparkEngine
 from tests.kit import reader

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from tests.kit import reader
 from tests.spark.once import DIE, RAISE, OnceFaulty

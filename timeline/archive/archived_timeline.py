@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from timeline.archive.history_file import HistoryFile, Row
+from timeline.archive.history_file import ArchivedRow, HistoryFile
 from timeline.archive.log_archive import LogArchive
 from timeline.encoding.json_text import loads
 from timeline.errors import (
@@ -45,7 +45,7 @@ _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ATTEMPTS: Final = 3
 
-_Rows = Mapping[tuple[str, str], Row]
+_Rows = Mapping[tuple[str, str], ArchivedRow]
 """(requested time, action) → row."""
 
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
@@ -109,7 +109,7 @@ class HistoryArchive:
     def _bytes(self, instant: Instant, column: str) -> bytes:
         time, action = instant.requested_time, completed_action(instant.action)
 
-        def find() -> Row | None:
+        def find() -> ArchivedRow | None:
             rows = (self._row(name, time, action) for name in self._files(time, f"{time}~"))
             return next((row for row in rows if row is not None), None)
 
@@ -121,11 +121,11 @@ class HistoryArchive:
     def _source(self, instant: Instant) -> str:
         return f"{self._storage.base_path}/{self._folder}, instant {instant.requested_time}"
 
-    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[Row]:
+    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[ArchivedRow]:
         """Return the rows of the files that may contain instants of [start, end)."""
 
-        def read() -> list[Row]:
-            rows: list[Row] = []
+        def read() -> list[ArchivedRow]:
+            rows: list[ArchivedRow] = []
             for name in self._files(start, end):
                 with self._opened(name) as file:
                     rows += file.read(columns)[0]
@@ -133,7 +133,7 @@ class HistoryArchive:
 
         return self._again_while_files_vanish(read)
 
-    def _row(self, name: str, time: str, action: str) -> Row | None:
+    def _row(self, name: str, time: str, action: str) -> ArchivedRow | None:
         """Return the row of an instant in a file, from the cache or by reading row groups."""
         bounds = self._bounds.get(name)
         if bounds is not None:

@@ -44,7 +44,7 @@ _FOOTER_ITEMS: Final = 1 << 16
 """The most row groups, or columns of one, in a footer."""
 _BATCH_ROWS: Final = 1 << 10
 
-Row = Mapping[str, Any]
+ArchivedRow = Mapping[str, Any]
 
 
 class HistoryFile:
@@ -69,7 +69,7 @@ class HistoryFile:
 
     def read(
         self, columns: Sequence[str], groups: Iterable[int] | None = None
-    ) -> tuple[list[Row], int]:
+    ) -> tuple[list[ArchivedRow], int]:
         """Return rows and the total bytes of their values.
 
         Args:
@@ -82,7 +82,7 @@ class HistoryFile:
             pa.ArrowException, OSError: The file is damaged.
         """
         self._check_columns(columns)
-        found: list[Row] = []
+        found: list[ArchivedRow] = []
         size = 0
         # As a dictionary a repeated value is stored once until the total has been checked.
         file = pq.ParquetFile(
@@ -154,7 +154,7 @@ def _bytes_in(column: pa.Array) -> int:
     return pc.sum(lengths.take(column.indices)).as_py() or 0
 
 
-def _checked(batch: pa.RecordBatch, columns: Iterable[str]) -> list[Row]:
+def _checked(batch: pa.RecordBatch, columns: Iterable[str]) -> list[ArchivedRow]:
     """Return the rows of a batch.
 
     Raises:

@@ -178,7 +178,7 @@ def _bare(schema: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _plain_reader(schema: str, wanted: _Fields | None) -> avro_binary.Reader:
+def _plain_reader(schema: str, wanted: _Fields | None) -> avro_binary.ValueReader:
     if wanted is None:
         return avro_binary.reader_of(json.loads(schema))
     return avro_projection.reader_of(json.loads(schema), dict(wanted))

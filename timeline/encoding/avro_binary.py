@@ -19,8 +19,8 @@ from timeline.encoding.avro_bounds import full_name, referred, values_in
 _LONG_BYTES: Final = 10
 """The longest varint of a 64-bit number."""
 
-Reader = Callable[["Cursor"], Any]
-Special = Callable[[Mapping[str, Any], Callable[[Any], Reader]], "Reader | None"]
+ValueReader = Callable[["Cursor"], Any]
+Special = Callable[[Mapping[str, Any], Callable[[Any], ValueReader]], "ValueReader | None"]
 
 
 class Cursor:
@@ -104,7 +104,7 @@ def put_long(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
+def reader_of(schema: Any, special: Special = lambda _, __: None) -> ValueReader:
     """Return the function that reads a value of this schema.
 
     Args:
@@ -115,7 +115,9 @@ def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
     return _readers(schema, {}, special, "")
 
 
-def _readers(schema: Any, named: dict[str, Reader], special: Special, enclosing: str) -> Reader:
+def _readers(
+    schema: Any, named: dict[str, ValueReader], special: Special, enclosing: str
+) -> ValueReader:
     """Return the reader of a schema within a namespace; ``named`` has those of full names."""
     if isinstance(schema, list):
         branches = [_readers(branch, named, special, enclosing) for branch in schema]
@@ -142,7 +144,7 @@ def _readers(schema: Any, named: dict[str, Reader], special: Special, enclosing:
     return _readers(kind, named, special, enclosing)
 
 
-def _reference(name: str, named: Mapping[str, Reader], enclosing: str) -> Reader:
+def _reference(name: str, named: Mapping[str, ValueReader], enclosing: str) -> ValueReader:
     def read(cursor: Cursor) -> Any:
         found = referred(named, name, enclosing)  # looked up late: a record may contain itself
         if found is None:
@@ -153,12 +155,12 @@ def _reference(name: str, named: Mapping[str, Reader], enclosing: str) -> Reader
 
 
 def _record_reader(
-    schema: Mapping[str, Any], named: dict[str, Reader], special: Special, enclosing: str
-) -> Reader:
+    schema: Mapping[str, Any], named: dict[str, ValueReader], special: Special, enclosing: str
+) -> ValueReader:
     full, namespace = full_name(schema, enclosing)
-    fields: list[tuple[str, Reader]] = []
+    fields: list[tuple[str, ValueReader]] = []
 
-    def read_of(kind: Any) -> Reader:
+    def read_of(kind: Any) -> ValueReader:
         return _readers(kind, named, special, namespace)
 
     def record(cursor: Cursor) -> dict[str, Any]:
@@ -172,7 +174,9 @@ def _record_reader(
     return made or record
 
 
-def _fixed_reader(schema: Mapping[str, Any], named: dict[str, Reader], enclosing: str) -> Reader:
+def _fixed_reader(
+    schema: Mapping[str, Any], named: dict[str, ValueReader], enclosing: str
+) -> ValueReader:
     size = schema["size"]
 
     def fixed(cursor: Cursor) -> bytes:
@@ -182,7 +186,7 @@ def _fixed_reader(schema: Mapping[str, Any], named: dict[str, Reader], enclosing
     return fixed
 
 
-def _array_reader(read: Reader, values: int) -> Reader:
+def _array_reader(read: ValueReader, values: int) -> ValueReader:
     """Return the reader of an array, of whose items each counts as so many values."""
 
     def array(cursor: Cursor) -> list[Any]:
@@ -195,7 +199,7 @@ def _array_reader(read: Reader, values: int) -> Reader:
     return array
 
 
-def _map_reader(read: Reader) -> Reader:
+def _map_reader(read: ValueReader) -> ValueReader:
     def mapping(cursor: Cursor) -> dict[str, Any]:
         items: dict[str, Any] = {}
         while count := cursor.take_block_count():
@@ -212,7 +216,7 @@ def _read_string(cursor: Cursor) -> str:
     return cursor.take(cursor.take_long()).decode()
 
 
-_READERS: Final[Mapping[str, Reader]] = {
+_READERS: Final[Mapping[str, ValueReader]] = {
     "null": lambda _: None,
     "boolean": lambda cursor: cursor.take(1) != b"\0",
     "int": Cursor.take_long,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timeline.encoding import avro_binary
-from timeline.encoding.avro_binary import Cursor, Reader
+from timeline.encoding.avro_binary import Cursor, ValueReader
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PATTERNS: Final[Mapping[str, bytes]] = {
@@ -52,7 +52,7 @@ _LONGEST: Final = 1024
 """The longest string in such a shape."""
 
 
-def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> Reader:
+def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> ValueReader:
     """Return the function that reads a value of a schema with only some fields of its records.
 
     Args:
@@ -60,7 +60,9 @@ def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> Reader:
         wanted: Name of a record, without namespace → those of its fields to return.
     """
 
-    def special(record: Mapping[str, Any], read: Callable[[Any], Reader]) -> Reader | None:
+    def special(
+        record: Mapping[str, Any], read: Callable[[Any], ValueReader]
+    ) -> ValueReader | None:
         fields = wanted.get(str(record["name"]).rpartition(".")[2])
         return None if fields is None else _record_reader(record, fields, read)
 
@@ -68,8 +70,8 @@ def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> Reader:
 
 
 def _record_reader(
-    schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], Reader]
-) -> Reader:
+    schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], ValueReader]
+) -> ValueReader:
     steps = list(_steps(schema, wanted, read))
     seen: dict[_Shape, int] = {}
     # Shared by threads, so replaced and never modified: of two replacements at once one is lost.
@@ -162,7 +164,7 @@ def _shape_reader(
 
 
 def _steps(
-    schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], Reader]
+    schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], ValueReader]
 ) -> Iterator[_Fields]:
     """Yield the steps over a record, each over a run of fields and the field after it."""
     run: bytes = b""
@@ -246,7 +248,7 @@ def _value_step(
     numbers: list[str],
     key: str | None,
     kind: Any,
-    read: Reader,
+    read: ValueReader,
     present: int = _PRESENT,
 ) -> _Step:
     may_be_null = isinstance(kind, list) and kind[0] == "null"

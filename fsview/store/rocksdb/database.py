@@ -22,7 +22,7 @@ _STALLS: Final = 6000  # 30 s
 _BORROWED: Final = 2000  # 10 s
 _SPARE_BYTES: Final = 8 << 20  # with less free space, a failed flush is taken for a full disk
 
-Changes = Iterable[tuple[bytes, bytes | None]]
+KeyWrites = Iterable[tuple[bytes, bytes | None]]
 """(key, content) in the order in which they are applied; ``None`` deletes the key."""
 
 
@@ -101,7 +101,7 @@ class RocksDatabase:
         options.set_iterate_upper_bound(end)
         return options
 
-    def write(self, changes: Changes, cleared: tuple[bytes, bytes] | None = None) -> None:
+    def write(self, changes: KeyWrites, cleared: tuple[bytes, bytes] | None = None) -> None:
         """Apply all changes atomically; they are in the log when this returns.
 
         Args:
@@ -134,7 +134,7 @@ class RocksDatabase:
             f"writes are stalled, as its buffers can't be flushed to files: {why}", full=full
         )
 
-    def _batch(self, changes: Changes, cleared: tuple[bytes, bytes] | None) -> Any:
+    def _batch(self, changes: KeyWrites, cleared: tuple[bytes, bytes] | None) -> Any:
         batch = self._library.WriteBatch(raw_mode=True)
         if cleared is not None:
             batch.delete_range(*cleared)

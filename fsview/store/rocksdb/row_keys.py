@@ -36,7 +36,7 @@ _STATE: Final = Struct(">QQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CommitState:
     """The state of a store after a commit.
 
     Attributes:
@@ -61,7 +61,7 @@ class State:
         return _STATE.pack(self.next_handle, self.blobs, self.compacted_bytes)
 
     @classmethod
-    def of(cls, key: bytes, content: bytes) -> State:
+    def of(cls, key: bytes, content: bytes) -> CommitState:
         """Read a state back from its key and value."""
         return cls(_KEY.unpack(key)[1], *_STATE.unpack(content))
 

@@ -34,7 +34,7 @@ from fsview.store.rocksdb.row_keys import (
     MARKER,
     ROWS,
     STATES,
-    State,
+    CommitState,
     blob_key,
     handle_key,
     handle_of,
@@ -122,7 +122,7 @@ class RocksStore(Store):
         self._place = place
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._state = State()
+        self._state = CommitState()
         database = self._opened(engine)
         self._database: RocksDatabase | None = database
         self._finalizer = weakref.finalize(self, _close, database, self._pid)
@@ -168,7 +168,7 @@ class RocksStore(Store):
             # are left.
             if len(states) != 1:
                 raise _UnusableError(f"commits are missing: it has {len(states)} states, not 1")
-            self._state = State.of(*states[0])
+            self._state = CommitState.of(*states[0])
             return _rows(database)
         except RocksError as exc:
             raise self._refusal(exc) from exc
@@ -290,7 +290,7 @@ class RocksStore(Store):
             changes.append((blob_key(handle), None))
             changes.append((handle_key(handle), None))
         blobs = max(0, self._state.blobs + added - len(removed))
-        state = State(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
+        state = CommitState(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
         # In the same batch: after kill -9 the state is that of the changes.
         changes.append((self._state.key, None))
         changes.append((state.key, state.to_bytes()))

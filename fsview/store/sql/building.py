@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from fsview.store.base import Rows
+from fsview.store.base import RecordRows
 from fsview.store.sql.batches import delete_all
 from fsview.store.sql.database import TURN_S, Build, Session
 from fsview.store.sql.shared_table import SharedTable
@@ -50,7 +50,7 @@ class Building:
         self._build: Build | None = None
         self._written: dict[str, bytes | None] = {}
 
-    def write(self, rows: Rows, check: Callable[[Session], object]) -> None:
+    def write(self, rows: RecordRows, check: Callable[[Session], object]) -> None:
         """Write rows where nobody sees them.
 
         Args:
@@ -69,7 +69,7 @@ class Building:
         self._build, self._written = self._begun(check), {}
         self._write(rows)
 
-    def _write(self, rows: Rows) -> None:
+    def _write(self, rows: RecordRows) -> None:
         try:
             for names in self._different(rows):
                 part = {name: rows[name] for name in names if name in rows}
@@ -128,7 +128,7 @@ class Building:
                 return build
         raise StoreBehindError(f"{self._table}: another server writes many rows")
 
-    def _different(self, rows: Rows) -> Iterator[Sequence[str]]:
+    def _different(self, rows: RecordRows) -> Iterator[Sequence[str]]:
         """Yield the names of rows that aren't written as they are to be, some at a time.
 
         There is at least one transaction, which finds out whether what was written is there.

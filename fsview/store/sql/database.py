@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from fsview.store.base import RECORD_FORMAT, Blob, Handle, Rows
+from fsview.store.base import RECORD_FORMAT, Blob, Handle, RecordRows
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
@@ -74,7 +74,7 @@ class TableHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedStep:
     """One step in the journal.
 
     Attributes:
@@ -89,7 +89,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CommittedSteps:
     """What other servers committed.
 
     Attributes:
@@ -101,7 +101,7 @@ class Changes:
 
     seen: Head
     head: Head
-    steps: tuple[Committed, ...]
+    steps: tuple[CommittedStep, ...]
     rows: Mapping[str, bytes | None]
 
 
@@ -152,7 +152,7 @@ class Session(ABC):
         """Return whether there is garbage of a step or an earlier one."""
 
     @abstractmethod
-    def journal(self, step: int) -> list[Committed]:
+    def journal(self, step: int) -> list[CommittedStep]:
         """Return the journal from a step on, oldest first."""
 
     # In a transaction that writes.
@@ -169,7 +169,7 @@ class Session(ABC):
         """Add blobs, and count them."""
 
     @abstractmethod
-    def change_rows(self, rows: Rows) -> None:
+    def change_rows(self, rows: RecordRows) -> None:
         """Change rows that are shown, in the order of their names."""
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Session(ABC):
         """Begin its lease anew for another batch of rows; ``None`` if it isn't there any more."""
 
     @abstractmethod
-    def build_rows(self, build: Build, rows: Rows, dropped: Collection[str]) -> None:
+    def build_rows(self, build: Build, rows: RecordRows, dropped: Collection[str]) -> None:
         """Write rows of a generation that isn't shown.
 
         Args:
@@ -238,7 +238,7 @@ class Session(ABC):
         """Delete some blobs of earlier generations, and count them; return how many."""
 
     @abstractmethod
-    def add_to_journal(self, committed: Committed) -> None:
+    def add_to_journal(self, committed: CommittedStep) -> None:
         """Append to the journal."""
 
     @abstractmethod

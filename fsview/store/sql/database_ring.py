@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fsview.ring import Ring
+from fsview.hash_ring import HashRing
 from fsview.store.sql.url import ALLOWED, check_url, database_name
 from timeline.errors import ConfigError
 from timeline.storage.table_id import TableId
@@ -47,7 +47,7 @@ class DatabaseRing:
             named[name] = url
         self.urls = dict(sorted(named.items()))
         self.text = "\n".join(self.urls) if len(self.urls) > 1 else ""
-        self._ring = Ring({f"database {name}": name for name in self.urls}, _TOKENS)
+        self._ring = HashRing({f"database {name}": name for name in self.urls}, _TOKENS)
 
     def name_of(self, table_id: TableId) -> str:
         """Return the name of the database that has a table."""

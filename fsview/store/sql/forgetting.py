@@ -11,7 +11,7 @@ from functools import partial
 from secrets import token_bytes
 
 from fsview.store.sql.batches import delete_all, delete_old_blobs, delete_old_rows
-from fsview.store.sql.database import Committed, Database, Head
+from fsview.store.sql.database import CommittedStep, Database, Head
 from fsview.store.sql.shared_table import STAMP_BYTES
 from timeline.storage.table_id import TableId
 
@@ -47,7 +47,7 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
         found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
         to = Head(found.head.step + 1, token_bytes(STAMP_BYTES))
         session.begin_generation()
-        session.add_to_journal(Committed(to, (), None))
+        session.add_to_journal(CommittedStep(to, (), None))
         session.move_head(to)
         session.trim_journal(to.step)
     writing = partial(database.batch, table_id)

@@ -21,7 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fsview.store.base import Rows
+from fsview.store.base import RecordRows
 from fsview.store.sql.database import Build, Session
 
 LEASE_S: Final = 5.0
@@ -71,7 +71,7 @@ class GenerationSession(Session):
             found |= self._rows_of(held.overlay, names)
         return {name: row for name, row in found.items() if row is not None}
 
-    def change_rows(self, rows: Rows) -> None:
+    def change_rows(self, rows: RecordRows) -> None:
         """See ``Session``."""
         held = self._generations()
         if held.overlay is not None:
@@ -105,7 +105,7 @@ class GenerationSession(Session):
         self._set_generations(replace(held, until=until, batches=held.batches + 1))
         return replace(build, batches=build.batches + 1)
 
-    def build_rows(self, build: Build, rows: Rows, dropped: Collection[str]) -> None:
+    def build_rows(self, build: Build, rows: RecordRows, dropped: Collection[str]) -> None:
         """See ``Session``."""
         self._write_rows(build.generation, rows)
         self._delete_rows(build.generation, dropped)
@@ -185,7 +185,7 @@ class GenerationSession(Session):
         """Return rows of a generation: all, those of some names, or some."""
 
     @abstractmethod
-    def _write_rows(self, generation: int, rows: Rows) -> None:
+    def _write_rows(self, generation: int, rows: RecordRows) -> None:
         """Write rows of a generation, in the order of their names; ``None``: without content."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from secrets import token_bytes
 from typing import Final
 
 from fsview.store.base import Handle
-from fsview.store.sql.database import Committed, Database, Head, Session, TableHead
+from fsview.store.sql.database import CommittedStep, Database, Head, Session, TableHead
 from fsview.store.sql.stored_form import blob_of
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
@@ -120,7 +120,7 @@ class SharedTable:
             raise StoreBehindError(f"{self} is gone: the database no longer has the table")
         return head
 
-    def since(self, session: Session, seen: Head) -> list[Committed]:
+    def since(self, session: Session, seen: Head) -> list[CommittedStep]:
         """Return the steps after one that was seen, oldest first.
 
         Raises:

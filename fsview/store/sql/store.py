@@ -30,13 +30,13 @@ from itertools import count
 from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
-from fsview.store.base import Blob, Handle, MakeRows, Rows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
 from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.building import Building
 from fsview.store.sql.chunk_counts import ChunkCounts
 from fsview.store.sql.database import (
-    Changes,
-    Committed,
+    CommittedStep,
+    CommittedSteps,
     Database,
     Head,
     NewBlobs,
@@ -145,7 +145,7 @@ class SharedStore(Store):
         """
         self._table.found_or_made()
 
-    def since(self, seen: Head) -> list[Committed]:
+    def since(self, seen: Head) -> list[CommittedStep]:
         """Return the steps after one that was seen, oldest first.
 
         Raises:
@@ -155,7 +155,7 @@ class SharedStore(Store):
         with self._table.reading() as session:
             return self._table.since(session, seen)
 
-    def changes(self) -> Changes | None:
+    def changes(self) -> CommittedSteps | None:
         """Return what others committed since the head that was seen; ``None`` if nothing.
 
         The head counts as seen only once it is adopted.
@@ -173,7 +173,7 @@ class SharedStore(Store):
             steps = self._table.since(session, seen)
             names = {name for step in steps for name in step.rows}
             found = session.rows(names)
-        return Changes(seen, head, tuple(steps), {name: found.get(name) for name in names})
+        return CommittedSteps(seen, head, tuple(steps), {name: found.get(name) for name in names})
 
     def adopt(self, head: Head) -> None:
         """Have the next commit continue a head: what was committed up to there was adopted.
@@ -355,7 +355,7 @@ class SharedStore(Store):
     def _step(
         self,
         blobs: NewBlobs,
-        rows: Rows,
+        rows: RecordRows,
         news: bytes | None,
         *,
         anew: bool,
@@ -382,7 +382,7 @@ class SharedStore(Store):
                 self._spare(session, frozenset(named))
                 # Where all rows are others, names don't tell what changed.
                 names = () if anew else tuple(rows)
-                session.add_to_journal(Committed(to, names, news))
+                session.add_to_journal(CommittedStep(to, names, news))
                 session.move_head(to)
                 self._deletions.discard(session, forgotten)
                 session.trim_journal(to.step if anew else to.step - self._kept_steps)

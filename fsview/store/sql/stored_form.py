@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 from zlib import crc32
 
-from fsview.store.base import Handle, Rows
+from fsview.store.base import Handle, RecordRows
 from timeline.storage.table_id import TableId
 
 _HANDLE_BYTES: Final = 16
@@ -93,7 +93,7 @@ def blob_of(stored: object) -> bytes | None:
     return content if crc32(content) == int.from_bytes(stored[:_CRC_BYTES], "big") else None
 
 
-def in_order(rows: Rows) -> list[tuple[bytes, bytes | None]]:
+def in_order(rows: RecordRows) -> list[tuple[bytes, bytes | None]]:
     """Return rows as stored, by name: all servers lock them in one order."""
     named: Mapping[bytes, bytes | None] = {name_bytes(name): row for name, row in rows.items()}
     return sorted(named.items())

@@ -54,7 +54,7 @@ def open_lock(
     named = values.get(settings.PROVIDER)
     if not named:
         return TableLock(None)
-    opener = Opener(values, storage, table_name, clock or SystemClock(), wait)
+    opener = ProviderOpener(values, storage, table_name, clock or SystemClock(), wait)
     opens = PROVIDERS.get(named)
     if opens is None:
         short = [name.removeprefix(_PACKAGE) for name in PROVIDERS]
@@ -72,7 +72,7 @@ def open_lock(
     return TableLock(opens(opener), retries, wait)
 
 
-class Opener:
+class ProviderOpener:
     """What providers are opened from; one method opens each.
 
     Args:
@@ -193,11 +193,11 @@ def _require(provider: str, values: Mapping[str, str]) -> None:
         raise ConfigError(f"{provider} needs {', '.join(missing)}; not set")
 
 
-PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {
-    _PACKAGE + "InProcessLockProvider": Opener.in_process,
-    _PACKAGE + "FileSystemBasedLockProvider": Opener.file_system,
-    _PACKAGE + "StorageBasedLockProvider": Opener.storage_based,
-    _PACKAGE + "ZookeeperBasedLockProvider": Opener.zookeeper,
-    _PACKAGE + "ZookeeperBasedImplicitBasePathLockProvider": Opener.implicit_zookeeper,
+PROVIDERS: Final[dict[str, Callable[[ProviderOpener], LockProvider]]] = {
+    _PACKAGE + "InProcessLockProvider": ProviderOpener.in_process,
+    _PACKAGE + "FileSystemBasedLockProvider": ProviderOpener.file_system,
+    _PACKAGE + "StorageBasedLockProvider": ProviderOpener.storage_based,
+    _PACKAGE + "ZookeeperBasedLockProvider": ProviderOpener.zookeeper,
+    _PACKAGE + "ZookeeperBasedImplicitBasePathLockProvider": ProviderOpener.implicit_zookeeper,
 }
 """Class name in Hudi → what opens the provider."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from strandline.fleet.state.base import Versioned
-from strandline.fleet.state.rows import Held, Rows
+from strandline.fleet.state.rows import StateRows, StoredKey
 
 SCHEMA: Final = 1
 NAMESPACE: Final = "strandline_fleet"
@@ -39,8 +39,8 @@ TABLES: Final = (
 )
 
 
-class PostgresRows(Rows):
-    """See ``Rows``.
+class PostgresRows(StateRows):
+    """See ``StateRows``.
 
     Args:
         cursor: The transaction's.
@@ -52,13 +52,13 @@ class PostgresRows(Rows):
         self._fleet = fleet
 
     def get(self, key: str) -> Versioned | None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         wanted = "SELECT value, version FROM there WHERE fleet = %s AND key = %s"
         found = self._all(wanted, self._fleet, key)
         return Versioned(bytes(found[0][0]), int(found[0][1])) if found else None
 
     def beginning_with(self, start: str) -> list[str]:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         # "0" follows "/" in the order of characters.
         end = f"{start[:-1]}0" if start else "\x7f"
         wanted = "SELECT key FROM there WHERE fleet = %s AND key >= %s AND key < %s"
@@ -70,21 +70,21 @@ class PostgresRows(Rows):
         return {str(key): int(version) for key, version in self._all(wanted, self._fleet)}
 
     def next_version(self) -> int:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         moved = (
             "INSERT INTO last_version AS last VALUES (%s, now_us()) ON CONFLICT (fleet)"
             " DO UPDATE SET version = greatest(last.version + 1, now_us()) RETURNING version"
         )
         return int(self._all(moved, self._fleet)[0][0])
 
-    def find(self, *keys: str) -> dict[str, Held]:
-        """See ``Rows``; renewals of these wait, too."""
+    def find(self, *keys: str) -> dict[str, StoredKey]:
+        """See ``StateRows``; renewals of these wait, too."""
         wanted = (
             "SELECT key, version, holder FROM there WHERE fleet = %s AND key = ANY(%s) FOR UPDATE"
         )
         found = self._all(wanted, self._fleet, list(keys))
         return {
-            str(key): Held(int(version), None if holder is None else bytes(holder))
+            str(key): StoredKey(int(version), None if holder is None else bytes(holder))
             for key, version, holder in found
         }
 
@@ -96,7 +96,7 @@ class PostgresRows(Rows):
         holder: bytes | None = None,
         ttl_s: float | None = None,
     ) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         self._cursor.execute(
             "INSERT INTO state VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"
             " ON CONFLICT (fleet, key) DO UPDATE SET value = excluded.value,"
@@ -106,12 +106,12 @@ class PostgresRows(Rows):
         )
 
     def update(self, key: str, value: bytes, version: int) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         changed = "UPDATE state SET value = %s, version = %s WHERE fleet = %s AND key = %s"
         self._cursor.execute(changed, (value, version, self._fleet, key))
 
     def renew(self, key: str, holder: bytes) -> int | None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         renewed = (
             "UPDATE there SET renewed = clock_timestamp()"
             " WHERE fleet = %s AND key = %s AND holder = %s RETURNING version"
@@ -120,11 +120,11 @@ class PostgresRows(Rows):
         return int(found[0][0]) if found else None
 
     def delete(self, key: str) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         self._cursor.execute("DELETE FROM state WHERE fleet = %s AND key = %s", (self._fleet, key))
 
     def delete_ended(self) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         gone = "DELETE FROM ended WHERE fleet = %s"
         self._cursor.execute(gone, (self._fleet,))
 

@@ -1,4 +1,4 @@
-"""``Rows``, ``RowStore``: what a state store in an SQL database is made of."""
+"""``StateRows``, ``RowStore``: what a state store in an SQL database is made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.fleet.state.base import Versioned
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredKey:
     """A key that is there.
 
     Attributes:
@@ -22,7 +22,7 @@ class Held:
     holder: bytes | None
 
 
-class Rows(ABC):
+class StateRows(ABC):
     """A fleet's rows within a transaction; leases that have ended aren't there."""
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Rows(ABC):
         """Return a version that was never before; others can't write until the transaction ends."""
 
     @abstractmethod
-    def find(self, *keys: str) -> dict[str, Held]:
+    def find(self, *keys: str) -> dict[str, StoredKey]:
         """Return those of some keys that are there, and stay so until the transaction ends."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class RowStore(ABC):
     is_closed: bool
 
     @abstractmethod
-    def reading(self) -> AbstractContextManager[Rows]:
+    def reading(self) -> AbstractContextManager[StateRows]:
         """Run a transaction within the block that reads.
 
         Raises:
@@ -91,11 +91,11 @@ class RowStore(ABC):
         """
 
     @abstractmethod
-    def renewing(self) -> AbstractContextManager[Rows]:
+    def renewing(self) -> AbstractContextManager[StateRows]:
         """Run a transaction within the block that renews one lease."""
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[Rows]:
+    def writing(self) -> AbstractContextManager[StateRows]:
         """Run a transaction within the block, alone; its error leaves everything unchanged."""
 
     @abstractmethod

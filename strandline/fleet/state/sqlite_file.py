@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from strandline.fleet.state.base import Versioned
-from strandline.fleet.state.rows import Held, Rows, RowStore
+from strandline.fleet.state.rows import RowStore, StateRows, StoredKey
 from timeline.errors import ConfigError, StateUnavailableError
 from timeline.storage.local_files import identity_of
 
@@ -41,7 +41,7 @@ NowMs = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeyRow:
     """A key as it was read.
 
     Attributes:
@@ -68,8 +68,8 @@ class Row:
         return 0 <= now_ms - self.renewed_ms < self.ttl_ms
 
 
-class SqliteRows(Rows):
-    """See ``Rows``.
+class SqliteRows(StateRows):
+    """See ``StateRows``.
 
     Args:
         connection: The transaction's.
@@ -81,26 +81,26 @@ class SqliteRows(Rows):
         self._now_ms = now_ms
 
     def get(self, key: str) -> Versioned | None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         row = self._row(key)
         return None if row is None else Versioned(row.value, row.version)
 
-    def find(self, *keys: str) -> dict[str, Held]:
-        """See ``Rows``."""
+    def find(self, *keys: str) -> dict[str, StoredKey]:
+        """See ``StateRows``."""
         found = ((key, self._row(key)) for key in keys)
-        return {key: Held(row.version, row.holder) for key, row in found if row is not None}
+        return {key: StoredKey(row.version, row.holder) for key, row in found if row is not None}
 
     def beginning_with(self, start: str) -> list[str]:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         # "0" follows "/" in the order of characters.
         end = f"{start[:-1]}0" if start else "\x7f"
         asked = f"{_COLUMNS} WHERE key >= ? AND key < ?"
         found = self._connection.execute(asked, (start, end)).fetchall()
         now_ms = self._now_ms()
-        return [key for key, *columns in found if Row(*columns).is_there(now_ms)]
+        return [key for key, *columns in found if KeyRow(*columns).is_there(now_ms)]
 
     def next_version(self) -> int:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         self._connection.execute("UPDATE last_version SET version = version + 1")
         found = self._connection.execute("SELECT version FROM last_version").fetchone()
         if found is None:
@@ -115,19 +115,19 @@ class SqliteRows(Rows):
         holder: bytes | None = None,
         ttl_s: float | None = None,
     ) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         renewed_ms = None if holder is None else self._now_ms()
         ttl_ms = None if ttl_s is None else round(ttl_s * 1000)
         row = (key, value, version, holder, renewed_ms, ttl_ms)
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def update(self, key: str, value: bytes, version: int) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         changed = "UPDATE state SET value = ?, version = ? WHERE key = ?"
         self._connection.execute(changed, (value, version, key))
 
     def renew(self, key: str, holder: bytes) -> int | None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         row = self._row(key)
         if row is None or row.holder != holder:
             return None
@@ -136,21 +136,21 @@ class SqliteRows(Rows):
         return row.version
 
     def delete(self, key: str) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         self._connection.execute("DELETE FROM state WHERE key = ?", (key,))
 
     def delete_ended(self) -> None:
-        """See ``Rows``."""
+        """See ``StateRows``."""
         self._connection.execute(
             "DELETE FROM state WHERE holder IS NOT NULL"
             " AND (:now < renewed_ms OR :now >= renewed_ms + ttl_ms)",
             {"now": self._now_ms()},
         )
 
-    def _row(self, key: str) -> Row | None:
+    def _row(self, key: str) -> KeyRow | None:
         asked = "SELECT version, holder, renewed_ms, ttl_ms, value FROM state WHERE key = ?"
         found = self._connection.execute(asked, (key,)).fetchone()
-        row = None if found is None else Row(*found)
+        row = None if found is None else KeyRow(*found)
         return row if row is not None and row.is_there(self._now_ms()) else None
 
 
@@ -241,7 +241,7 @@ class FileLooks:
         self._now_ms = now_ms
         self._connection = _connected(path, busy_s)
         self._data_version = -1
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, KeyRow] = {}
 
     def look(self) -> Mapping[str, int]:
         """Return key → version of what is there."""
@@ -249,7 +249,7 @@ class FileLooks:
             (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if data_version != self._data_version:
                 found = self._connection.execute(_COLUMNS).fetchall()
-                self._rows = {key: Row(*columns) for key, *columns in found}
+                self._rows = {key: KeyRow(*columns) for key, *columns in found}
                 # After the rows: if they can't be read, the next look tries again.
                 self._data_version = data_version
         now_ms = self._now_ms()

@@ -35,7 +35,7 @@ from strandline.fleet.state.checks import (
     is_key,
 )
 from strandline.fleet.state.watches import Poller, Watches
-from strandline.fleet.state.zookeeper_nodes import Nodes, Transaction
+from strandline.fleet.state.zookeeper_nodes import Nodes, NodeTransaction
 
 SESSION_S: Final = 10.0
 ANSWER_S: Final = 15.0
@@ -93,7 +93,7 @@ class ZookeeperState(StateStore):
         """Change keys, all or none; return the version that they have now."""
         check_ops(ops)
 
-        def fill(transaction: Transaction) -> bool:
+        def fill(transaction: NodeTransaction) -> bool:
             for op in ops:
                 _add(transaction, op)
             return True
@@ -107,7 +107,7 @@ class ZookeeperState(StateStore):
         check_value(check_key(key), value)
         check_session(ttl_s, self._session_s)
 
-        def fill(transaction: Transaction) -> bool:
+        def fill(transaction: NodeTransaction) -> bool:
             stat = transaction.find(_node(key))
             if stat is not None:
                 is_left = stat.ephemeralOwner == self._nodes.session
@@ -155,7 +155,7 @@ class ZookeeperState(StateStore):
             is_held = stat is not None and stat.czxid == lease.made
             return lease.version if is_held else None
 
-        def fill(transaction: Transaction) -> bool:
+        def fill(transaction: NodeTransaction) -> bool:
             stat = transaction.find(_node(lease.key))
             is_held = stat is not None and stat.czxid == lease.made
             if is_held:
@@ -167,7 +167,7 @@ class ZookeeperState(StateStore):
     def release(self, lease: ZookeeperLease) -> None:
         """Delete a lease if it is still held."""
 
-        def fill(transaction: Transaction) -> bool:
+        def fill(transaction: NodeTransaction) -> bool:
             stat = transaction.find(_node(lease.key))
             is_held = stat is not None and stat.czxid == lease.made
             if is_held:
@@ -213,7 +213,7 @@ class ZookeeperLease(Lease):
         self._state.release(self)
 
 
-def _add(transaction: Transaction, op: Op) -> None:
+def _add(transaction: NodeTransaction, op: Op) -> None:
     """Add an operation to a transaction; raise ``StateConflictError`` if it can't be done."""
     node = _node(op.key)
     stat = transaction.find(node)

@@ -24,7 +24,7 @@ Stat = Any
 """kazoo's ``ZnodeStat``."""
 
 
-class Transaction:
+class NodeTransaction:
     """What is to be written, all or nothing, if what was read is still so.
 
     Args:
@@ -144,7 +144,7 @@ class Nodes:
         except NoNodeError:
             return None
 
-    def change(self, fill: Callable[[Transaction], bool]) -> int | None:
+    def change(self, fill: Callable[[NodeTransaction], bool]) -> int | None:
         """Write a transaction, which begins again as long as others are first.
 
         Args:
@@ -161,7 +161,7 @@ class Nodes:
                 parent = self.find("exists", "")
                 if parent is None:
                     raise StateUnavailableError(f"{self.place} was deleted while it was in use")
-                transaction = Transaction(self, parent)
+                transaction = NodeTransaction(self, parent)
                 if not fill(transaction):
                     return None
                 number = transaction.commit()

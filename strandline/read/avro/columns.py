@@ -29,7 +29,7 @@ _DECIMAL_BYTES: Final = 16
 """Arrow's. Values that were stored with more are decoded one by one."""
 
 
-class Reader(ABC):
+class ColumnReader(ABC):
     """Reads the values of one type.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Longs(Reader):
+class Longs(ColumnReader):
     """Integers, and dates and times that are stored as such."""
 
     kind: pa.DataType
@@ -95,7 +95,7 @@ class Longs(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Bits(Reader):
+class Bits(ColumnReader):
     """Values of a fixed size: booleans, floats, doubles."""
 
     kind: pa.DataType
@@ -116,7 +116,7 @@ class Bits(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Texts(Reader):
+class Texts(ColumnReader):
     """Strings and bytes."""
 
     kind: pa.DataType
@@ -137,7 +137,7 @@ class Texts(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Decimals(Reader):
+class Decimals(ColumnReader):
     """Decimals, big-endian; ``size`` is that of a ``fixed`` in bytes, ``None`` for ``bytes``."""
 
     kind: pa.DataType
@@ -180,7 +180,7 @@ class Decimals(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(Reader):
+class Fixed(ColumnReader):
     """Values of ``fixed`` types; ``size`` in bytes."""
 
     kind: pa.DataType
@@ -199,7 +199,7 @@ class Fixed(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Enums(Reader):
+class Enums(ColumnReader):
     """Symbols of an enum, as text."""
 
     kind: pa.DataType
@@ -219,11 +219,11 @@ class Enums(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Nullable(Reader):
+class Nullable(ColumnReader):
     """A union with null; ``branch`` is the number of the other type, 0 or 1."""
 
     kind: pa.DataType
-    value: Reader
+    value: ColumnReader
     branch: int
 
     def _read(
@@ -259,11 +259,11 @@ class Nullable(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Records(Reader):
+class Records(ColumnReader):
     """Records, as structs."""
 
     kind: pa.DataType
-    fields: tuple[Reader, ...]
+    fields: tuple[ColumnReader, ...]
 
     def _read(
         self, data: RecordBytes, at: Positions, ends: Positions

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from strandline.read.avro.columns import (
     Bits,
+    ColumnReader,
     Decimals,
     Enums,
     Fixed,
     Longs,
     Nullable,
-    Reader,
     Records,
     Texts,
 )
@@ -46,7 +46,7 @@ class AvroDecoder:
     """
 
     schema: pa.Schema
-    readers: tuple[Reader, ...]
+    readers: tuple[ColumnReader, ...]
 
     def rows(
         self, records: EncodedRecords, columns: Collection[str], free_steps: int = FREE_STEPS
@@ -117,9 +117,9 @@ class _Readers:
             has two fields of the one before would take exponential time without them.
     """
 
-    named: dict[str, Reader]
+    named: dict[str, ColumnReader]
 
-    def of(self, avro: Any, kind: pa.DataType, namespace: str) -> Reader:
+    def of(self, avro: Any, kind: pa.DataType, namespace: str) -> ColumnReader:
         """Return the reader of a type, given the Arrow type that it becomes."""
         if isinstance(avro, list):
             (branch,) = (at for at, each in enumerate(avro) if each != "null")
@@ -144,11 +144,13 @@ class _Readers:
             return Decimals(kind, None)
         return self.of(stored, kind, namespace)
 
-    def _named(self, avro: dict[str, Any], kind: pa.DataType, enclosing: str) -> Reader:
+    def _named(self, avro: dict[str, Any], kind: pa.DataType, enclosing: str) -> ColumnReader:
         full, namespace = full_name(avro, enclosing)
         if avro["type"] == "fixed":
             size = _checked_size(avro.get("size"))
-            made: Reader = Decimals(kind, size) if pa.types.is_decimal(kind) else Fixed(kind, size)
+            made: ColumnReader = (
+                Decimals(kind, size) if pa.types.is_decimal(kind) else Fixed(kind, size)
+            )
         elif avro["type"] == "enum":
             made = Enums(kind, pa.array(avro["symbols"], kind))
         else:
@@ -165,7 +167,7 @@ def _checked_size(size: Any) -> int:
     return size
 
 
-_PLAIN: Final[Mapping[str, Callable[[pa.DataType], Reader]]] = {
+_PLAIN: Final[Mapping[str, Callable[[pa.DataType], ColumnReader]]] = {
     "boolean": lambda kind: Bits(kind, 1),
     "int": Longs,
     "long": Longs,

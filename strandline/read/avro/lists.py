@@ -15,17 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from strandline.read.avro.columns import Reader, Records, Texts
+from strandline.read.avro.columns import ColumnReader, Records, Texts
 from strandline.read.avro.record_bytes import RecordBytes, check_within, skip_longs, take_longs
 from strandline.records.ordering import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Lists(Reader):
+class Lists(ColumnReader):
     """Arrays."""
 
     kind: pa.DataType
-    item: Reader
+    item: ColumnReader
 
     def _read(
         self, data: RecordBytes, at: Positions, ends: Positions
@@ -39,11 +39,11 @@ class Lists(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class Entries(Reader):
+class Entries(ColumnReader):
     """Maps."""
 
     kind: pa.DataType
-    value: Reader
+    value: ColumnReader
 
     def _read(
         self, data: RecordBytes, at: Positions, ends: Positions
@@ -57,7 +57,7 @@ class Entries(Reader):
     def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
         return _items(self._entry(), data, at, ends).behind
 
-    def _entry(self) -> Reader:
+    def _entry(self) -> ColumnReader:
         fields = [("key", self.kind.key_type), ("value", self.value.kind)]
         return Records(pa.struct(fields), (Texts(self.kind.key_type), self.value))
 
@@ -79,7 +79,7 @@ class _Items:
     behind: Positions
 
 
-def _items(item: Reader, data: RecordBytes, at: Positions, ends: Positions) -> _Items:
+def _items(item: ColumnReader, data: RecordBytes, at: Positions, ends: Positions) -> _Items:
     """Find the items of lists in rounds, the next one of each list at a time."""
     behind = at.copy()
     rows: Positions = np.arange(len(at))

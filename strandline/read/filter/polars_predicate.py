@@ -1,8 +1,9 @@
 """What a predicate of Polars' asks of a scan, as an expression of pyarrow's.
 
 The two disagree about NaN, about a null in a list of values, and about numbers of other types. So
-an expression is only *necessary* for the predicate (``strandline.read.filter.necessary``). Where a
-part of a predicate says nothing that pyarrow can check, it is left out.
+an expression is only *necessary* for the predicate
+(``strandline.read.filter.nan_comparisons``). Where a part of a predicate says nothing that pyarrow
+can check, it is left out.
 
 What an expression of Polars' consists of is found without its serialised form, which changes from
 release to release: it is taken apart, put together again, and compared.
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from strandline.read.filter.necessary import NEGATED, SWAPPED, Compare, among, compared
+from strandline.read.filter.nan_comparisons import NEGATED, SWAPPED, Compare, among, compared
 
 _DEEPEST: Final = 64
 """Levels of a predicate that are looked at; what is below is left to Polars."""

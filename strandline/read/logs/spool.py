@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from strandline.read.logs.temp_file import LogBudget, TempFile, drop_pages
 from strandline.records.ordering import Positions
-from strandline.records.take import compact, take_rows
+from strandline.records.row_selection import compact, take_rows
 
 _PIECE_BYTES: Final = 16 << 20
 """Each piece from which rows are taken costs some calls a column."""

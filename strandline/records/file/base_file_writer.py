@@ -33,8 +33,8 @@ from strandline.records.meta_fields import (
     PARTITION_PATH,
     RECORD_KEY,
 )
+from strandline.records.row_selection import bounded_slices
 from strandline.records.schema.avro_schema import avro_with_meta_fields
-from strandline.records.take import bounded_slices
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"

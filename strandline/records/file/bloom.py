@@ -39,7 +39,7 @@ SIMPLE: Final = "SIMPLE"
 DYNAMIC: Final = "DYNAMIC_V0"
 
 U32 = npt.NDArray[np.uint32]
-Bits = npt.NDArray[np.bool_]
+BitArray = npt.NDArray[np.bool_]
 
 _M: Final = np.uint32(0x5BD1E995)
 _KEYS_AT_ONCE: Final = 16_384
@@ -88,7 +88,7 @@ class BloomFilter:
         self._max_entries = max_entries
         self._dynamic = dynamic
         self._shape = _Shape.of(num_entries, error_rate)
-        self._rows: list[Bits] = [self._new_row()]
+        self._rows: list[BitArray] = [self._new_row()]
         self._in_last_row = 0
         self._full = False
         self._next_row = 0
@@ -157,11 +157,11 @@ class BloomFilter:
         image = header + sizes + b"".join(header + row for row in rows)
         return base64.b64encode(image).decode("ascii")
 
-    def _unpacked(self, row: bytes) -> Bits:
+    def _unpacked(self, row: bytes) -> BitArray:
         packed = np.frombuffer(row, np.uint8)
         return np.unpackbits(packed, count=self._shape.bits, bitorder="little").view(np.bool_)
 
-    def _new_row(self) -> Bits:
+    def _new_row(self) -> BitArray:
         return np.zeros(self._shape.bits, np.bool_)
 
     def _add_some(self, keys: pa.StringArray) -> int:
@@ -194,7 +194,7 @@ class BloomFilter:
         self._next_row = (self._next_row + len(keys)) % rows
         self._in_last_row += len(keys)
 
-    def _set(self, row: Bits, keys: pa.StringArray) -> None:
+    def _set(self, row: BitArray, keys: pa.StringArray) -> None:
         bits = np.uint32(self._shape.bits)
         for _, chain in hash_chains(keys):
             for hashed in islice(chain, self._shape.hashes):

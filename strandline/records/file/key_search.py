@@ -20,7 +20,7 @@ from strandline.records.file.base_file import footer_key_range, read_keys_if, ut
 from strandline.records.file.stored_bloom import KeyHashes, StoredBloom
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Positions, one_chunk
-from strandline.records.take import one_array
+from strandline.records.row_selection import one_array
 from timeline.storage.base import Storage
 
 

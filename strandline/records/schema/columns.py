@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from strandline.records.schema.cast import cast_column, is_list, nulls
 from timeline.errors import InputError
 
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+TableOrBatch = TypeVar("TableOrBatch", pa.Table, pa.RecordBatch)
 
 MAX_LEVELS: Final = 98
 """Most Parquet levels of a column: pyarrow writes deeper ones, but doesn't read them."""
@@ -76,7 +76,7 @@ def check_names(schema: pa.Schema) -> None:
         raise InputError(f"duplicate columns {twice}")
 
 
-def conform(rows: Rows, schema: pa.Schema) -> Rows:
+def conform(rows: TableOrBatch, schema: pa.Schema) -> TableOrBatch:
     """Cast rows to exactly the columns, types and order of ``schema``.
 
     Args:
@@ -139,7 +139,7 @@ def _holds_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
+def column_of(rows: TableOrBatch, name: str) -> pa.Array | pa.ChunkedArray:
     """Return a column by name; a dotted name addresses a field of a struct, as in Hudi's options.
 
     Raises:

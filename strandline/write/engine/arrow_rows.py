@@ -12,8 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from strandline.records.row_selection import MAX_SIZE, bounded_chunks
 from strandline.records.schema.columns import MAX_LEVELS
-from strandline.records.take import MAX_SIZE, bounded_chunks
 from timeline.errors import InputError
 
 _WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}

@@ -24,7 +24,7 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 
 from strandline.settings.setting import shortened
-from strandline.write.engine.together import Together
+from strandline.write.engine.hash_grouping import HashGrouping
 from timeline.errors import ConfigError
 
 _SHOWN: Final = 80
@@ -78,7 +78,7 @@ class TaskAttempt:
         return f"{self.partition}-{self.stage}-{self.attempt}"
 
 
-Numbers = Mapping[tuple[str, ...], int]
+ReportedNumbers = Mapping[tuple[str, ...], int]
 """Numbers by the names of what was counted."""
 
 
@@ -86,12 +86,12 @@ class Tally(ABC):
     """Numbers that tasks count and the driver reads; pickles with a task."""
 
     @abstractmethod
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: ReportedNumbers) -> None:
         """Add to the numbers; called inside a task."""
 
     @property
     @abstractmethod
-    def total(self) -> Numbers:
+    def total(self) -> ReportedNumbers:
         """The sums over all attempts of tasks that finished; read in the driver."""
 
 
@@ -193,9 +193,9 @@ class EngineContext(ABC, Generic[D]):
         """Bring the rows of each part together that are equal in a column of strings.
 
         No row leaves its part. The values come in the order of their hashes
-        (``strandline.write.engine.together``); the rows of values with one hash may be mixed.
+        (``strandline.write.engine.hash_grouping``); the rows of values with one hash may be mixed.
         """
-        return self.transform(data, Together(column), self.schema(data))
+        return self.transform(data, HashGrouping(column), self.schema(data))
 
     @contextmanager
     def persist_counted(

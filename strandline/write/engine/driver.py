@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, TaskAttempt
+from strandline.write.engine.base import EngineContext, ReportedNumbers, Tally, Task, TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine, LocalRows, running_attempt
 from strandline.write.engine.storage_calls import is_call
@@ -52,13 +52,13 @@ class _DriverTally(Tally):
 
     def __init__(self, executors: Tally) -> None:
         self._executors = executors
-        self._step: list[Numbers] = []
+        self._step: list[ReportedNumbers] = []
         self._kept: Counter[tuple[str, ...]] = Counter()
 
     def __reduce__(self) -> tuple[Callable[[Tally], Tally], tuple[Tally]]:
         return _itself, (self._executors,)
 
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: ReportedNumbers) -> None:
         """Add a task's numbers, but no storage calls: the driver's storage counts its own."""
         self._step.append({name: n for name, n in numbers.items() if not is_call(name)})
 
@@ -70,7 +70,7 @@ class _DriverTally(Tally):
         self._step.clear()
 
     @property
-    def total(self) -> Numbers:
+    def total(self) -> ReportedNumbers:
         """The sum over all steps that the driver finished, and over the executors' tasks."""
         return dict(self._kept + Counter(self._executors.total))
 

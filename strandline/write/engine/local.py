@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from strandline.records.take import bounded_chunks
+from strandline.records.row_selection import bounded_chunks
 from strandline.write.engine.arrow_rows import (
     ALLOWED,
     has_arrow_stream,
@@ -21,7 +21,7 @@ from strandline.write.engine.arrow_rows import (
     read_arrow_stream,
     type_name,
 )
-from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, TaskAttempt
+from strandline.write.engine.base import EngineContext, ReportedNumbers, Tally, Task, TaskAttempt
 from strandline.write.engine.local_join import (
     adjacent,
     group_adjacent,
@@ -49,14 +49,14 @@ class _LocalTally(Tally):
     """A counter of this process's tasks; ``add`` is safe from several threads."""
 
     def __init__(self) -> None:
-        self._added: list[Numbers] = []
+        self._added: list[ReportedNumbers] = []
 
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: ReportedNumbers) -> None:
         """Add to the numbers."""
         self._added.append(dict(numbers))
 
     @property
-    def total(self) -> Numbers:
+    def total(self) -> ReportedNumbers:
         """The sums so far."""
         return dict(sum(map(Counter, self._added), Counter()))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.ordering import Positions
-from strandline.records.take import one_array, take_column, take_rows
+from strandline.records.row_selection import one_array, take_column, take_rows
 
 _NO_MATCH = -1
 _LARGE = (pa.large_string(), pa.large_binary())

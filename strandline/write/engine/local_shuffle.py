@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.ordering import Positions
-from strandline.records.take import take_batch, take_column, take_rows
+from strandline.records.row_selection import take_batch, take_column, take_rows
 from strandline.write.engine.task_threads import run_in_threads
 
 _ROWS_A_SLICE: Final = 256

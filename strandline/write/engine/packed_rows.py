@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from strandline.records.key.hashes import key_hashes
 from strandline.records.ordering import one_chunk
-from strandline.records.take import compact, take_rows
+from strandline.records.row_selection import compact, take_rows
 from strandline.write.engine.base import Count, Task
+from strandline.write.engine.hash_grouping import divided, has_few_values
 from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
 from strandline.write.engine.local_shuffle import sorted_positions, split
-from strandline.write.engine.together import divided, has_few_values
 
 Packed = tuple[int, int, pa.Buffer]
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterator[Packed]]

@@ -35,7 +35,7 @@ from strandline.write.engine.arrow_rows import (
 from strandline.write.engine.base import (
     Count,
     EngineContext,
-    Numbers,
+    ReportedNumbers,
     Tally,
     Task,
     TaskAttempt,
@@ -296,12 +296,12 @@ class _SparkTally(Tally):
 
     counter: Accumulator[Counter[tuple[str, ...]]]
 
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: ReportedNumbers) -> None:
         """Add to this attempt's numbers, which the driver gets when the attempt has succeeded."""
         self.counter.add(Counter(numbers))
 
     @property
-    def total(self) -> Numbers:
+    def total(self) -> ReportedNumbers:
         """The sums; what ran twice, because rows were lost, is counted twice."""
         return dict(self.counter.value)
 

@@ -28,10 +28,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from strandline.reused_process import prepare_reuse
 from strandline.write.engine.base import Task
 from strandline.write.engine.empty_lists import with_offsets
-from strandline.write.engine.lanes import lanes
 from strandline.write.engine.packed_rows import (
     COUNTS,
     Pack,
@@ -41,6 +39,8 @@ from strandline.write.engine.packed_rows import (
     Whole,
     run_tasks,
 )
+from strandline.write.engine.spark_hash import lanes
+from strandline.write.engine.worker_reuse import prepare_reuse
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Numbers = npt.NDArray[np.int32]
+BucketNumberArray = npt.NDArray[np.int32]
 
 _DIGITS: Final = 8
 _FILE_ID: Final = re.compile(r"[0-9]{8}-.+", re.ASCII)
@@ -33,7 +33,7 @@ _EMPTY: Final = "__empty__"
 
 def bucket_numbers(
     keys: pa.Array | pa.ChunkedArray, fields: Sequence[str], buckets: int
-) -> Numbers:
+) -> BucketNumberArray:
     """Return the bucket of each record key.
 
     Args:

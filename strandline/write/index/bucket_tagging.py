@@ -20,7 +20,7 @@ from strandline.write.index.bucket import (
 from strandline.write.index.bucket_number import new_bucket_file_id
 from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows, Tagging
+from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import BUCKET, ROW_NUMBER_FIELD, tagged_schema
 from strandline.write.tasks.placement import StoredFile
@@ -54,11 +54,11 @@ class BucketTagging(Tagging[D]):
     tally: Tally
     combine_inserts: bool
 
-    def scope(self, *, fills: bool) -> Scope:
+    def scope(self, *, fills: bool) -> SearchScope:
         """Return the rows' partitions: any row may go to a stored bucket."""
         # Rows that replace the stored groups open new ones in each bucket.
         replaces = self.operation.replaces is not Replaces.NOTHING
-        return Scope.NOTHING if replaces else Scope.PARTITIONS
+        return SearchScope.NOTHING if replaces else SearchScope.PARTITIONS
 
     @contextmanager
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
-from strandline.records.take import compact
+from strandline.records.row_selection import compact
 from strandline.write.engine.base import D, Tally
 from strandline.write.engine.local_join import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES

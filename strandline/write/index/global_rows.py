@@ -24,8 +24,8 @@ from strandline.records.merge import REMOVES
 from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, newer_wins
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
+from strandline.records.row_selection import take_rows
 from strandline.records.schema.columns import column_of
-from strandline.records.take import take_rows
 from strandline.write.index.base import stored_value
 from strandline.write.tasks.columns import FILE
 

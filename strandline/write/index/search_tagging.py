@@ -29,7 +29,7 @@ from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagPr
 from strandline.write.index.search import SEARCHED
 from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.tag_task import TAGGED, TagTask
-from strandline.write.index.tagging import KeyedRows, Scope, TaggedRows, Tagging
+from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import tagged_schema
 from strandline.write.tasks.placement import StoredFile
@@ -62,11 +62,11 @@ class SearchTagging(Tagging[D]):
     combine_inserts: bool
     ordering_fields: tuple[str, ...]
 
-    def scope(self, *, fills: bool) -> Scope:
+    def scope(self, *, fills: bool) -> SearchScope:
         """Return the table for a global index, the rows' partitions, or nothing."""
         if self.operation.needs_match:
-            return Scope.TABLE if self.index.is_global else Scope.PARTITIONS
-        return Scope.PARTITIONS if fills else Scope.NOTHING
+            return SearchScope.TABLE if self.index.is_global else SearchScope.PARTITIONS
+        return SearchScope.PARTITIONS if fills else SearchScope.NOTHING
 
     @contextmanager
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:

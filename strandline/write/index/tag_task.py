@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import deduplicate, delete_flags
 from strandline.records.ordering import Mask, as_mask, one_chunk
-from strandline.records.take import compact
+from strandline.records.row_selection import compact
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.global_rows import GlobalPlacement
 from strandline.write.tasks.columns import FILE, fill, tagged_schema

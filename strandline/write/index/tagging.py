@@ -20,7 +20,7 @@ from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import RowCount
 
 
-class Scope(Enum):
+class SearchScope(Enum):
     """The stored files that a write must know."""
 
     NOTHING = auto()
@@ -85,7 +85,7 @@ class Tagging(ABC, Generic[D]):
     __slots__ = ()
 
     @abstractmethod
-    def scope(self, *, fills: bool) -> Scope:
+    def scope(self, *, fills: bool) -> SearchScope:
         """Return which stored files a write must know.
 
         Args:

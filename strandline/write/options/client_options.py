@@ -1,7 +1,7 @@
 """Parses the options of a write client into ``Settings``.
 
 Every option is in one of three lists: supported (the tables of settings), refused with a reason, or
-harmless (``strandline.write.options.hudi_options``). Hudi has several names for some settings.
+harmless (``strandline.write.options.foreign_options``). Hudi has several names for some settings.
 ``ALIASES`` maps them to the name used here; two that disagree are refused.
 
 An option in none of the lists is refused if at most two letters make it a name of a list: a
@@ -21,12 +21,12 @@ from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
-from strandline.services.clean.policy import CLEAN_SETTINGS
-from strandline.services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
+from strandline.table_services.clean.policy import CLEAN_SETTINGS
+from strandline.table_services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.write.options import settings
-from strandline.write.options.hudi_options import HARMLESS, REFUSED, find
+from strandline.write.options.foreign_options import HARMLESS, REFUSED, find
 from strandline.write.options.index_settings import BLOOM, GLOBAL_BLOOM, INDEX_SETTINGS, INDEX_TYPE
 from timeline.errors import ConfigError
 

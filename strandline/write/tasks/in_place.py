@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.engine.base import TaskAttempt
-from strandline.write.engine.together import TOGETHER_VALUES, places_of
+from strandline.write.engine.hash_grouping import TOGETHER_VALUES, places_of
 from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, fill
 from strandline.write.tasks.placement import (
     Bucket,

@@ -30,7 +30,7 @@ from strandline.records.schema.columns import (
     other_case,
     without_utf8,
 )
-from strandline.service.marker.file import directory_path
+from strandline.server.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
 from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits

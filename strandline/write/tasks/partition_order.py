@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH
-from strandline.records.take import take_rows
+from strandline.records.row_selection import take_rows
 from strandline.write.engine.local_shuffle import sorted_positions
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fsview.check.partition_checker import Checked
-from fsview.check.rebuild import SLICE, Difference, Differences
+from fsview.check.rebuild import SLICE, Discrepancies, Discrepancy
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
@@ -96,7 +96,7 @@ def test_a_log_that_shrank_or_vanished_is_found() -> None:
     ]
     less = {**vars_of(log), "size": log.size - 1}
     snapshot.files.versions[partition] = version.with_changes([type(log)(**less)])
-    assert table.check(partition).differences == Differences(unnamed=frozenset({log.name}))
+    assert table.check(partition).differences == Discrepancies(unnamed=frozenset({log.name}))
 
 
 def vars_of(file: Any) -> dict[str, Any]:
@@ -184,11 +184,11 @@ def test_another_timeline_is_a_difference_with_its_hashes() -> None:
 
 
 def test_differences_say_the_first_and_count_the_rest() -> None:
-    found = Differences(tuple(Difference("here", str(n)) for n in range(5)))
+    found = Discrepancies(tuple(Discrepancy("here", str(n)) for n in range(5)))
     assert str(found) == "here: 0; here: 1; here: 2; and 2 more"
-    assert str(Differences(found.found[:1])) == "here: 0"
+    assert str(Discrepancies(found.found[:1])) == "here: 0"
     assert bool(found)
-    assert not Differences(unnamed=frozenset({"x"}))
+    assert not Discrepancies(unnamed=frozenset({"x"}))
 
 
 # Reloads.

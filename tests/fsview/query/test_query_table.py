@@ -8,7 +8,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
-from fsview.query.query_table import QUERIES, Scope
+from fsview.query.query_table import QUERIES, QueryScope
 from fsview.wire.routes import BY_NAME
 
 METHODS = {name for name in vars(FileSystemView) if not name.startswith("_")} - {
@@ -28,11 +28,13 @@ def test_a_query_takes_what_its_method_and_its_route_take(name: str) -> None:
     takes = {*inspect.signature(found.function).parameters} - {"s", "v"}
     gives = {*inspect.signature(getattr(FileSystemView, name)).parameters} - {"self"}
     assert {param.argument for param in BY_NAME[name].params} == gives
-    one_partition = found.scope not in (Scope.LOADED, Scope.TABLE)
+    one_partition = found.scope not in (QueryScope.LOADED, QueryScope.TABLE)
     assert takes == (gives | found.more.keys()) - ({"partition"} if one_partition else set())
     assert ("partition" in gives) is one_partition
 
 
-@pytest.mark.parametrize("name", [n for n, found in QUERIES.items() if found.scope is Scope.TABLE])
+@pytest.mark.parametrize(
+    "name", [n for n, found in QUERIES.items() if found.scope is QueryScope.TABLE]
+)
 def test_a_table_wide_answer_is_by_partition_on_the_wire_too(name: str) -> None:
     assert BY_NAME[name].by_partition

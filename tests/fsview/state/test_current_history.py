@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fsview.state.current_history
-import fsview.state.filling
+import fsview.state.filled_snapshot
 import fsview.state.held_table
 import fsview.state.sharing
 import fsview.state.table_state
@@ -31,7 +31,7 @@ from timeline.errors import ViewBehindError
 MOST_LINES = 2000
 FILES = {
     fsview.state.current_history.__file__,
-    fsview.state.filling.__file__,
+    fsview.state.filled_snapshot.__file__,
     fsview.state.held_table.__file__,
     fsview.state.sharing.__file__,
     fsview.state.table_state.__file__,

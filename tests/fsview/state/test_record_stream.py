@@ -20,7 +20,7 @@ from fsview.state.record_stream import (
     FRAME_BYTES,
     MAGIC,
     MAX_FRAME_BYTES,
-    Row,
+    StreamedRow,
     items_of,
     record_items,
     stream_of,
@@ -38,7 +38,7 @@ from tests.kit.stores import ALL_KINDS, stores_of
 from timeline.errors import BadAnswerError, ServiceUnreachableError, StoreError
 
 MOST = 64 << 20
-Items = tuple[Blob | Row, ...]
+Items = tuple[Blob | StreamedRow, ...]
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def test_a_row_that_would_take_far_more_memory_than_it_is_long_is_not_parsed():
     recorded = loaded(table).state.record()
     assert recorded is not None
     items = tuple(record_items(TableView(table.storage).table_id, recorded))
-    bomb = Row("replaced", b"[" + b"[]," * (2 << 20) + b"[]]")
+    bomb = StreamedRow("replaced", b"[" + b"[]," * (2 << 20) + b"[]]")
     with pytest.raises(BadAnswerError, match="values in"):
         TableView(table.storage).take(stream_of((*items, bomb)), MOST)
 
@@ -207,13 +207,16 @@ def test_a_record_that_can_not_be_saved_changes_nothing():
 @given(st.lists(st.tuples(st.booleans(), st.text(max_size=5), st.binary(max_size=9)), max_size=9))
 def test_items_come_back_as_they_were(made):
     items = [
-        Blob(content, name) if is_blob else Row(name, content) for is_blob, name, content in made
+        Blob(content, name) if is_blob else StreamedRow(name, content)
+        for is_blob, name, content in made
     ]
     assert list(items_of([b"".join(stream_of(items))], MOST)) == items
 
 
 def test_every_torn_stream_is_refused():
-    stream = b"".join(stream_of([Blob(b"abc", "p/a"), Row("p/a", b"[1]"), Row(SNAPSHOT, b"{}")]))
+    stream = b"".join(
+        stream_of([Blob(b"abc", "p/a"), StreamedRow("p/a", b"[1]"), StreamedRow(SNAPSHOT, b"{}")])
+    )
     for length in range(len(stream)):
         with pytest.raises(BadAnswerError, match="before its end"):
             list(items_of([stream[:length]], MOST))
@@ -222,7 +225,7 @@ def test_every_torn_stream_is_refused():
 
 
 def test_every_flipped_bit_is_refused():
-    stream = b"".join(stream_of([Blob(b"abc", "p/a"), Row("p/a", b"[1]")]))
+    stream = b"".join(stream_of([Blob(b"abc", "p/a"), StreamedRow("p/a", b"[1]")]))
     for at, bit in product(range(len(stream)), range(8)):
         damaged = bytearray(stream)
         damaged[at] ^= 1 << bit
@@ -255,19 +258,21 @@ def test_a_hostile_frame_is_refused_before_its_bytes_are_waited_for(frames, said
 def edited(items: Items, name: str, **changes: object) -> Items:
     """Return a record with another JSON object as one row."""
     return tuple(
-        Row(name, json.dumps({**json.loads(item.content), **changes}).encode())
-        if isinstance(item, Row) and item.name == name
+        StreamedRow(name, json.dumps({**json.loads(item.content), **changes}).encode())
+        if isinstance(item, StreamedRow) and item.name == name
         else item
         for item in items
     )
 
 
 def items_without(items: Items, name: str) -> Items:
-    return tuple(item for item in items if not (isinstance(item, Row) and item.name == name))
+    return tuple(
+        item for item in items if not (isinstance(item, StreamedRow) and item.name == name)
+    )
 
 
 def with_row(items: Items, name: str, content: object) -> Items:
-    return (*items_without(items, name), Row(name, json.dumps(content).encode()))
+    return (*items_without(items, name), StreamedRow(name, json.dumps(content).encode()))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +291,7 @@ def with_row(items: Items, name: str, content: object) -> Items:
         lambda items: with_row(items, "p/a", {}),
         lambda items: with_row(items, "compaction", [{"x": 1}]),
         # Where no partition can be.
-        lambda items: (*items, Row("p/../x", b"")),
+        lambda items: (*items, StreamedRow("p/../x", b"")),
         lambda items: with_row(items, "p//etc", [True, False, [], []]),
         # Blobs that two rows name.
         lambda items: with_row(

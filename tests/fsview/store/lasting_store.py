@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fsview.store.base import Blob, Handle, Rows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, RecordRows, Store, StoredChunk
 from timeline.errors import StoreError
 
 
@@ -50,7 +50,7 @@ class LastingStore(Store):
     def commit(
         self,
         blobs: Sequence[Blob],
-        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
+        rows: Callable[[Sequence[Handle]], RecordRows] = lambda handles: {},
     ) -> list[StoredChunk]:
         kept = self.kept
         kept.fail("commit")

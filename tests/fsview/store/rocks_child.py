@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.kit.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
@@ -77,7 +77,7 @@ class Numbered:
         blobs = [content(slot, number) for slot in slots]
         names = dict(self.names)
 
-        def rows(handles: Sequence[Handle]) -> Rows:
+        def rows(handles: Sequence[Handle]) -> RecordRows:
             for slot, handle, blob in zip(slots, handles, blobs, strict=True):
                 names[str(slot)] = handle, len(blob), number
             told = json.dumps(names).encode()

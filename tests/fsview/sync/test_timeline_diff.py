@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fsview.check.rebuild import Differences
+from fsview.check.rebuild import Discrepancies
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
@@ -24,7 +24,7 @@ def data_folders(listed: Counter[str]) -> dict[str, int]:
     return {path: n for path, n in listed.items() if not path.startswith(".hoodie")}
 
 
-def not_as_rebuilt(table: TableView, scenario: str, step: int) -> Differences:
+def not_as_rebuilt(table: TableView, scenario: str, step: int) -> Discrepancies:
     """Compare a table's newest view with one built anew at a step, everything loaded."""
     view = LocalView.newest(table)
     view.load_all_partitions()

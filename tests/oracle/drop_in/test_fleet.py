@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from tests.oracle.driver_log import fallbacks
 from tests.oracle.drop_in.jobs import CITIES, KINDS, RETRYING, Job, Kind, pointed_at
 from tests.oracle.drop_in.recording_relay import OK, Exchange, RecordingRelay

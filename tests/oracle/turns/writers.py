@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline import WriteClient
-from strandline.services.rollback.policy import FOREIGN
+from strandline.table_services.rollback.policy import FOREIGN
 from strandline.write.engine.local import LocalEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi

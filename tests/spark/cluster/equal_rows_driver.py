@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from tests.spark.cluster import driver
 

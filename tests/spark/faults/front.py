@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from executor_proxy.failover import PROBE
 from executor_proxy.http import HttpSession
-from executor_proxy.service_client import PROBE
 from tests.executor_proxy.scripted_server import Drip, Raw, Reply, Request, ScriptedServer
 from timeline.errors import StrandlineError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from executor_proxy.failover import DEFAULT_PATIENCE, Patience
 from executor_proxy.http import DEFAULT_TIMEOUTS
 from executor_proxy.report import LookupReport
-from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from executor_proxy.view_location import ViewLocation
 from strandline.write.client import WriteClient
 from strandline.write.engine.base import EngineContext

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from demo.spark import start_session
 from executor_proxy import connect
-from strandline.service.process.timeline_service import TimelineService
+from strandline.server.process.timeline_service import TimelineService
 from tests.spark.faults import job
 from tests.spark.faults.counting_daemon import FOLDER, listings
 from tests.spark.faults.own_process import tell

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
+from executor_proxy.failover import DEFAULT_PATIENCE, Patience
 from strandline.write.engine.local import LocalEngine
 from tests.executor_proxy.scripted_server import Reply
 from tests.spark.faults import job

@@ -11,7 +11,7 @@ import pytest
 
 from executor_proxy import connect
 from executor_proxy.worker_state import start_anew
-from strandline.service.process.timeline_service import TimelineService
+from strandline.server.process.timeline_service import TimelineService
 from strandline.write.engine.local import LocalEngine
 from tests.spark.faults import job
 from timeline.errors import ViewBehindError

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from strandline.service.process.supervisor import RESTARTS
+from strandline.server.process.supervisor import RESTARTS
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.key_task import KeyProfileTask
 from strandline.write.tasks.write_task import WriteTask

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.commit.beat import (
+from strandline.commit.others_heartbeats import (
     announcement_path,
     delete_heartbeat,
     heartbeat_path,
@@ -17,8 +17,8 @@ from strandline.commit.beat import (
     read_beat,
     writer_is_gone,
 )
-from strandline.commit.heartbeat import Heartbeat
-from strandline.commit.owner import this_process
+from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.writer_process import this_process
 from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
 from tests.strandline.commit.watched_heartbeats import FAST, HOUR, T, Watched

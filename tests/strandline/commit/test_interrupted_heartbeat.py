@@ -7,9 +7,14 @@ import threading
 
 import pytest
 
-from strandline.commit import heartbeat as heartbeats
-from strandline.commit.beat import HeartbeatSettings, is_in_doubt, read_beat, writer_is_gone
-from strandline.commit.heartbeat import Heartbeat
+from strandline.commit import own_heartbeat as heartbeats
+from strandline.commit.others_heartbeats import (
+    HeartbeatSettings,
+    is_in_doubt,
+    read_beat,
+    writer_is_gone,
+)
+from strandline.commit.own_heartbeat import Heartbeat
 from tests.kit.interrupts import interrupted
 from timeline.clock import SystemClock
 from timeline.storage.local import LocalStorage

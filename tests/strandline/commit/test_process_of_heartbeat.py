@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from strandline.commit.beat import Beat, heartbeat_path, read_beat, writer_is_gone
-from strandline.commit.heartbeat import Heartbeat
-from strandline.commit.owner import owner_is_gone, this_process
+from strandline.commit.others_heartbeats import Beat, heartbeat_path, read_beat, writer_is_gone
+from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.writer_process import owner_is_gone, this_process
 from tests.strandline.commit.watched_heartbeats import HOUR, T, Watched
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError
@@ -49,8 +49,8 @@ def test_of_heartbeats_without_a_process_only_the_age_tells(storage, content):
 @pytest.mark.property
 def test_a_killed_process_is_gone_before_and_after_it_is_reaped(storage, tmp_path):
     script = (
-        "import sys; from strandline.commit.beat import HeartbeatSettings;"
-        "from strandline.commit.heartbeat import Heartbeat;"
+        "import sys; from strandline.commit.others_heartbeats import HeartbeatSettings;"
+        "from strandline.commit.own_heartbeat import Heartbeat;"
         "from timeline.clock import SystemClock; from timeline.storage.local import LocalStorage;"
         f"h = Heartbeat(LocalStorage({str(tmp_path)!r}), HeartbeatSettings(), SystemClock());"
         f"h.start({T!r}); print('beats', flush=True); sys.stdin.read()"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import heartbeat_path, read_beat
-from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
+from strandline.commit.others_heartbeats import heartbeat_path, read_beat
+from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from tests.kit.hooked_storage import Hook, HookedStorage
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from strandline.commit.beat import HeartbeatSettings
+from strandline.commit.others_heartbeats import HeartbeatSettings
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from executor_proxy.placement import Seat
+from executor_proxy.seat_ring import Seat
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
-from strandline.service.http.listener import bind
-from strandline.service.http.server import ServiceServer
-from strandline.service.http.server_options import ServerOptions
-from strandline.service.marker.conflict import ConflictOptions
-from strandline.service.process.options import PartsOptions
-from strandline.service.process.parts import Parts
+from strandline.server.http.listener import bind
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.marker.conflict import ConflictOptions
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
 from tests.kit.live_service import TOKEN, HttpClient, running
 from tests.kit.papers import Papers
 from tests.kit.patience import PATIENCE_S

@@ -10,11 +10,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 from executor_proxy.exchange import Timeouts
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from fsview.local_view import LocalView
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
-from fsview.view_manager import Opener, ViewManager
+from fsview.view_manager import StorageOpener, ViewManager
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
@@ -117,7 +117,7 @@ def joined(
     stores: Stores | None = None,
     hanging: tuple[str, str] | None = None,
     copies: int = 3,
-    opener: Opener = open_storage,
+    opener: StorageOpener = open_storage,
 ) -> Iterator[Joined]:
     views = ViewManager(roots, stores=stores, opener=opener)
     server = Joined(views, Asked(hanging), Layout(copies=copies))

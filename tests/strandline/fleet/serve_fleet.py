@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from executor_proxy.placement import Layout, Seat, owners
+from executor_proxy.seat_ring import Layout, Seat, owners
 from tests.kit.free_port import free_port
 from tests.kit.live_service import Answered, HttpClient
 from tests.kit.patience import PATIENCE_S

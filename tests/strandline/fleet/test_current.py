@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from executor_proxy.placement import Layout, owners
+from executor_proxy.seat_ring import Layout, owners
 from strandline.fleet.current import CurrentFleet, KnownFleet
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 

@@ -8,17 +8,17 @@ from urllib.parse import urlencode
 
 import pytest
 
-from executor_proxy.placement import Seat
+from executor_proxy.seat_ring import Seat
 from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.marker_form import CREATE_MARKER, MARKERS
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
-from strandline.service.api.forwarding import Forwarding
-from strandline.service.api.writer_routes import PARTITION_INDEX
-from strandline.service.http.reply import Reply as ServiceReply
-from strandline.service.http.request import Request
-from strandline.service.http.table_of_request import INSTANT_STATES
+from strandline.server.api.forwarding import Forwarding
+from strandline.server.api.writer_routes import PARTITION_INDEX
+from strandline.server.http.reply import Reply as ServiceReply
+from strandline.server.http.request import Request
+from strandline.server.http.table_of_request import INSTANT_STATES
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
 from tests.kit.live_service import TOKEN, known
 from tests.kit.small_table import SmallTable

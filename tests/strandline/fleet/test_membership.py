@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.membership import Membership
 from strandline.fleet.records import EPOCH, read_fleet

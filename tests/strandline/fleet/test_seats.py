@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from executor_proxy.placement import Seat, owners
+from executor_proxy.seat_ring import Seat, owners
 from strandline.fleet.seats import (
     MAX_HOLDERS,
     SEAT_LASTS_S,

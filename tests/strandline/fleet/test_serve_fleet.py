@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from fsview.wire.routes import BY_NAME
 from tests.kit.live_service import known
 from tests.kit.small_table import SmallTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from executor_proxy.placement import Layout, Ring, Seat
+from executor_proxy.seat_ring import Layout, Seat, SeatRing
 from strandline.fleet.ring_figures import copied, expected, moved
 from strandline.fleet.simulation import MAX_ENUMERATED, simulate
 
@@ -42,8 +42,8 @@ def test_without_a_copy_is_by_the_number_of_copies() -> None:
 
 
 def test_a_change_counts_new_owners_and_new_copies() -> None:
-    before = Ring([Seat(number) for number in range(4)])
-    after = Ring([Seat(number) for number in range(5)])
+    before = SeatRing([Seat(number) for number in range(4)])
+    after = SeatRing([Seat(number) for number in range(5)])
     owners = {name: (before.owners(name), after.owners(name)) for name in NAMES}
     assert moved(before, after, NAMES) == {4: sum(b[0] != a[0] for b, a in owners.values())}
     assert copied(before, after, NAMES) == {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_proxy.placement import Layout
+from executor_proxy.seat_ring import Layout
 from fsview.state.record_stream import PIECE_BYTES
 from fsview.store.stores import Stores
 from fsview.table_view import TableView

@@ -8,7 +8,7 @@ import pytest
 
 from strandline import Table
 from tests.kit import golden
-from tests.strandline.read.test_ahead import running
+from tests.strandline.read.test_prefetch import running
 from timeline.errors import InputError, PathNotFoundError
 
 TABLES = ["multi_mor_v6", "mor_basic_v9", "cow_basic_v9"]

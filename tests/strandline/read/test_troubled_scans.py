@@ -14,7 +14,7 @@ from strandline.read.scan import Scan
 from tests.kit.filled_golden import FilledStorage, files
 from tests.kit.patience import PATIENCE_S
 from tests.kit.short_runs import quick_runs
-from tests.strandline.read.test_ahead import running
+from tests.strandline.read.test_prefetch import running
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table

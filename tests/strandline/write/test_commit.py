@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import instants_with_heartbeat, read_beat
 from strandline.commit.conflict import BUCKET_INDEX
+from strandline.commit.others_heartbeats import instants_with_heartbeat, read_beat
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage, failing
 from tests.kit.manual_clock import ManualClock

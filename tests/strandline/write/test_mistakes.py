@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader

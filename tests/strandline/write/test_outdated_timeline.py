@@ -12,7 +12,7 @@ from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
 from tests.kit.patience import PATIENCE_S
-from tests.strandline.write.faults.test_doubt import Request
+from tests.strandline.write.faults.test_others_in_doubt import Request
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
 from timeline.errors import InputError

@@ -6,9 +6,9 @@ import pytest
 
 from strandline.commit.lock.base import TableLock
 from strandline.records.meta_fields import META_FIELDS
-from strandline.services.rollback.policy import RollbackPolicy
-from strandline.services.rollback.resumption import Rollbacks
-from strandline.table import Table
+from strandline.table_api.table import Table
+from strandline.table_services.rollback.policy import RollbackPolicy
+from strandline.table_services.rollback.run import Rollbacks
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import golden, reader

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple
 from typing import Any, Final
 
-from fsview.store.base import Handle, Rows
+from fsview.store.base import Handle, RecordRows
 from fsview.store.sql.database import (
     FIRST_GENERATION,
     SCHEMA_VERSION,
-    Committed,
+    CommittedStep,
     Head,
     NewBlobs,
     TableHead,
@@ -123,11 +123,11 @@ class PostgresSession(GenerationSession):
         sql = "SELECT 1 FROM garbage WHERE table_id = %s AND step <= %s LIMIT 1"
         return bool(self._all(sql, step))
 
-    def journal(self, step: int) -> list[Committed]:
+    def journal(self, step: int) -> list[CommittedStep]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = %s AND step >= %s"
         found = self._all(f"{sql} ORDER BY step", step)
-        return [Committed(Head(*head), names_of(rows), news) for *head, rows, news in found]
+        return [CommittedStep(Head(*head), names_of(rows), news) for *head, rows, news in found]
 
     def make_head(self, stamp: bytes) -> TableHead:
         """See ``Session``; if another transaction has made it meanwhile, that is returned."""
@@ -152,7 +152,7 @@ class PostgresSession(GenerationSession):
         if made:
             self._run("DELETE FROM journal WHERE table_id = %s")
             self._run("DELETE FROM garbage WHERE table_id = %s")
-            self.add_to_journal(Committed(Head(0, stamp), (), None))
+            self.add_to_journal(CommittedStep(Head(0, stamp), (), None))
         head = self.head()
         assert head is not None
         return head
@@ -175,7 +175,7 @@ class PostgresSession(GenerationSession):
         old = "SELECT handle, near FROM blob WHERE table_id = %s AND generation < %s LIMIT %s"
         return self._delete_blobs(self._all(old, self._generations().base, most))
 
-    def add_to_journal(self, committed: Committed) -> None:
+    def add_to_journal(self, committed: CommittedStep) -> None:
         """See ``Session``."""
         head = committed.head
         row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
@@ -280,7 +280,7 @@ class PostgresSession(GenerationSession):
             found = self._all(f"{sql} AND near = ANY(%s)", generation, wanted)
         return {name_of(near): content for near, content in found}
 
-    def _write_rows(self, generation: int, rows: Rows) -> None:
+    def _write_rows(self, generation: int, rows: RecordRows) -> None:
         if not rows:
             return
         written = in_order(rows)

@@ -12,11 +12,11 @@ from dataclasses import astuple
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from fsview.store.base import Handle, Rows
+from fsview.store.base import Handle, RecordRows
 from fsview.store.sql.database import (
     FIRST_GENERATION,
     SCHEMA_VERSION,
-    Committed,
+    CommittedStep,
     Head,
     NewBlobs,
     TableHead,
@@ -138,11 +138,11 @@ class SqliteSession(GenerationSession):
         sql = "SELECT 1 FROM garbage WHERE table_id = ? AND step <= ? LIMIT 1"
         return bool(self._all(sql, step))
 
-    def journal(self, step: int) -> list[Committed]:
+    def journal(self, step: int) -> list[CommittedStep]:
         """See ``Session``."""
         sql = "SELECT step, stamp, rows, news FROM journal WHERE table_id = ? AND step >= ?"
         found = self._all(f"{sql} ORDER BY step", step)
-        return [Committed(Head(*head), names_of(rows), news) for *head, rows, news in found]
+        return [CommittedStep(Head(*head), names_of(rows), news) for *head, rows, news in found]
 
     def make_head(self, stamp: bytes) -> TableHead:
         """See ``Session``."""
@@ -162,7 +162,7 @@ class SqliteSession(GenerationSession):
         )
         self._run("DELETE FROM journal WHERE table_id = ?")
         self._run("DELETE FROM garbage WHERE table_id = ?")
-        self.add_to_journal(Committed(Head(0, stamp), (), None))
+        self.add_to_journal(CommittedStep(Head(0, stamp), (), None))
         made = self.head()
         assert made is not None
         return made
@@ -187,7 +187,7 @@ class SqliteSession(GenerationSession):
         old = "SELECT handle FROM blob WHERE table_id = ? AND generation < ? LIMIT ?"
         return self._delete_blobs(self._all(old, self._generations().base, most))
 
-    def add_to_journal(self, committed: Committed) -> None:
+    def add_to_journal(self, committed: CommittedStep) -> None:
         """See ``Session``."""
         head = committed.head
         row = (head.step, head.stamp, names_bytes(committed.rows), committed.news)
@@ -318,7 +318,7 @@ class SqliteSession(GenerationSession):
                 found += self._all(f"{sql} AND near IN ({marks})", generation, *part)
         return {name_of(near): content for near, content in found}
 
-    def _write_rows(self, generation: int, rows: Rows) -> None:
+    def _write_rows(self, generation: int, rows: RecordRows) -> None:
         self._many(
             "INSERT INTO row (table_id, generation, near, content) VALUES (?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET content = excluded.content",

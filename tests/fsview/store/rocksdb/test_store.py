@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.base import Handle, Rows
+from fsview.store.base import Handle, RecordRows
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.store_machine import OpenStore
@@ -65,7 +65,7 @@ def test_failed_commit_uses_no_handle_again(tmp_path: Path) -> None:
     store = open_at(tmp_path)
     given: list[Handle] = []
 
-    def rows(handles: Sequence[Handle]) -> Rows:
+    def rows(handles: Sequence[Handle]) -> RecordRows:
         given.extend(handles)
         raise KeyError("rows")
 

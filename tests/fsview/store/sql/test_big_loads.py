@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.state.record_status import InStep
 from fsview.state.shared_record import MOVED_AT_ONCE
-from fsview.state.standing import InStep
 from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
@@ -81,7 +81,7 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
         head = one.store.head()
         assert head.step == one.store.seen.step == 3
         assert one.metrics.get("adoptions") == 1
-        assert one.view.state.standing.rows == InStep()
+        assert one.view.state.status.rows == InStep()
         assert one.store.status()["blobs"] <= len(PARTITIONS) + 1
         for n in range(KEPT + 2):
             LocalView.newest(other.view).load_partitions([f"absent{n}"])

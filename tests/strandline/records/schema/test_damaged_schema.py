@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CorruptMetadataError

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.schema.columns import check_nesting
-from strandline.table import Table
+from strandline.table_api.table import Table
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError
 

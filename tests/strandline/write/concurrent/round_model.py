@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strandline.commit.beat import instants_with_heartbeat
+from strandline.commit.others_heartbeats import instants_with_heartbeat
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader

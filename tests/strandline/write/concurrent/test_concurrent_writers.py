@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import instants_with_heartbeat
+from strandline.commit.others_heartbeats import instants_with_heartbeat
 from tests.kit import reader
 from tests.kit.patience import PROCESS_S
 from tests.strandline.write.concurrent.rounds import TIMES

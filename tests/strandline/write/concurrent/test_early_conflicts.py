@@ -11,7 +11,7 @@ from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit import reader
 from tests.kit.patience import PATIENCE_S
-from tests.strandline.service.process.services import status_of
+from tests.strandline.server.process.services import status_of
 from tests.strandline.write.embedded.test_service_markers import EARLY, SERVED, Watched, names
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError, StorageUnavailableError, WriteConflictError

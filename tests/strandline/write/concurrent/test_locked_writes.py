@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.commit.beat import HeartbeatSettings
-from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.others_heartbeats import HeartbeatSettings
+from strandline.commit.own_heartbeat import Heartbeat
 from strandline.records.commit_history import CommitHistory
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine

@@ -13,8 +13,8 @@ from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.memory_storage import MemoryStorage
-from tests.strandline.service.process.services import kill as kill_once
-from tests.strandline.service.process.services import status_of
+from tests.strandline.server.process.services import kill as kill_once
+from tests.strandline.server.process.services import status_of
 from tests.strandline.write.embedded.test_embedded import Killing, kill_for_good
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StorageUnavailableError

@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from strandline.service.process.shared_service import SharedService
+from strandline.server.process.shared_service import SharedService
 from strandline.write import service_start
 from strandline.write.engine.base import Task
 from strandline.write.engine.local import LocalEngine, LocalRows

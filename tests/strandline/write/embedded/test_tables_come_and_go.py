@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from strandline.service.process.shared_service import SharedService
+from strandline.server.process.shared_service import SharedService
 from tests.kit import reader
-from tests.strandline.service.process.services import wait_for_removals
+from tests.strandline.server.process.services import wait_for_removals
 from tests.strandline.write.tables import client, row, table
 
 pytestmark = pytest.mark.property

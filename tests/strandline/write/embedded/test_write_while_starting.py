@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.service.process.shared_service import SharedService
+from strandline.server.process.shared_service import SharedService
 from strandline.write.embedded import FEW_LISTS
 from strandline.write.engine.base import Task
 from strandline.write.engine.local import LocalEngine, LocalRows

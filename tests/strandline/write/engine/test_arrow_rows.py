@@ -12,7 +12,7 @@ import pyarrow.dataset
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from strandline.records.take import row_sizes
+from strandline.records.row_selection import row_sizes
 from strandline.write.engine.arrow_rows import _with_plain_types, read_arrow_stream
 from timeline.errors import InputError
 

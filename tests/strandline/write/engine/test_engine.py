@@ -176,7 +176,7 @@ def test_executors_load_neither_the_server_nor_the_driver():
     script = (
         f"import sys, {', '.join(modules)}\n"
         "driver = {'flask', 'werkzeug', 'httptools', 'click', 'pyspark'}\n"
-        f"server = {tuple(f'strandline.service.{room}' for room in SERVER_ROOMS)}\n"
+        f"server = {tuple(f'strandline.server.{room}' for room in SERVER_ROOMS)}\n"
         "ours = (*server, 'strandline.write.client')\n"
         "print(sorted(driver & set(sys.modules)), [m for m in sys.modules if m.startswith(ours)])"
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from strandline.commit.beat import instants_with_heartbeat
+from strandline.commit.others_heartbeats import instants_with_heartbeat
 from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.far_engine import FarEngine

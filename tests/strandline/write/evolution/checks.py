@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
 from strandline.records.schema.avro_schema import avro_to_arrow
-from strandline.table import Table
+from strandline.table_api.table import Table
 from tests.kit.row_text import with_dicts
 from tests.strandline.write.evolution.walk import Walk
 

@@ -14,7 +14,7 @@ import sys
 
 import pyarrow as pa
 
-from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
+from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.storage.local import LocalStorage
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.services.rollback import execution
+from strandline.table_services.rollback import execution
 from strandline.write import job, request
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage, failing

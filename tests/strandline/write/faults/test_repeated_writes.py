@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import announcement_path, heartbeat_path
+from strandline.commit.others_heartbeats import announcement_path, heartbeat_path
 from tests.kit import reader
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
 from tests.strandline.write.tables import client, row, table

@@ -10,7 +10,7 @@ import pytest
 from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
 from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.base import LocationRequest, location_schema

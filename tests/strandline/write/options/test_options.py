@@ -14,7 +14,7 @@ from strandline.write.options.client_options import (
     base_file_settings,
     parse_options,
 )
-from strandline.write.options.hudi_options import HARMLESS, REFUSED
+from strandline.write.options.foreign_options import HARMLESS, REFUSED
 from strandline.write.options.settings import ORDERING
 from timeline.errors import ConfigError
 

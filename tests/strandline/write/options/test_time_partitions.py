@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strandline.table import Table
+from strandline.table_api.table import Table
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import ConfigError

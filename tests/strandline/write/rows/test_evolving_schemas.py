@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.records.meta_fields import IS_DELETED, without_meta_fields
-from strandline.table import Table
+from strandline.table_api.table import Table
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import InputError

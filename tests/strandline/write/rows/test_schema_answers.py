@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.meta_fields import without_meta_fields
-from strandline.table import Table
+from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit.row_text import rows_as_text

@@ -1,0 +1,246 @@
+"""``strandline fleet``: what a fleet is like, or would be; what servers share, and where."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
+from fsview.store.sql.database_ring import DatabaseRing
+from fsview.store.sql.forgetting import forget as forget_table
+from fsview.store.sql.url import open_database, split_urls
+from strandline.fleet.overview import as_text, overview
+from strandline.fleet.records import read_fleet
+from strandline.fleet.simulation import (
+    ENUMERATED_TABLES,
+    MAX_SERVERS,
+    MAX_TABLES,
+    Change,
+    Simulation,
+    simulate,
+)
+from strandline.fleet.state.url import StateUrl, open_state
+from strandline.server.log_format import escaped
+from timeline.errors import ConfigError, FleetError, StoreError
+from timeline.storage.table_id import TableId
+
+MOST_POINTS: Final = 50_000
+"""Points of a ring that is simulated; each is placed as often as there are servers."""
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class Chance(click.FloatRange):
+    """A number in a range, of which ``nan`` is none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """See ``click.ParamType``."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number from {self.min} to {self.max}", param, ctx)
+        return float(found)
+
+
+@click.group()
+def fleet() -> None:
+    """Show what a fleet of servers is like, or would be; change what its servers share."""
+
+
+@fleet.command()
+@click.argument("url")
+@click.option("--table", "tables", multiple=True, metavar="PATH", help="Also show who has a table.")
+@AS_JSON
+def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
+    """Show members, seats and leader of the fleet at URL.
+
+    URL is that of serve's --fleet. What is shown is what the state store has: no server is asked.
+    """
+    # Its errors are told once, in the end.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    with _refusals():
+        read = StateUrl.of(url)
+        for table in tables:
+            _check_table(table)
+        with closing(open_state(url, make=False)) as state:
+            found = read_fleet(state)
+        is_there = found.epoch or found.fleet.members or found.joining
+        if not is_there and read.scheme != "sqlite":  # whose file there is
+            raise ConfigError(f"there is no fleet at {read}: no server has joined it")
+        told = overview(found, tables)
+    click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
+
+
+@fleet.command()
+@click.argument("store_url")
+@click.argument("table")
+@AS_JSON
+def forget(store_url: str, table: str, as_json: bool) -> None:
+    """Forget what the database at STORE_URL has of TABLE, so that it is loaded anew.
+
+    STORE_URL is that of serve's --store-url, several separated by commas; the one that has the
+    table is asked. TABLE is the table's base path. The table itself isn't touched. Servers that
+    have it open load it anew when they sync next and find a new instant, or when they need
+    something that is gone; such a request fails.
+    """
+    with _refusals():
+        _check_table(table)
+        table_id = TableId.of(table)
+        ring = DatabaseRing(split_urls(store_url))
+        url = ring.url_of(table_id)
+        with closing(open_database(url, make=False, ring=ring.text)) as database:
+            gone = forget_table(database, table_id)
+            name = database.name
+    if as_json:
+        told = {"rows": 0, "blobs": 0} if gone is None else asdict(gone)
+        click.echo(json.dumps({"table": str(table_id), **told}))
+    elif gone is None:
+        click.echo(f"{name} has nothing of {table_id}")
+    else:
+        click.echo(f"{table_id} is forgotten: {gone.rows} rows and {gone.blobs} blobs are deleted")
+
+
+@fleet.command()
+@click.argument("store_url")
+@AS_JSON
+def spread(store_url: str, as_json: bool) -> None:
+    """Have tables spread over the databases at STORE_URL from now on.
+
+    STORE_URL is that of serve's --store-url, several separated by commas. Servers that are started
+    with other databases are refused; those that run aren't disturbed: restart them with these.
+    """
+    with _refusals():
+        ring = DatabaseRing(split_urls(store_url))
+        with ExitStack() as opened:
+            # All of them before any is changed.
+            databases = [
+                opened.enter_context(closing(open_database(url))) for url in ring.urls.values()
+            ]
+            for database in databases:
+                database.spread(ring.text)
+    if as_json:
+        click.echo(json.dumps({"databases": list(ring.urls)}))
+    else:
+        click.echo(f"tables are spread over {', '.join(ring.urls)}")
+
+
+@fleet.command("simulate")
+@click.option(
+    "--servers",
+    type=click.IntRange(1, MAX_SERVERS),
+    default=10,
+    show_default=True,
+    help="Servers with a seat.",
+)
+@click.option(
+    "--tables",
+    type=click.IntRange(1, MAX_TABLES),
+    default=10_000,
+    show_default=True,
+    help="Tables, or at depth 2 partitions.",
+)
+@click.option(
+    "--copies",
+    type=click.IntRange(1, MAX_COPIES),
+    default=DEFAULT.copies,
+    show_default=True,
+    help="As strandline.fleet.copies.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1, MAX_DEPTH),
+    default=DEFAULT.depth,
+    show_default=True,
+    help="As strandline.fleet.depth.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, MAX_TOKENS),
+    default=DEFAULT.tokens,
+    show_default=True,
+    help="As strandline.fleet.tokens.",
+)
+@click.option(
+    "--down",
+    type=Chance(0, 1),
+    default=0.01,
+    show_default=True,
+    help="Chance that a server is down.",
+)
+@AS_JSON
+def simulate_command(
+    servers: int, tables: int, copies: int, depth: int, tokens: int, down: float, as_json: bool
+) -> None:
+    """Show how even a fleet would be, what moves when a server comes or goes, what fails.
+
+    Tables are placed by the fleet's own ring; nothing is connected to.
+    """
+    if servers * tokens > MOST_POINTS:
+        raise click.UsageError(
+            f"--servers {servers} and --tokens {tokens} make {servers * tokens} points of the ring;"
+            f" allowed: {MOST_POINTS}"
+        )
+    found = simulate(servers, tables, Layout(copies, depth, tokens), down)
+    click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
+
+
+def _check_table(table: str) -> None:
+    if not table:
+        raise ConfigError("the table is empty; allowed: the base path of a table")
+
+
+def _printable(value: Any) -> Any:
+    """Return a value for JSON with all texts escaped: members write what they like."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return value
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise click.UsageError(escaped(str(error))) from error
+    except (FleetError, StoreError) as error:
+        raise click.ClickException(escaped(str(error))) from error
+
+
+def _as_text(found: Simulation) -> str:
+    layout = found.layout
+    rows: list[tuple[str, str]] = [
+        ("the fullest server owns, by the mean", f"{found.owned:.2f}"),
+        ("the fullest server has copies, by the mean", f"{found.kept:.2f}"),
+        *_change_rows("a new seat", found.joins),
+        *([] if found.leaves is None else _change_rows("a seat that goes", found.leaves)),
+        ("a table has no server that is up", f"{found.without_copy:.3g}"),
+    ]
+    if found.any_without_copy is not None:
+        some = min(found.tables, ENUMERATED_TABLES)
+        rows.append((f"any of {some} tables has none", f"{found.any_without_copy:.3g}"))
+    rows.append(("no server is up", f"{found.without_server:.3g}"))
+    width = max(len(what) for what, _ in rows)
+    head = (
+        f"{found.servers} servers, {found.tables} tables; copies {layout.copies}, depth"
+        f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
+    )
+    return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
+
+
+def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:
+    return [
+        (
+            f"{what}: tables with another owner",
+            f"{100 * change.moved:.1f} % (even: {100 * change.even:.1f} %)",
+        ),
+        (f"{what}: copies made anew, by tables", f"{100 * change.copied:.1f} %"),
+    ]

@@ -1,0 +1,249 @@
+"""``strandline serve``, a standalone service for Hudi's writers and Strandline's.
+
+A bad setting is refused in one line before anything is bound, with exit code 2; a port in use, an
+unusable store, or a fleet that can't be joined, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from fsview.store.spill.malloc_trim import share_heap
+from fsview.store.stores import StoreOptions
+from strandline.server.http.authorization import parse_networks, read_token_file
+from strandline.server.http.limits import allow_open_files, collect_garbage_seldom
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.tls import server_context
+from strandline.server.log_format import escaped, event, log_to
+from strandline.server.process.child_main import own_stdout, run_child
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.fleet_part import FleetOptions, FleetPart
+from strandline.server.process.options import PartsOptions
+from strandline.settings.command_line import (
+    FLAGS,
+    HOST,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    NO_TOKEN,
+    PORT,
+    ROOTS,
+    STORAGE_OPTIONS,
+    TOKEN_FILE,
+    Flag,
+)
+from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
+from strandline.settings.setting import shortened
+from strandline.settings.sources import ServeSettings
+from strandline.settings.view_store import store_options
+from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
+from timeline.storage.open import require_driver
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+
+class SettingOption(click.Option):
+    """A row of ``FLAGS``; its text is parsed with the other sources of settings, not by click."""
+
+    def __init__(self, flag: Flag) -> None:
+        self.flag = flag
+        shown = f"  [default: {flag.default}]" if flag.default else ""
+        super().__init__(
+            [flag.name],
+            help=flag.doc + shown,
+            metavar=flag.metavar or None,
+            multiple=flag.repeated,
+            is_flag=None if flag.metavar else True,
+        )
+
+
+@click.command(params=[SettingOption(flag) for flag in FLAGS])
+@click.option("--child", is_flag=True, hidden=True)
+def serve(child: bool, **given: Any) -> None:
+    """Serve the tables below the given roots until SIGTERM or SIGINT.
+
+    Hudi's writers use the service with hoodie.embed.timeline.server=false and
+    hoodie.filesystem.view.type=REMOTE_ONLY or REMOTE_FIRST. GET /healthz answers 200 when it is
+    ready. Settings can also be given by environment variables or in the file that --config names;
+    see docs/operating.md.
+    """
+    if child:
+        run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
+        return
+    share_heap()
+    try:
+        settings = ServeSettings.read(_given(given), os.environ)
+        parts_options = _parts_options(settings)
+        options = ServerOptions.of(settings.values, settings.get(HOST), settings.get(PORT))
+        server_context(options.tls_certificate, options.tls_key)
+        fleet_options = FleetOptions.of(settings)
+        # Set up before the parts, whose store may log.
+        formatter = log_to(sys.stderr, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
+        fleet = None if fleet_options is None else FleetPart(fleet_options, parts_options.token)
+        parts = _parts(parts_options, fleet)
+    except ConfigError as exc:
+        raise click.UsageError(_in_a_line(exc)) from exc
+    except (FleetError, StoreError) as exc:
+        raise click.ClickException(_in_a_line(exc)) from exc
+    _run(settings, parts, options, formatter, fleet)
+
+
+def _run(
+    settings: ServeSettings,
+    parts: Parts,
+    options: ServerOptions,
+    formatter: logging.Formatter,
+    fleet: FleetPart | None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then end the process."""
+    collect_garbage_seldom()
+    allow_open_files(options.limits.connections)
+    server: ServiceServer | None = None
+    is_stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        if fleet is not None:
+            fleet.interrupt()
+        if server is not None:
+            server.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if fleet is not None:
+        # Before the port is bound: a connection that is refused sends clients on, and it may take
+        # a while until an earlier process with this address counts as dead.
+        _join(fleet, parts)
+    try:
+        server = ServiceServer(parts, options)
+    except ConfigError as exc:
+        _close(fleet)
+        raise click.ClickException(_in_a_line(exc)) from exc
+    if is_stopped:
+        server.stop()
+
+    def announce() -> None:
+        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
+        json_line = settings.get(LOG_FORMAT) == "json"
+        click.echo(event(formatter, __name__, text) if json_line else escaped(text), err=True)
+
+    server.run(announce)
+    _close(fleet)
+    logger.info("stopped")
+    sys.stderr.flush()
+    # A normal exit would wait for the threads of requests stuck in storage.
+    os._exit(0)
+
+
+def _join(fleet: FleetPart, parts: Parts) -> None:
+    try:
+        fleet.start(parts.load, parts.views)
+    except (ConfigError, FleetError) as exc:
+        _close(fleet)
+        message = _in_a_line(exc)
+        if isinstance(exc, ConfigError):
+            raise click.UsageError(message) from exc
+        raise click.ClickException(message) from exc
+
+
+def _close(fleet: FleetPart | None) -> None:
+    if fleet is not None:
+        fleet.close()
+
+
+def _in_a_line(error: StrandlineError) -> str:
+    """Return an error's message as one line, shortened if a path or a host makes it long."""
+    return shortened(escaped(str(error)))
+
+
+def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
+    """Return the given flags; one without a value is ``true``."""
+    return {
+        key: "true" if value is True else value
+        for key, value in given.items()
+        if value not in (None, False, ())
+    }
+
+
+def _parts_options(settings: ServeSettings) -> PartsOptions:
+    roots = _checked_roots(settings)
+    return PartsOptions.of(
+        settings.values,
+        roots,
+        _token(settings),
+        storage_options=_storage_options(settings),
+        store=_store(settings),
+        shown=settings.redacted(),
+    )
+
+
+def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
+    if fleet is None:
+        return Parts(options)
+    try:
+        return Parts(options, forwarder=fleet.forwarder, fleet=fleet.status)
+    except BaseException:
+        fleet.close()
+        raise
+
+
+def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
+    """Return the roots; refuse ones that are empty, missing or unsupported."""
+    roots, key = settings.many(ROOTS), settings.key(ROOTS)
+    if not roots:
+        raise ConfigError("give at least one --root")
+    for root in roots:
+        if not root:
+            raise ConfigError(f"{key} is empty")
+        table_id = TableId.of(root)
+        if table_id.family != "file":
+            require_driver(root, key)
+        elif not os.path.isdir(table_id.path):  # false for a name that is too long, too
+            raise ConfigError(f"{key} {root}: no such directory")
+    return roots
+
+
+def _token(settings: ServeSettings) -> str | None:
+    """Return the token; the settings must choose between a token and none."""
+    path, networks = settings.get(TOKEN_FILE), settings.get(ADMIT_NETWORKS)
+    if settings.get(NO_TOKEN) == bool(path or networks):
+        raise ConfigError(
+            "give either --token-file FILE or --no-token; or --no-token-from NETWORK, with or"
+            " without a token for all others"
+        )
+    try:
+        parse_networks(networks)
+    except ConfigError as exc:
+        raise ConfigError(f"{settings.key(ADMIT_NETWORKS)}: {exc}") from exc
+    return read_token_file(path) if path else None
+
+
+def _store(settings: ServeSettings) -> StoreOptions:
+    """Return the views' store; a directory given as a flag is refused for a store in memory."""
+    directory = settings.get(SPILL_DIR) if settings.source(SPILL_DIR) == "flag" else ""
+    return store_options(settings.values, directory=directory or None)
+
+
+def _storage_options(settings: ServeSettings) -> dict[str, Any] | None:
+    text = settings.get(STORAGE_OPTIONS)
+    if not text:
+        return None
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigError(
+            f"{settings.key(STORAGE_OPTIONS)} is ***; allowed: a JSON object of fsspec's options"
+        )
+    return options

@@ -1,0 +1,294 @@
+"""``Heartbeat`` beats for one write, so that other writers know that it is alive.
+
+From before the instant is requested until it has completed, a thread writes the heartbeat file
+again in each interval. A writer whose last beat has expired must not commit any more, because
+another one may be rolling its instant back.
+
+Source: Hudi 1.2.0 ``HoodieHeartbeatClient``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from dataclasses import asdict
+from typing import Final
+
+from strandline.commit.others_heartbeats import (
+    LIVE_WRITES,
+    HeartbeatSettings,
+    announcement_path,
+    delete_heartbeat,
+    heartbeat_path,
+    read_beat,
+)
+from strandline.commit.writer_process import this_process
+from strandline.server.marker.heartbeat import ENDED
+from timeline.clock import Clock
+from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
+from timeline.joined_thread import JoinedThread
+from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+_RETRIES: Final = 10
+"""A beat that failed is repeated after this fraction of an interval."""
+
+_MIN_WAIT_MS: Final = 1000
+"""Least time before a failed beat is repeated: GCS lets an object be written once a second."""
+
+
+class Heartbeat:
+    """The heartbeat of one write, beaten by a daemon thread.
+
+    ``_writing`` serialises the writes of the heartbeat file; ``_lock`` guards the last beat's time
+    and is taken within it.
+
+    Args:
+        storage: The table's storage.
+        settings: How often it beats, and when it has expired.
+        clock: Tells the time of beats.
+    """
+
+    def __init__(self, storage: Storage, settings: HeartbeatSettings, clock: Clock) -> None:
+        self._storage = storage.for_cause("heartbeat")
+        self._settings = settings
+        self._clock = clock
+        self._owner = this_process()
+        self._token = uuid.uuid4().hex
+        self._instant = ""
+        self._writing = threading.Lock()
+        self._completing = False
+        self._is_started = False
+        self._is_ended = False
+        self._lock = threading.Lock()
+        self._first: tuple[float, int] = (0.0, 0)
+        self._last = self._first
+        self._expired = False
+        self._stopping = threading.Event()
+        self._thread: JoinedThread | None = None
+
+    @property
+    def instant(self) -> str:
+        """Requested time of the instant; empty before ``start``."""
+        return self._instant
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the first beat was written."""
+        return self._is_started
+
+    def start(self, instant: str, *, takes_over: bool = False) -> None:
+        """Write the first beat, then beat until ``stop``, ``abandon`` or ``leave`` is called.
+
+        Args:
+            instant: Requested time of the instant.
+            takes_over: Whether another writer's heartbeat is replaced.
+
+        Raises:
+            ConcurrentWriteError: Another writer beats for this instant.
+            StorageError: The first beat can't be written.
+        """
+        assert self._thread is None
+        self._instant = instant
+        self._first = self._last = self._now()
+        LIVE_WRITES.add(self._token)
+        try:
+            if takes_over:
+                self._write()
+            else:
+                self._create()
+            self._is_started = True
+            name = f"heartbeat-{instant}"
+            self._thread = JoinedThread(self._run, name, daemon=True)
+            self._thread.start()
+        except BaseException:
+            # An interrupt of ``Thread.start`` leaves a thread that runs.
+            self._stopping.set()
+            LIVE_WRITES.discard(self._token)
+            raise
+
+    def _create(self) -> None:
+        """Write the first beat of an instant that is going to be requested.
+
+        Two writers may choose the same time. The one that can't request it would write into the
+        other's heartbeat that it has failed.
+        """
+        try:
+            self._storage.create(heartbeat_path(self._instant), self._content())
+        except AlreadyExistsError as error:
+            beat = read_beat(self._storage, self._instant)
+            # It is this one's if the storage's client repeated a request without an answer.
+            if beat is None or beat.token != self._token:
+                raise ConcurrentWriteError(
+                    f"another writer beats for instant {self._instant} of"
+                    f" {self._storage.base_path}",
+                    hint="repeat the write",
+                ) from error
+
+    def check(self) -> None:
+        """Check that no other writer may take this one for dead.
+
+        Raises:
+            ConcurrentWriteError: The last beat has expired.
+        """
+        age_ms = self._age_ms()
+        if age_ms is not None:
+            return
+        raise ConcurrentWriteError(
+            f"the heartbeat of instant {self._instant} of {self._storage.base_path} expired: it was"
+            f" not written for more than {self._settings.timeout_ms / 1000:g} s",
+            hint="another writer may have rolled the instant back; repeat the write",
+        )
+
+    @property
+    def timeout_s(self) -> float:
+        """Age at which a beat has expired."""
+        return self._settings.timeout_ms / 1000
+
+    def announce_completion(self, content: bytes) -> None:
+        """Write that the instant is about to be completed; call it before the completing request.
+
+        From then on other writers wait for the expiry, even if this process has ended. Call
+        ``check`` again afterwards: the calls may have taken long.
+
+        Args:
+            content: What the commit changes (``encode_announcement``).
+
+        Raises:
+            ConcurrentWriteError: The last beat has expired.
+            StorageError: The announcement can't be written; the instant mustn't be completed.
+
+        Cost: one replace; two if the last beat is older than half an interval.
+        """
+        self.check()
+        self._completing = True
+        # Not by a beat: one that got no answer may take effect after this, and would replace it.
+        self._storage.replace(announcement_path(self._instant), content)
+        with self._writing:
+            age_ms = self._age_ms()
+            # Hudi sees only beats, and the completing request is to have most of a timeout. Not
+            # always, because GCS lets an object be written once a second.
+            if age_ms is not None and age_ms > self._settings.interval_ms / 2:
+                self._beat()
+        self.check()
+
+    def stop(self) -> None:
+        """Stop beating and delete the file; for an instant that completed or was rolled back."""
+        self._end()
+        LIVE_WRITES.discard(self._token)
+        delete_heartbeat(self._storage, self._instant)
+
+    def abandon(self) -> None:
+        """Stop beating and write that the write failed, so that the next writer rolls it back."""
+        self._end()
+        LIVE_WRITES.discard(self._token)
+        try:
+            # It counts for more than an announcement, because the caller is certain that the
+            # instant wasn't completed.
+            self._write(ended=True)
+        except StorageError as error:
+            # Writers of other processes then wait for the expiry.
+            logger.warning("the heartbeat of %s can't be ended: %s", self._instant, error)
+
+    def withdraw(self, requested_path: str) -> None:
+        """End the heartbeat of an instant that couldn't be requested because its file exists.
+
+        Hudi's writers don't look for heartbeats, so it may be theirs, and mustn't look failed. It
+        may also be this writer's own: an object store's client repeats a request without an answer.
+
+        Args:
+            requested_path: The requested file.
+        """
+        try:
+            beat = read_beat(self._storage, self._instant)
+            request = self._storage.stat(requested_path)
+        except StorageError as error:
+            logger.warning("the heartbeat of %s is left to expire: %s", self._instant, error)
+            self.leave()
+            return
+        if beat is None or beat.token != self._token:
+            # A writer of Hudi beats in its place.
+            self._end()
+            LIVE_WRITES.discard(self._token)
+        elif request and request.mtime_ms < beat.modified_ms and self._last == self._first:
+            # It was there before the first beat, after which this writer requested its instant.
+            self.stop()
+        else:
+            self.abandon()
+
+    def leave(self) -> None:
+        """Stop beating and leave the file to expire, because the commit may still become visible.
+
+        A request to storage that timed out may take effect later; the timeout is the time it gets.
+        """
+        self._end()
+        LIVE_WRITES.leave(self._token)
+
+    def give_up(self) -> None:
+        """End a heartbeat that an error or an interrupt left; nothing if it was ended before."""
+        if not self._is_started or self._is_ended:
+            return
+        if self._completing:
+            self.leave()  # whether the completing request was sent isn't known here
+        else:
+            self.abandon()
+
+    def _end(self) -> None:
+        """Stop the thread; when this returns, no beat is under way."""
+        self._stopping.set()
+        self._is_ended = True
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        interval_ms = self._settings.interval_ms
+        wait_ms: float = interval_ms
+        while not self._stopping.wait(wait_ms / 1000):
+            try:
+                with self._writing:
+                    if not self._beat():
+                        return
+            except Exception as error:  # noqa: BLE001 - the thread has to go on
+                logger.warning("the heartbeat of %s can't be written: %s", self._instant, error)
+                wait_ms = min(interval_ms, max(interval_ms / _RETRIES, _MIN_WAIT_MS))
+                continue
+            wait_ms = interval_ms
+
+    def _beat(self) -> bool:
+        """Write a beat, unless the last one has expired; return whether the writer is alive."""
+        # Before the beat: it would revive a writer that others already take for dead.
+        if self._age_ms() is None:
+            return False
+        started = self._now()
+        self._write()
+        # If this call took too long, others saw the beat before it expire.
+        if self._age_ms() is None:
+            return False
+        with self._lock:
+            self._last = started
+        return True
+
+    def _write(self, *, ended: bool = False) -> None:
+        self._storage.replace(heartbeat_path(self._instant), self._content(ended=ended))
+
+    def _content(self, *, ended: bool = False) -> bytes:
+        content = {**asdict(self._owner), "token": self._token, ENDED: ended}
+        return json.dumps(content).encode()
+
+    def _now(self) -> tuple[float, int]:
+        return self._clock.monotonic(), self._clock.now_ms()
+
+    def _age_ms(self) -> float | None:
+        """Return the last beat's age; ``None`` from the first time on that it has expired.
+
+        The monotonic clock stands still while a machine is suspended, and the wall clock may be
+        set back, so the greater of both counts.
+        """
+        monotonic, wall_ms = self._now()
+        with self._lock:
+            age_ms = max((monotonic - self._last[0]) * 1000, wall_ms - self._last[1])
+            self._expired = self._expired or age_ms > self._settings.timeout_ms
+            return None if self._expired else age_ms

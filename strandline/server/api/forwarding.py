@@ -1,0 +1,259 @@
+"""``Forwarding``: requests about another server's table, on their way to it and back.
+
+=====================================  =========================================================
+look-ups at a client's timeline        answered by the owner or any copy
+other questions and orders to a view   by the owner; whoever answers syncs before
+markers                                by the owner, which keeps them; else by the next copy
+Flink's instant states                 likewise; the copy lists them before it answers
+everything else                        by the server that is asked
+=====================================  =========================================================
+
+Ready bytes are sent before this is asked (``strandline.server.lookup.ready_answer``), whoever the
+owner is: a snapshot's answer can't be wrong. An answer comes back as it was sent.
+
+A client without a bound on its wait may wait for minutes while its table is loaded. Its request is
+sent with a bound and repeated as often as the owner says that it is at work: so a server that hangs
+isn't taken for one that loads.
+
+Who has answered ``refresh/`` tells the table's other servers of it (``strandline.fleet.copies``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+from fsview.wire.lookup_form import LOOKUP_PATH
+from fsview.wire.marker_form import (
+    CREATE_MARKER,
+    CREATE_MARKERS,
+    DELETE_DIRECTORY,
+    DIRECTORY_EXISTS,
+    MARKERS,
+)
+from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
+from fsview.wire.routes import BY_NAME, ROUTES
+from strandline.fleet.copies import TOLD, Copies
+from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.peer_connection import PeerAnswer
+from strandline.server.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
+from strandline.server.http.query import unquoted
+from strandline.server.http.reply import TEXT, Reply, failure_of
+from strandline.server.http.request import Application, Request
+from strandline.server.http.table_of_request import INSTANT_STATES
+from timeline.errors import ServiceBusyError, ServiceError
+from timeline.storage.table_id import TableId, is_relative
+
+MARGIN_S: Final = 1.0
+"""How much later than ``LONGEST_WAIT_S`` the answer to one without a bound may come."""
+_TICK_S: Final = 0.001
+"""What the header counts."""
+LONGEST_S: Final = 240.0
+"""How long a request without a bound is repeated, before the server that was asked serves it."""
+_LONGEST_RETRY_S: Final = 5
+_PARTITION_BYTES: Final = 4096
+"""Longest partition by which an owner is found; longer ones count as none."""
+
+_TOLD: Final = TOLD.encode("ascii")
+_WAIT: Final = WAIT_HEADER.lower().encode("ascii")
+_PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
+"""Headers that an answer depends on."""
+_SYNC: Final = BY_NAME["sync"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A route, as far as passing on is concerned.
+
+    Attributes:
+        is_pinnable: Whether a client's timeline may determine its answer.
+        is_safe: Whether a request may arrive twice.
+        of_partition: Whether it names one partition.
+        is_refresh: Whether the table's copies are told of what it found.
+        first: Method and path of what a server has to do before it answers, as another may have
+            been told of newer changes: the owner, or who answered in its place.
+        is_told: Whether the owner need not do that. It forces it by itself at times, as on its own.
+    """
+
+    is_pinnable: bool = False
+    is_safe: bool = True
+    of_partition: bool = False
+    is_refresh: bool = False
+    first: tuple[str, str] | None = None
+    is_told: bool = False
+
+
+def _kinds() -> dict[tuple[str, str], _Kind]:
+    """Return the routes that have an owner, by method and path without a slash at the end."""
+    sync, refresh = (_SYNC.method, _SYNC.path), ("POST", f"{INSTANT_STATES}/refresh")
+    kinds = {
+        (route.method, route.path.rstrip("/")): _Kind(
+            is_pinnable=route.synced,
+            of_partition=route.of_partition,
+            is_refresh=route is _SYNC,
+            first=None if route is _SYNC else sync,
+        )
+        for route in ROUTES
+    }
+    kinds["POST", LOOKUP_PATH] = _Kind(is_pinnable=True, first=sync)
+    for name in ("all", "create-and-merge", "append"):
+        kinds["GET", f"{MARKERS}/{name}"] = _Kind()
+    kinds["GET", DIRECTORY_EXISTS] = kinds["POST", DELETE_DIRECTORY] = _Kind()
+    # The second answer of two is that the marker existed, or a conflict.
+    kinds["POST", CREATE_MARKER] = kinds["POST", CREATE_MARKERS] = _Kind(is_safe=False)
+    kinds["GET", f"{INSTANT_STATES}/all"] = _Kind(first=refresh, is_told=True)
+    kinds[refresh] = _Kind()
+    return kinds
+
+
+_KINDS: Final = _kinds()
+
+
+class Forwarding:
+    """Answers the requests of a server in a fleet; used on its loop.
+
+    Args:
+        forwarder: Passes requests on.
+        copies: Tells other servers.
+        newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
+            waits.
+    """
+
+    def __init__(
+        self, forwarder: Forwarder, copies: Copies, newest: Callable[[str], str | None]
+    ) -> None:
+        self._forwarder = forwarder
+        self._copies = copies
+        self._newest = newest
+
+    async def answer(self, here: Application, request: Request) -> Reply:
+        """Answer a request by the server that comes first.
+
+        Args:
+            here: Answers it by this server.
+            request: An admitted request.
+        """
+        began_s = asyncio.get_running_loop().time()
+        method = "GET" if request.method == "HEAD" else request.method
+        kind = _KINDS.get((method, request.path.rstrip("/")))
+        table = None if kind is None else _table_text(request.table)
+        if kind is None or table is None:
+            return await here(request)
+        is_pinned = kind.is_pinnable and _is_pinned(request.query)
+        # What isn't pinned is asked of the table's owner, which writers ask to sync, even if each
+        # partition has an owner of its own.
+        partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
+        urls = self._forwarder.before(table, partition, is_shared=is_pinned)
+        is_passed_on = self._forwarder.is_passed_on(request.fields)
+        if urls and not is_passed_on:
+            try:
+                answer = await self._asked(urls, table, kind, method, request)
+            except ServiceError as error:
+                return failure_of(error, request.accept)
+            if answer is not None:
+                return _reply(answer)
+        knows = is_pinned or (kind.is_told and self._forwarder.is_owner(table))
+        if kind.first is not None and not knows:
+            # Without it the answer may be older than what another has told before.
+            first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
+            synced = await here(_with_the_rest(first, began_s))
+            if synced.status != HTTPStatus.OK:
+                return synced
+        reply = await here(_with_the_rest(request, began_s))
+        is_news = kind.is_refresh and reply.status == HTTPStatus.OK
+        if is_news and not (_TOLD in request.fields and is_passed_on):
+            await self._tell(table, request, began_s)
+        return reply
+
+    async def _tell(self, table: str, request: Request, began_s: float) -> None:
+        """Have the table's copies follow what this server has seen."""
+        timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
+        if timeline_hash is None:
+            return
+        wait_s = wait_of(request)
+        spent_s = asyncio.get_running_loop().time() - began_s
+        within_s = None if wait_s is None else wait_s - spent_s
+        await self._copies.tell(table, timeline_hash, within_s=within_s)
+
+    async def _asked(
+        self, urls: tuple[str, ...], table: str, kind: _Kind, method: str, request: Request
+    ) -> PeerAnswer | None:
+        """Return the answer of another server; ``None``: this one is to answer."""
+        wait_s = wait_of(request)
+        headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
+        is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
+        if is_repeated:
+            headers[_WAIT] = b"%d" % LONGEST_WAIT_S
+        sent = Forwarded(
+            method,
+            request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
+            headers,
+            request.body,
+            is_safe=kind.is_safe,
+            within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
+            wait_s=wait_s,
+            table=table,
+        )
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LONGEST_S
+        while True:
+            answer = await self._forwarder.ask(urls, sent)
+            if answer is None or not (is_repeated and _retry_after(answer)):
+                return answer
+            if loop.time() >= until_s:
+                return None
+            await asyncio.sleep(_retry_after(answer))
+
+
+def _with_the_rest(request: Request, began_s: float) -> Request:
+    """Return a request with what others have left of the time that its client waits."""
+    wait_s = wait_of(request)
+    spent_s = asyncio.get_running_loop().time() - began_s
+    if wait_s is None or spent_s < _TICK_S:
+        return request
+    left_s = max(wait_s - spent_s, min(wait_s, SHORTEST_S))
+    return replace(request, fields={**request.fields, _WAIT: b"%.3f" % left_s})
+
+
+def _is_pinned(query: bytes) -> bool:
+    """Whether a request names a client's timeline, and its snapshot determines the answer."""
+    pairs = [pair.partition(b"=") for pair in query.split(b"&")]
+    names = {name for name, _, _ in pairs}
+    if REFRESH_OFF.encode() in names or any(b"%" in name or b"+" in name for name in names):
+        return False  # an escaped name may be ``REFRESH_OFF``
+    return any(name == TIMELINE_HASH.encode() and value for name, _, value in pairs)
+
+
+def _partition_of(query: bytes) -> str | None:
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name == PARTITION.name.encode() and len(value) <= _PARTITION_BYTES:
+            return unquoted(value).strip("/")
+    return None
+
+
+@lru_cache(maxsize=256)
+def _table_text(base_path: str) -> str | None:
+    """Return the text of a table's id; ``None``: which table it is depends on the server."""
+    if not base_path or is_relative(base_path):
+        return None
+    return str(TableId.of(base_path).normal())
+
+
+def _retry_after(answer: PeerAnswer) -> int:
+    """Return after how many seconds a server that is at work wants to be asked again; else 0."""
+    after = answer.headers.get("retry-after", "")
+    if answer.status != HTTPStatus.SERVICE_UNAVAILABLE or not after.isdecimal():
+        return 0
+    return min(max(int(after[:6]), 1), _LONGEST_RETRY_S)
+
+
+def _reply(answer: PeerAnswer) -> Reply:
+    headers = dict(answer.headers)
+    content_type = headers.pop("content-type", TEXT)
+    why = (ServiceBusyError.code, "") if _retry_after(answer) else ("", "")
+    return Reply(answer.status, answer.body, content_type, headers, why=why, held=answer.held)

@@ -1,0 +1,98 @@
+"""``MarkerCreation``: creates markers on the server's loop, where no thread waits for the flush.
+
+One marker a request for Hudi's clients, many for Strandline's (``fsview.wire.marker_form``).
+
+Most requests of a stage are these. Each waits for a group commit
+(``strandline.server.marker.directory``), and a thousand may wait at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fsview.wire.marker_form import (
+    EARLY_CONFLICTS,
+    MARKER_DIRECTORY,
+    MARKER_NAME,
+    MARKER_NAMES,
+    QUERY_BYTES,
+    split_names,
+)
+from strandline.server.api.handler import json_body, required
+from strandline.server.http.reply import Reply
+from strandline.server.http.request import Request
+from strandline.server.marker.loop_future import LoopFutures
+from strandline.server.marker.registry import MarkerService
+from timeline.errors import InputError
+
+_REPLIES: Final = {created: json_body(created) for created in (True, False)}
+
+
+class MarkerCreation:
+    """Answers ``marker/create`` and ``marker/create-all``; used on one loop."""
+
+    def __init__(self, markers: MarkerService) -> None:
+        self._markers = markers
+        self._futures: LoopFutures | None = None
+        self._searches: dict[str, asyncio.Future[None]] = {}
+
+    async def answer(self, request: Request) -> Reply:
+        """Answer a request for one marker, once it is durable.
+
+        Raises:
+            StrandlineError: The request is wrong, or the storage fails.
+        """
+        params = _parameters(request)
+        (created,) = await self._create(params, (required(params, MARKER_NAME),))
+        return _REPLIES[created]
+
+    async def answer_all(self, request: Request) -> Reply:
+        """Answer a request for several markers, once all of them are durable.
+
+        Raises:
+            StrandlineError: The request is wrong, or the storage fails, maybe after some markers.
+        """
+        params = _parameters(request)
+        names = split_names(required(params, MARKER_NAMES))
+        return json_body(await self._create(params, names))
+
+    async def _create(self, params: Mapping[str, str], names: Sequence[str]) -> list[bool]:
+        """Create distinct markers; return for each whether it is new."""
+        directory = required(params, MARKER_DIRECTORY)
+        refusable = bool(params.get(EARLY_CONFLICTS))
+        # The parts are assembled before the loop runs.
+        if self._futures is None:
+            self._futures = LoopFutures(asyncio.get_running_loop())
+        created = {name: self._futures.create() for name in names}
+        # Repeated, as the directory may be retired between its search and this call.
+        while not self._markers.submit(directory, created, refusable=refusable):
+            await self._find(directory)
+        futures = [each.future for each in created.values()]
+        # The usual case needs no ``gather``, which marks all errors as retrieved and raises one.
+        return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+
+    async def _find(self, directory: str) -> None:
+        """Wait until a directory is found; requests for the same directory share one search.
+
+        A search resolves links, which may hang, so it runs on a thread.
+        """
+        search = self._searches.get(directory)
+        if search is None:
+            search = asyncio.wrap_future(self._markers.find(directory))
+            self._searches[directory] = search
+            search.add_done_callback(lambda done: self._search_done(directory, done))
+        await asyncio.shield(search)  # a client that leaves must not cancel it for the others
+
+    def _search_done(self, directory: str, done: asyncio.Future[None]) -> None:
+        del self._searches[directory]
+        if not done.cancelled():
+            done.exception()  # marks it as retrieved: the clients may all have left
+
+
+def _parameters(request: Request) -> Mapping[str, str]:
+    """Return a request's parameters, unless they are too long to be parsed on the loop."""
+    if len(request.query) > QUERY_BYTES:
+        raise InputError(f"the query has {len(request.query)} bytes; allowed: up to {QUERY_BYTES}")
+    return request.parameters()

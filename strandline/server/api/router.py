@@ -1,0 +1,112 @@
+"""``Router``: the one way from a request to its reply, by the table of routes.
+
+A row of the table is a method, a path and a handler. There are three ways to run a handler:
+
+* on the server's loop: creations of markers, which wait without a thread, and probes, which must be
+  answered even while every thread hangs in storage;
+* on a thread, shared fairly among tables: the other routes of views, markers and writers;
+* on a thread, for paths below ``PAGES``: a Flask app behind a WSGI bridge, for people.
+
+A client may bound its wait for a view route (``strandline.server.api.unfinished_work``).
+
+A route that exists only for another method gets 404, as from Hudi's server.
+
+Source: Hudi 1.2.0 ``RequestHandler``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from strandline.server.api.handler import Handler, LoopRow, RouteRow, reply_to
+from strandline.server.api.unfinished_work import UnfinishedWork, wait_of
+from strandline.server.http.reply import NOT_FOUND, Reply, compressed, failure, success
+from strandline.server.http.request import Request
+from strandline.server.table_threads import TableThreads
+
+T = TypeVar("T")
+
+PAGES: Final = "/v1/strandline/"
+"""Prefix of the pages' paths."""
+
+
+class Router:
+    """Answers the requests of a service; used on the server's loop."""
+
+    def __init__(
+        self,
+        on_loop: Iterable[LoopRow],
+        on_threads: Iterable[RouteRow],
+        pages: Handler,
+        unfinished: UnfinishedWork,
+        *,
+        gzip: bool = True,
+    ) -> None:
+        """Make a router.
+
+        Args:
+            on_loop: Routes whose handlers never block.
+            on_threads: Routes whose handlers may.
+            pages: Handler of all paths below ``PAGES``, on a thread.
+            unfinished: Answers clients that bound their wait.
+            gzip: Whether long bodies are compressed for clients that accept it.
+        """
+        self._on_loop = _table(on_loop)
+        self._on_threads = _table(on_threads)
+        self._pages = pages
+        self._unfinished = unfinished
+        self._gzip = gzip
+
+    @property
+    def routes(self) -> frozenset[tuple[str, str]]:
+        """Method and path of every route except pages, with and without a slash at the end."""
+        return frozenset({*self._on_loop, *self._on_threads})
+
+    async def answer(self, threads: TableThreads, request: Request) -> Reply:
+        """Answer one request.
+
+        Args:
+            threads: Run handlers that may wait for storage.
+            request: An admitted request.
+        """
+        # The exchange drops the body of a reply to HEAD.
+        route = "GET" if request.method == "HEAD" else request.method, request.path
+        if (on_loop := self._on_loop.get(route)) is not None:
+            try:
+                return await on_loop(request)
+            except Exception as error:  # noqa: BLE001 - the boundary of a request
+                return reply_to(error, request)
+        handler = self._on_threads.get(route)
+        if handler is None and request.path.startswith(PAGES):
+            handler = self._pages
+        if handler is None:
+            return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.accept)
+        work = partial(threads.run, request.table, self._handled, handler)
+        wait_s = wait_of(request)
+        if wait_s is None:
+            return await work(request)
+        return await self._unfinished.answer(request, wait_s, work)
+
+    def _handled(self, handler: Handler, request: Request) -> Reply:
+        try:
+            reply = handler(request)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request
+            reply = reply_to(error, request)
+        return compressed(reply) if self._gzip and request.accepted.zipped else reply
+
+
+async def greeting(_: Request) -> Reply:
+    """Return the greeting of Hudi's server."""
+    return success(b"Hello Hudi")
+
+
+def _table(rows: Iterable[tuple[str, str, T]]) -> dict[tuple[str, str], T]:
+    """Return handlers by method and path, with and without a slash at the end."""
+    table = {}
+    for method, path, handler in rows:
+        bare = path.rstrip("/")
+        table[method, bare or "/"] = table[method, f"{bare}/"] = handler
+    return table

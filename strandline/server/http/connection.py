@@ -1,0 +1,349 @@
+"""The HTTP protocol of one connection; hot requests are answered where they are parsed.
+
+Ready bytes are written from the parser's callback, without a task or a thread. Every other request
+becomes an ``Exchange`` and goes to the application, one at a time and in order.
+
+What a client can make a connection hold is bounded (``strandline.server.http.limits``):
+
+* its bytes are parsed in slices, taking turns with other connections, and reading stops while
+  ``pipelined`` requests wait;
+* a request that is too long, too late or no HTTP is refused: earlier requests are answered, then
+  the refusal is sent, and what still arrives is discarded for a moment so that the client reads it;
+* a client that doesn't read its responses gets no others, and is disconnected after a while;
+* when a client leaves, or ends its sending side (the same FIN), its requests are forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, cast
+
+from strandline.server.http.authorization import NOBODY, OPEN_PATHS, PROBING, AdmittedClient
+from strandline.server.http.body_buffer import BodyBuffer
+from strandline.server.http.connection_registry import Connection, ConnectionRegistry
+from strandline.server.http.exchange import Exchange
+from strandline.server.http.head_rules import check_admitted, checked_fields, request_of
+from strandline.server.http.limits import LINGER_S
+from strandline.server.http.refusals import Refusal, RefusedError
+from strandline.server.http.reply import Reply, failure
+from strandline.server.http.request import Fields, Headers, Request
+from strandline.server.http.request_reader import SLICE_BYTES, RequestReader
+from strandline.server.http.response_writer import ResponseWriter
+
+_EMPTY: Final = memoryview(b"")
+
+
+class ServiceProtocol(asyncio.Protocol):
+    """One connection.
+
+    ``_backlog`` was received and isn't parsed; if ``_discards``, what arrives is thrown away.
+    ``_current`` is being answered; ``_queue`` waits for it, and ``_last_words`` for both.
+    ``_closing_since`` is when the connection was ended. ``_only_probes``: the server is full, and
+    this connection may only send probes.
+    """
+
+    def __init__(
+        self, registry: ConnectionRegistry, join: Callable[[Connection], bool] | None = None
+    ) -> None:
+        """Make it before its connection; ``join`` registers that, ``None``: as a new one."""
+        self._registry = registry
+        self._join = join or registry.add
+        self._reader = RequestReader(registry, self)
+        self._writer = ResponseWriter(registry.loop)
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._peer = NOBODY
+        self._queue: deque[Exchange] = deque()
+        self._bodies = BodyBuffer(registry)
+        self._current: Exchange | None = None
+        self._backlog = _EMPTY
+        self._discards = self._parse_scheduled = self._only_probes = False
+        self._last_words: bytes | None = None
+        self._closing_since: float | None = None
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection."""
+        registry = self._registry
+        self._transport = self._writer.transport = cast("asyncio.Transport", transport)
+        self._only_probes = not self._join(self)
+        self._reader.since = registry.now
+        self._peer = AdmittedClient.of(transport, registry.admission)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget all requests: nobody waits for the responses."""
+        self._stop_reading()
+        self._queue.clear()
+        self._bodies.clear()
+        # An exchange that waits for the client must find that it has left.
+        self._writer.wake()
+        current, self._current = self._current, None
+        if current is not None and current.task is not None:
+            # Work that runs on a thread can't be cancelled, but can look at this.
+            current.request.cancelled.set()
+            current.task.cancel()
+        self._registry.remove(self)
+        self._reader.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes, at once or in slices."""
+        if self._discards:
+            return
+        if self._backlog:
+            self._backlog = memoryview(bytes(self._backlog) + data)
+        elif len(data) <= SLICE_BYTES and len(self._queue) < self._registry.limits.pipelined:
+            self._parse(data)
+        else:
+            self._backlog = memoryview(data)
+            self._transport.pause_reading()
+            self._parse_slice()
+
+    def pause_writing(self) -> None:
+        """Send no more for now: the client is behind with reading."""
+        self._writer.paused = True
+
+    def resume_writing(self) -> None:
+        """Send again."""
+        self._writer.paused = False
+        self._writer.wake()
+        if self._current is None:
+            self._next()
+
+    # Requests in.
+
+    def _parse_slice(self) -> None:
+        """Parse the next slice of the backlog, unless too many requests wait."""
+        self._parse_scheduled = False
+        if not self._backlog or len(self._queue) >= self._registry.limits.pipelined:
+            return
+        piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
+        self._parse(piece)
+        if self._backlog:
+            self._parse_soon()
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _parse_soon(self) -> None:
+        if not self._parse_scheduled:
+            self._parse_scheduled = True
+            self._registry.loop.call_soon(self._parse_slice)
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        try:
+            self._reader.feed(data)
+        except RefusedError as refused:
+            if not self._discards:
+                self._refuse(refused)
+
+    def take(self, target: bytes, headers: Headers) -> bool:
+        """Answer a request at once if its response is ready; else queue it for the application.
+
+        Returns:
+            ``False`` if its body is to follow first.
+        """
+        if self._discards:
+            raise RefusedError(400, "request after the last one")
+        reader, registry = self._reader, self._registry
+        method, version = reader.parser.get_method(), reader.parser.get_http_version()
+        try:
+            fields = checked_fields(headers, method, version)
+            check_admitted(registry.admission, self._peer, target, fields)
+            if (
+                # Responses keep the order of requests: only the first in line is answered here.
+                self._current is None
+                and reader.keep_alive
+                # The transport would hold what a client doesn't read, without a bound.
+                and not self._writer.paused
+                and not self._only_probes
+                and method == b"GET"
+                and version == "1.1"
+                and not self._transport.is_closing()
+            ):
+                response = registry.hot.respond(target, fields)
+                if response is not None:
+                    self._transport.write(response)
+                    return True
+            return self._enqueue(target, method.decode("ascii"), version, fields)
+        except RefusedError as refused:
+            refused.target = target
+            refused.accept = dict(headers).get(b"accept", b"").decode("latin-1")
+            raise
+
+    def take_body(self, piece: bytes) -> None:
+        """Keep a piece of the body."""
+        self._bodies.add(piece)
+
+    def take_end(self) -> None:
+        """Queue the request whose body is complete."""
+        request = self._bodies.complete()
+        if request is not None:
+            self._queue_up(request)
+
+    def take_no_more(self) -> None:
+        """Discard what follows the last request."""
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        self._discards = True
+        self._backlog = _EMPTY
+
+    def _enqueue(self, target: bytes, method: str, version: str, fields: Fields) -> bool:
+        """Queue a request for the application, unless its body is awaited; return as ``take``."""
+        reader, body_bytes = self._reader, self._registry.limits.body_bytes
+        request = request_of(target, method, version, fields, self._peer.address, body_bytes)
+        if self._only_probes:
+            if request.path not in OPEN_PATHS or method not in PROBING:
+                raise self._registry.refusal_of(self)
+            reader.keep_alive = False
+        if not request.reads_body:
+            self._queue_up(request)
+            return True
+        self._bodies.incoming = request
+        # Responses to earlier requests come first; without this line the client sends it soon, too.
+        if fields.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return False
+
+    def _queue_up(self, request: Request) -> None:
+        keep_alive = self._reader.keep_alive
+        self._queue.append(Exchange(self, self._writer, request, keep_alive=keep_alive))
+        if self._current is None:
+            self._next()
+
+    # Responses out; ``Exchange`` calls the first two.
+
+    def refused(self, request: Request, reply: Reply) -> None:
+        """Count and log a refusal, unless the client has left."""
+        if not self._transport.is_closing():
+            # ``Readiness`` logs what it answers to probes itself.
+            silently = request.path in OPEN_PATHS
+            self._registry.refusals.note(Refusal.of(request, reply), silently=silently)
+
+    def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
+        """Go on with the next request; end the connection after a partial response."""
+        # ``connection_lost`` came first, and has stopped counting the bodies.
+        if exchange is not self._current:
+            return
+        self._current = None
+        self._bodies.release(exchange.request.body)
+        if not self._reader.receiving:
+            self._reader.since = self._registry.now
+        if not whole and exchange.request.version != "1.1":
+            # Without chunks, an orderly end of the connection would be the end of the body.
+            self.abort()
+        elif not whole:
+            self._transport.close()
+        elif not exchange.keep_alive:
+            self._queue.clear()
+            self._end(lingers=self._reader.receiving)
+        else:
+            self._next()
+
+    def _next(self) -> None:
+        """Start the next request, unless the client is behind with reading."""
+        if self._queue and not self._writer.paused:
+            self._current = self._queue.popleft()
+            self._registry.start(self._current)
+        elif not self._queue and self._last_words is not None:
+            words, self._last_words = self._last_words, None
+            self._writer.write(words)
+            self._end(lingers=True)
+        if self._backlog:
+            self._parse_soon()
+
+    # The end.
+
+    def _refuse(self, refused: RefusedError) -> None:
+        """Send the refusal once earlier requests are answered; then end the connection."""
+        reader, registry = self._reader, self._registry
+        registry.counts[f"refused_{refused.status}"] += 1
+        if reader.receiving and reader.taken:
+            # Its body is too long or too late, but the request has its response already.
+            self._last_words = b""
+        else:
+            path, accept = refused.target.partition(b"?")[0].decode("latin-1"), refused.accept
+            incoming = self._bodies.incoming
+            if incoming is not None:
+                path, accept = incoming.path, incoming.accept
+            refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer.address)
+            registry.refusals.note(refusal)
+            reply = failure(refused.status, refused.message, accept)
+            reply = replace(reply, headers=refused.headers)
+            self._last_words = reply.last_words(with_body=reader.parser.get_method() != b"HEAD")
+        self._stop_reading()
+        reader.receiving = False
+        if self._current is None:
+            self._next()
+
+    def _end(self, *, lingers: bool) -> None:
+        """Close the connection; if it lingers, only the sending side for now.
+
+        If it were closed at once, the system would answer what still arrives with a reset, which
+        makes the client's system drop what the client hasn't read yet.
+        """
+        transport = self._transport
+        if transport.is_closing():
+            return
+        self._stop_reading()
+        if lingers and transport.can_write_eof():
+            self._closing_since = self._registry.now
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
+
+    def shutdown(self) -> None:
+        """End once all requests are answered."""
+        self._discards = True
+        newest = self._queue[-1] if self._queue else self._current
+        if newest is not None:
+            newest.keep_alive = False
+        elif self._peer.encrypted and not self._writer.has_unsent:
+            # TLS would wait for the client's agreement, which an idle client doesn't send.
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End now."""
+        self._writer.abort()
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when the client has asked nothing, by the loop's clock; ``None``: it is busy."""
+        has_work = self._current is not None or self._queue or self._backlog
+        is_busy = has_work or self._transport.is_closing() or self._writer.has_unsent
+        return None if is_busy else self._reader.since
+
+    def check(self, now: float) -> None:
+        """End the connection if it is overdue."""
+        registry, transport, reader = self._registry, self._transport, self._reader
+        limits = registry.limits
+        stalled_s = self._writer.stalled_s(now)
+        if stalled_s is not None:
+            if stalled_s > limits.write_s:
+                registry.counts["unread"] += 1
+                self.abort()
+            return
+        if transport.is_closing() and self._closing_since is None:
+            self._closing_since = now
+        waited_s = now - reader.since
+        if self._closing_since is not None:
+            if now - self._closing_since > LINGER_S:
+                self.abort()
+        elif self._only_probes and not self._discards and self._current is None:
+            if waited_s > LINGER_S:
+                self._refuse(registry.refusal_of(self))
+        elif reader.receiving:
+            if self._backlog:
+                reader.since = now  # the server is what doesn't read
+            elif waited_s > limits.request_s:
+                self._refuse(RefusedError(408, f"no whole request in {limits.request_s:g} seconds"))
+        elif self._current is None and not self._discards:
+            allowed_s = registry.keep_alive_s if reader.used else limits.request_s
+            if waited_s > allowed_s:
+                registry.counts["idle" if reader.used else "silent"] += 1
+                transport.close()

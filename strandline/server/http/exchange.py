@@ -1,0 +1,148 @@
+"""``Exchange``: one request that the application answers, and its response.
+
+Nearly all replies are whole. One whose length isn't known comes in parts: the exchange has a thread
+make each part, and sends it before it asks for the next.
+
+A client may leave at any time. Its exchange is then cancelled: work that waits for a thread leaves
+the queue, work that runs can find out (``Request.has_left``), and the reply is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from strandline.server.http.reply import INTERNAL, Reply, failure
+from strandline.server.http.request import Application, Request
+from strandline.server.http.response_writer import ResponseWriter
+from strandline.server.table_threads import TableThreads
+
+logger = logging.getLogger(__name__)
+
+STOPPING: Final = "the service is stopping"
+_PIECE_BYTES: Final = 1 << 18
+"""Longer bodies are sent in pieces of this size, each once the client has taken the last."""
+_JOINED_BYTES: Final = 1 << 16
+"""Up to this size head and body are sent together, which saves a system call."""
+
+
+class ExchangeConnection(Protocol):
+    """The connection of an exchange."""
+
+    def refused(self, request: Request, reply: Reply) -> None:
+        """Hear that a request gets a reply that is a refusal."""
+
+    def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
+        """Hear that an exchange has ended, with a whole response or a partial one."""
+
+
+class Exchange:
+    """A request and its response.
+
+    Attributes:
+        request: The request.
+        keep_alive: Whether the connection goes on after it; may turn false until the response
+            begins.
+        task: Runs it, once it has its turn.
+    """
+
+    __slots__ = ("_begun", "_done", "_owner", "_writer", "keep_alive", "request", "task")
+
+    def __init__(
+        self,
+        owner: ExchangeConnection,
+        writer: ResponseWriter,
+        request: Request,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self._owner, self._writer = owner, writer
+        self._begun = self._done = False
+        self.request = request
+        self.keep_alive = keep_alive
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self, app: Application, threads: TableThreads) -> None:
+        """Have the application answer, and send the response; raises only ``CancelledError``.
+
+        Args:
+            app: The application.
+            threads: Make the parts of replies.
+        """
+        try:
+            await self._send(await app(self.request), threads)
+        except asyncio.CancelledError:
+            # The end of the service comes here without ``connection_lost``.
+            self.request.cancelled.set()
+            self._answer_for_it(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING)
+            raise
+        except Exception:
+            logger.exception("%s: unforeseen error", self.request.path)
+        finally:
+            self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
+            self._owner.exchange_over(self, whole=self._done)
+            # A failed task would hold what was being sent until the garbage collector runs.
+            self.task = None
+
+    def _answer_for_it(self, status: int, message: str) -> None:
+        """Answer in place of the application, unless the response has begun."""
+        if self._begun:
+            return
+        self._begun = True
+        self.keep_alive = False
+        reply = replace(failure(status, message, self.request.accept), why=("", message))
+        self._owner.refused(self.request, reply)
+        self._writer.write(reply.last_words(with_body=self.request.method != "HEAD"))
+        self._done = True
+
+    async def _send(self, reply: Reply, threads: TableThreads) -> None:
+        await self._writer.writable()
+        if reply.is_refusal:
+            self._owner.refused(self.request, reply)
+        if self.request.method == "HEAD":
+            await self._write(reply, b"")
+        elif reply.rest is None:
+            await self._write(reply, reply.body)
+        elif not await self._write_parts(reply, reply.rest, threads):
+            return
+        self._done = True
+
+    async def _write_parts(
+        self, reply: Reply, parts: Iterator[bytes], threads: TableThreads
+    ) -> bool:
+        """Send parts as they are made; return whether all were sent."""
+        table = self.request.table
+        chunked = self.request.version == "1.1"
+        if not chunked:
+            # HTTP/1.0 has no chunks: the end of the connection is the end of the body.
+            self.keep_alive = False
+        try:
+            while part := await threads.run(table, next, parts, b""):
+                sent = b"%x\r\n%b\r\n" % (len(part), part) if chunked else part
+                await self._write(reply, sent, chunked=chunked)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request, which has begun
+            logger.warning("an answer in parts is broken off: %s", error)
+            return False
+        await self._write(reply, b"0\r\n\r\n" if chunked else b"", chunked=chunked)
+        return True
+
+    async def _write(self, reply: Reply, data: bytes, *, chunked: bool = False) -> None:
+        """Send bytes of a reply's body, after the head if they are the first."""
+        writer = self._writer
+        await writer.writable()
+        if not self._begun:
+            self._begun = True
+            # As late as possible: ``keep_alive`` is false once the service stops.
+            head = reply.head(keep_alive=self.keep_alive, chunked=chunked)
+            if len(data) <= _JOINED_BYTES:
+                data = head + data
+            else:
+                writer.write(head)
+        # What the client hasn't taken is held here only, not also in the transport's buffer.
+        for start in range(0, len(data), _PIECE_BYTES):
+            await writer.writable()
+            writer.write(data[start : start + _PIECE_BYTES])

@@ -1,0 +1,192 @@
+"""``Refusals``: responses of 400 and more, counted by route and logged at a bounded rate.
+
+Clients rarely report why they were refused: Hudi's falls back to listing and logs only the status.
+So a refusal is logged here with its reason. Further refusals of the same kind (code, client and
+table) are logged together, one line in ``PERIOD_S`` seconds with their number.
+
+What strangers can add to the log is bounded: refusals of clients that aren't admitted are told
+apart by code alone. Of other refusals at most ``KEYS`` kinds are told apart at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from strandline.server.http.authorization import OPEN_PATHS
+from strandline.server.http.reply import Reply
+from strandline.server.http.request import Request
+from strandline.settings.setting import shortened
+from timeline.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S: Final = 60.0
+KEYS: Final = 1_000
+_REASON_CHARACTERS: Final = 500
+_TABLE_CHARACTERS: Final = 200
+_OTHER_ROUTE: Final = "other"
+"""Every path that isn't a route of the service: there is no end of them."""
+
+
+class RefusedError(Exception):
+    """A request is refused before the application sees it.
+
+    Attributes:
+        status: Of the response.
+        message: Its body.
+        headers: Of the response.
+        target: The request target; empty: not known yet.
+        accept: The request's ``Accept`` header, likewise.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers or {}
+        self.target = b""
+        self.accept = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One response of 400 or more.
+
+    Attributes:
+        status: Of the response.
+        reason: A sentence for the log; it may reveal more than the response does.
+        code: Of the error; empty: the status's name serves as code.
+        path: Of the request; empty: not known.
+        table: The table's base path in its canonical spelling; empty: none, or not known.
+        peer: The client's address; empty: it has none.
+        admitted: Whether the client is known to be admitted.
+    """
+
+    status: int
+    reason: str
+    code: str = ""
+    path: str = ""
+    table: str = ""
+    peer: str = ""
+    admitted: bool = False
+
+    @classmethod
+    def of(cls, request: Request, reply: Reply) -> Refusal:
+        """Return the refusal that a reply of the application is."""
+        code, text = reply.why
+        return cls(
+            reply.status,
+            text or HTTPStatus(reply.status).phrase,
+            code,
+            request.path,
+            request.table,
+            request.peer,
+            admitted=request.path not in OPEN_PATHS,
+        )
+
+    def __str__(self) -> str:
+        to = f" to {self.peer}" if self.peer else ""
+        about = f" for table {shortened(self.table, _TABLE_CHARACTERS)}" if self.table else ""
+        return f"{to}{about}: {shortened(self.reason, _REASON_CHARACTERS)}"
+
+
+class _Kind(NamedTuple):
+    """What refusals have in common that share a line; ``table`` is shortened."""
+
+    code: str
+    table: str = ""
+    peer: str = ""
+
+
+@dataclass(slots=True)
+class _Logged:
+    """A kind that was logged.
+
+    Attributes:
+        at: When, by the clock.
+        newest: Status and text of the newest refusal since, if there is any. The text is shortened:
+            clients choose paths and tables of 64 KiB.
+        count: How many there were since.
+    """
+
+    at: float
+    newest: tuple[int, str] | None = None
+    count: int = 0
+
+
+class Refusals:
+    """One for each service; used on its server's loop only, except ``status``, so without a lock.
+
+    ``_by_kind`` has the kinds logged in the last ``PERIOD_S`` seconds, oldest first; ``_by_code``
+    has those that are a code alone, of which there are few.
+    """
+
+    def __init__(self, clock: Clock, routes: Iterable[str]) -> None:
+        """Start with no refusal.
+
+        Args:
+            clock: Measures the periods.
+            routes: Paths that refusals are counted by; all others are counted together.
+        """
+        self._clock = clock
+        self._routes = frozenset(path.rstrip("/") or path for path in routes)
+        self._counts: Counter[tuple[str, int, str]] = Counter()
+        self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
+        self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
+
+    def note(self, refusal: Refusal, *, silently: bool = False) -> None:
+        """Count a refusal, and log it unless its kind was logged in this period.
+
+        Args:
+            refusal: The refusal.
+            silently: Whether it is logged elsewhere.
+        """
+        code = refusal.code or HTTPStatus(refusal.status).name.lower()
+        path = refusal.path.rstrip("/") or refusal.path
+        route = path if path in self._routes else _OTHER_ROUTE
+        self._counts[route, refusal.status, code] += 1
+        if silently:
+            return
+        self.log_due()
+        kinds = self._by_kind
+        kind = _Kind(code, shortened(refusal.table, _TABLE_CHARACTERS), refusal.peer)
+        if not refusal.admitted or (kind not in kinds and len(kinds) >= KEYS):
+            kinds, kind = self._by_code, _Kind(code)
+        logged = kinds.get(kind)
+        if logged is None:
+            kinds[kind] = _Logged(self._clock.monotonic())
+            logger.warning("%d %s%s", refusal.status, code, refusal)
+        else:
+            logged.newest = refusal.status, str(refusal)
+            logged.count += 1
+
+    def log_due(self) -> None:
+        """Log the kinds whose period is over; called now and then.
+
+        Cost: constant while no period is over.
+        """
+        now = self._clock.monotonic()
+        for kinds in (self._by_kind, self._by_code):
+            while kinds and now - next(iter(kinds.values())).at >= PERIOD_S:
+                kind, logged = kinds.popitem(last=False)
+                if logged.newest is not None:
+                    kinds[kind] = _Logged(now)
+                    status, text = logged.newest
+                    passed_s = now - logged.at
+                    logger.warning(
+                        "%d %s, %d more in %.0f s, the last%s",
+                        *(status, kind.code, logged.count, passed_s, text),
+                    )
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return counts by route, status and code, fit for JSON; from any thread."""
+        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
+        return [
+            {"route": route, "status": status, "code": code, "count": count}
+            for (route, status, code), count in sorted(counted.items())
+        ]

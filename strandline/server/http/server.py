@@ -1,0 +1,191 @@
+"""``ServiceServer``: a socket, an event loop, and threads for what may block.
+
+A request is answered from ready bytes where it is parsed
+(``strandline.server.lookup.ready_answer``), or goes to the application
+(``strandline.server.api.router``). What may wait for storage runs there on threads, shared so that
+a table whose storage hangs blocks no other.
+
+The socket is bound before the loop starts (``strandline.server.http.listener``), here or by the
+driver of a child process. ``run`` blocks until ``stop``. Then no connection is accepted any more,
+and requests in flight have ``grace_s`` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from strandline.server.http.connection import ServiceProtocol
+from strandline.server.http.connection_registry import ConnectionRegistry
+from strandline.server.http.handshake import TlsListener
+from strandline.server.http.listener import BACKLOG, bind
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.http.tls import server_context
+from strandline.server.table_threads import TableThreads
+
+if TYPE_CHECKING:
+    from strandline.server.process.composition_root import Parts
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class ServiceServer:
+    """One server; it runs once, in the thread that calls ``run`` or in one of its own.
+
+    ``_lock`` guards ``_loop``, ``_ending`` and ``_stopping``.
+
+    Attributes:
+        parts: The parts of the service.
+        options: Of the server.
+
+    Args:
+        listener: A listening socket, which the server closes when it stops; ``None`` binds the
+            address in the options.
+    """
+
+    parts: Parts
+    options: ServerOptions
+    listener: InitVar[socket.socket | None] = None
+    _listener: socket.socket = field(init=False)
+    # Re-entrant: a signal handler that calls ``stop`` may interrupt the main thread in ``run``.
+    _lock: Any = field(init=False, default_factory=threading.RLock)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+    _ending: asyncio.Event | None = field(init=False, default=None)
+    _tls: ssl.SSLContext | None = field(init=False)
+    _stopping: bool = field(init=False, default=False)
+    _ready: threading.Event = field(init=False, default_factory=threading.Event)
+    _finished: threading.Event = field(init=False, default_factory=threading.Event)
+
+    def __post_init__(self, listener: socket.socket | None) -> None:
+        self._tls = server_context(self.options.tls_certificate, self.options.tls_key)
+        self._listener = listener or bind(self.options.host, self.options.port)
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``, or ``https://``."""
+        return self.options.url(self.port)
+
+    def run(self, started: Callable[[], None] | None = None) -> None:
+        """Serve until ``stop``; ``started`` is called once requests are answered."""
+        loop = _new_loop()
+        threads = TableThreads("requests", self.options.threads)
+        try:
+            loop.run_until_complete(self._serve(loop, threads, started))
+        finally:
+            with self._lock:
+                # ``stop`` must not use a loop that is being closed.
+                self._loop = None
+            # A request that exceeded the grace period keeps its thread; nobody waits for it.
+            threads.close()
+            loop.run_until_complete(_cancel_all())
+            self._listener.close()
+            self.parts.close()
+            loop.close()
+            self._finished.set()
+
+    async def _serve(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        threads: TableThreads,
+        started: Callable[[], None] | None,
+    ) -> None:
+        registry = ConnectionRegistry(
+            self.parts.application(threads),
+            threads,
+            self.parts.hot,
+            self.parts.admission,
+            self.options.limits,
+            self.options.keep_alive_s,
+            self.parts.refusals,
+        )
+        self.parts.connections = registry.status
+        self.parts.threads = threads.status
+        listener = (
+            await loop.create_server(
+                lambda: ServiceProtocol(registry), sock=self._listener, backlog=BACKLOG
+            )
+            if self._tls is None
+            else TlsListener(registry, self._listener, self._tls)
+        )
+        ending = asyncio.Event()
+        with self._lock:
+            self._loop, self._ending = loop, ending
+            # ``stop`` was called before there was a loop to tell.
+            if self._stopping:
+                ending.set()
+        self.parts.start()
+        self._ready.set()
+        if started is not None:
+            started()
+        await ending.wait()
+        # Before the registry ends its connections, so that clients open no new ones meanwhile.
+        listener.close()
+        await registry.close(self.options.grace_s)
+        self.parts.hang_up()
+
+    def start_thread(self) -> threading.Thread:
+        """Serve in a thread of its own; return once requests are answered."""
+        thread = threading.Thread(target=self.run, name="strandline-service", daemon=True)
+        thread.start()
+        # A thread that fails never sets the event, so it is looked after.
+        while not self._ready.wait(0.05):
+            if not thread.is_alive():
+                raise RuntimeError("the service's thread ended before it served; see its log")
+        return thread
+
+    def stop(self) -> None:
+        """Begin to stop, and return at once; for any thread or a signal handler."""
+        self.parts.readiness.stopping = True
+        with self._lock:
+            self._stopping = True
+            loop, ending = self._loop, self._ending
+        if loop is not None and ending is not None:
+            # Only the loop may set its event. RuntimeError: the loop is closed already.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(ending.set)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until ``run`` has returned; return whether it has."""
+        return self._finished.wait(timeout_s)
+
+    def close_after_fork(self) -> None:
+        """Close a forked process's copy of the listening socket."""
+        # ``close`` would wait for uvloop, which counts its own use of the socket.
+        if self._listener.fileno() >= 0:
+            os.close(self._listener.detach())
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's loop if it is installed: it halves the cost of a request."""
+    try:
+        module: Any = import_module("uvloop")
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = module.new_event_loop()
+    return loop
+
+
+async def _cancel_all() -> None:
+    """Cancel the tasks left on the loop, so that no thread waits for one."""
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    # Transports that were closed in this turn of the loop release their sockets in the next.
+    await asyncio.sleep(0)

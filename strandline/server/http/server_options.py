@@ -1,0 +1,69 @@
+"""``ServerOptions``: plain values, which are sent to a child process as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from strandline.server.http.limits import Limits
+from strandline.settings import service as config
+from strandline.settings.setting import Settings
+
+THREADS: Final = 16
+_LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up
+"""What reaches a server that binds all addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Options of one server.
+
+    Attributes:
+        host: The one address to bind.
+        port: 0 takes a free one.
+        threads: For what isn't answered on the loop; the most that a table has.
+        grace_s: How long requests in flight may take when the server stops.
+        keep_alive_s: How long an idle connection is kept.
+        limits: Of one client.
+        tls_certificate: File with the certificate; ``None``: plain HTTP.
+        tls_key: File with the certificate's key.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    threads: int = THREADS
+    grace_s: float = 1.5
+    keep_alive_s: float = 120
+    limits: Limits = field(default_factory=Limits)
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+
+    def url(self, port: int, host: str | None = None) -> str:
+        """Return the URL of a server with these options on ``port``.
+
+        Args:
+            port: The port that is bound.
+            host: Another name or address of the server than the one that is bound.
+        """
+        scheme = "http" if self.tls_certificate is None else "https"
+        host = host or self.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def local_url(self, port: int) -> str:
+        """Return the URL at which the server's own machine reaches it."""
+        return self.url(port, _LOOPBACKS.get(self.host))
+
+    @classmethod
+    def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
+        """Return the options that the settings ask for."""
+        threads = settings.get(config.EMBED_THREADS)
+        return cls(
+            host,
+            port,
+            threads=threads if threads > 0 else THREADS,
+            grace_s=settings.get(config.STOP_GRACE),
+            keep_alive_s=settings.get(config.KEEP_ALIVE),
+            limits=Limits.of(settings),
+            tls_certificate=settings.get(config.TLS_CERTIFICATE) or None,
+            tls_key=settings.get(config.TLS_KEY) or None,
+        )

@@ -1,0 +1,90 @@
+"""``HotPath``: answers requests on the loop, from a request's bytes to a response's.
+
+Unusual requests (``pretty``, ``refreshoff``, an escaped path, an unknown base path) are left to
+``Answers.reply``, which also resolves base paths the first time and checks them against the
+service's roots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Final
+
+from fsview.table_view import TableView
+from fsview.wire.param import BASE_PATH, REFRESH_OFF
+from fsview.wire.route import Route
+from fsview.wire.routes import ROUTES
+from strandline.server.http.query import parse_query
+from strandline.server.http.request import Fields, accepted_of
+from strandline.server.lookup.answer import TARGET_BYTES, Answers, is_of_group
+from timeline.errors import StrandlineError
+
+_UNUSUAL: Final = frozenset({REFRESH_OFF, "pretty"})
+_CACHED_BYTES: Final = 1024
+"""Longest query whose parameters are cached; those of Hudi's clients have about 300 bytes."""
+
+HotCount = tuple[TableView, str]
+
+
+def _hot_routes() -> dict[bytes, Route]:
+    """Return the routes answered here by path, with and without the trailing slash."""
+    routes = {}
+    for route in ROUTES:
+        if route.hot or is_of_group(route):
+            path = route.path.rstrip("/").encode()
+            routes[path] = routes[path + b"/"] = route
+    return routes
+
+
+class HotPath:
+    """Answers hot requests from memory; used on the server's loop only, except ``forget_closed``.
+
+    Attributes:
+        counts: Requests answered, by table and route; only grows, but for ``forget_closed``.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._routes = _hot_routes()
+        self.counts: Counter[HotCount] = Counter()
+
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
+        """Return the whole response to a GET of ``target``; ``None``: it takes a thread.
+
+        Args:
+            target: Path and query.
+            fields: The headers of an admitted request.
+        """
+        path, _, query = target.partition(b"?")
+        route = self._routes.get(path)
+        if route is None or len(query) > TARGET_BYTES:
+            return None
+        params = _parse_cached(query) if len(query) <= _CACHED_BYTES else parse_query(query)
+        if not _UNUSUAL.isdisjoint(params):
+            return None
+        table = self._answers.known_table(params.get(BASE_PATH, ""))
+        if table is None:
+            return None
+        try:
+            response = self._answers.ready(route, params, table, accepted_of(fields))
+        except StrandlineError:
+            return None  # the other way reports the error
+        if response is not None:
+            self.counts[table, route.name] += 1
+            # Its root may have been removed meanwhile, and ``forget_closed`` be over.
+            if table.is_closed:
+                self.counts.pop((table, route.name), None)
+        return response
+
+    def forget_closed(self) -> None:
+        """Drop the counts of the tables that were closed; from any thread."""
+        # Each step is one of the interpreter. The loop itself drops what it counts after this.
+        for key in list(self.counts):
+            if key[0].is_closed:
+                self.counts.pop(key, None)
+
+
+_parse_cached = lru_cache(maxsize=2048)(parse_query)
+"""``parse_query`` with an LRU cache, for queries of up to ``_CACHED_BYTES``: tasks of one stage
+ask the same. Results are shared and never changed."""

@@ -1,0 +1,250 @@
+"""The composition root: makes all objects of one service, and hands each what it needs.
+
+These are views, answers, markers, metrics, admission, routes, the hot path. No other module makes
+them, so what depends on what is seen here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from fsview.metrics import Metrics
+from fsview.store.stores import Stores
+from fsview.view_manager import StorageOpener, ViewManager
+from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
+from strandline.fleet.copies import Copies
+from strandline.fleet.forward import Forwarder
+from strandline.server.api.fleet_routes import fleet_rows
+from strandline.server.api.forwarding import Forwarding
+from strandline.server.api.instant_states import InstantStates
+from strandline.server.api.marker_creation import MarkerCreation
+from strandline.server.api.marker_routes import marker_rows
+from strandline.server.api.pages import create_pages, page_routes
+from strandline.server.api.readiness import Readiness, ServiceChecks
+from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
+from strandline.server.api.router import Router, greeting
+from strandline.server.api.unfinished_work import UnfinishedWork
+from strandline.server.api.view_routes import lookup_row, view_rows
+from strandline.server.api.writer_routes import writer_rows
+from strandline.server.api.wsgi_bridge import reply_of
+from strandline.server.http.authorization import GREETING, HEALTH, Admission
+from strandline.server.http.refusals import Refusals
+from strandline.server.http.request import Application
+from strandline.server.lookup.answer import REQUESTS, Answers
+from strandline.server.lookup.batched_answers import BatchedAnswers
+from strandline.server.lookup.ready_answer import HotCount, HotPath
+from strandline.server.lookup.sampling_check import SamplingCheck
+from strandline.server.marker.registry import MarkerService
+from strandline.server.process.options import PartsOptions
+from strandline.server.table_threads import TableThreads
+from timeline.clock import Clock, SystemClock
+from timeline.storage.open import open_storage
+from timeline.storage.table_id import TableId
+
+
+class Parts:
+    """One service without its server.
+
+    ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics.
+
+    Attributes:
+        connections: Returns figures of the connections; the server sets it.
+        threads: Returns figures of the threads; the server sets it.
+    """
+
+    def __init__(
+        self,
+        options: PartsOptions,
+        *,
+        clock: Clock | None = None,
+        opener: StorageOpener | None = None,
+        ending: threading.Event | None = None,
+        forwarder: Forwarder | None = None,
+        copies: Copies | None = None,
+        fleet: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Assemble the parts; nothing runs before ``start``.
+
+        Args:
+            options: The service's options.
+            clock: For every part.
+            opener: Opens a table's storage; ``None``: by the scheme of its base path.
+            ending: For ``SamplingCheck``.
+            forwarder: Passes requests on to the other servers of a fleet; ``None``: there is none.
+            copies: Tells those servers of changes; ``None``: with its defaults, in a fleet.
+            fleet: Returns what the status shows of the fleet.
+        """
+        self._clock = clock or SystemClock()
+        self._started = self._clock.monotonic()
+        self._lock = threading.Lock()
+        self._counted: Counter[HotCount] = Counter()
+        self._settings = options.shown
+        self._restarts = options.restarts
+        self.connections: Callable[[], Mapping[str, int]] = dict
+        self.threads: Callable[[], Mapping[str, Any]] = dict
+        self.metrics = Metrics()
+        self.views = ViewManager(
+            options.roots,
+            storage_options=options.storage_options,
+            metrics=self.metrics,
+            clock=self._clock,
+            opener=opener or partial(open_storage, limits=options.read_limits),
+            retained_snapshots=options.retained_snapshots,
+            stores=Stores(options.store),
+        )
+        self.checks = SamplingCheck(
+            self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
+        )
+        self.admission = Admission(options.token, options.admit_networks)
+        self.markers = MarkerService(
+            self.views.storage_of,
+            conflicts=options.conflicts,
+            clock=self._clock,
+            is_one_of_many=forwarder is not None,
+        )
+        self.readiness = Readiness(ServiceChecks(self.views), self._clock)
+        self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
+        self.hot = HotPath(self.answers)
+        self.instant_states = InstantStates(self.views.storage_of)
+        pages = create_pages(self.status)
+        creation = MarkerCreation(self.markers)
+        self.unfinished = UnfinishedWork()
+        self._forwarder = forwarder
+        self._copies = None if forwarder is None else copies or Copies(forwarder)
+        self._fleet = fleet
+        # Requests about starts name no table, so in a fleet all servers compute the same ones.
+        partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
+        self.router = Router(
+            (
+                ("GET", GREETING, greeting),
+                ("GET", HEALTH, self.readiness.answer),
+                ("POST", CREATE_MARKER, creation.answer),
+                ("POST", CREATE_MARKERS, creation.answer_all),
+            ),
+            (
+                *view_rows(self.answers),
+                lookup_row(BatchedAnswers(self.answers, gzip=options.gzip)),
+                *marker_rows(self.markers),
+                *writer_rows(partitioner, self.instant_states),
+                *(() if forwarder is None else fleet_rows(self.views)),
+            ),
+            partial(reply_of, pages),
+            self.unfinished,
+            gzip=options.gzip,
+        )
+        self.routes = self.router.routes | page_routes(pages)
+        self.refusals = Refusals(self._clock, (path for _, path in self.routes))
+
+    def application(self, threads: TableThreads) -> Application:
+        """Return the application for requests that aren't answered from ready bytes.
+
+        Args:
+            threads: Run requests that may wait for storage.
+        """
+        answer = partial(self.router.answer, threads)
+        if self._forwarder is None or self._copies is None:
+            return answer
+        forwarding = Forwarding(self._forwarder, self._copies, self.answers.newest_hash)
+        return partial(forwarding.answer, answer)
+
+    def hang_up(self) -> None:
+        """End the connections to other servers; on the server's loop."""
+        if self._forwarder is not None:
+            self._forwarder.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return counters and figures of the service and its tables, in a form for JSON."""
+        with self._lock:
+            self._count_hot()
+        requests: Counter[str] = Counter()
+        for (name, labels), count in self.metrics.counts().items():
+            if name == REQUESTS:
+                requests[dict(labels)["route"]] += count
+        return {
+            "pid": os.getpid(),
+            "uptime_s": round(self._clock.monotonic() - self._started, 3),
+            "restarts": self._restarts,
+            "ready": self.readiness.status(),
+            "requests": dict(sorted(requests.items())),
+            "refusals": self.refusals.status(),
+            "connections": dict(self.connections()),
+            "threads": dict(self.threads()),
+            "busy": self.unfinished.status(),
+            **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
+            **({} if self._copies is None else {"copies": self._copies.status()}),
+            **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
+            "ready_answers": self.answers.cache.status(),
+            "markers": self.markers.status(),
+            "store": self.views.stores.status(),
+            "roots": list(self.views.roots()),
+            "tables": self.views.status(),
+            "settings": dict(self._settings),
+        }
+
+    def load(self) -> tuple[int, int]:
+        """Return how many tables are open, and the bytes that are held for all of them."""
+        return len(self.views.open_tables()), self.views.stores.budget.used
+
+    def add_root(self, root: str) -> None:
+        """Serve the tables at and below a path.
+
+        If it is a root that leads elsewhere than before, what is held of the old place is dropped.
+        """
+        try:
+            has_moved = self.views.add_root(root)
+        except BaseException:
+            # It may have changed the roots, and failed to close a table.
+            self._forget_unserved()
+            raise
+        if has_moved:
+            self._forget_unserved()
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below a path, and drop what is held of them.
+
+        Tables at or below another root stay.
+        """
+        try:
+            # First, so that what is dropped below isn't made again for a new request.
+            self.views.remove_root(root)
+        finally:
+            self._forget_unserved()
+
+    def start(self) -> None:
+        """Start the background work."""
+        self.checks.start()
+        self.markers.start()
+
+    def close(self) -> None:
+        """Stop the background work and close the views."""
+        self.checks.close()
+        self.markers.close()
+        self.views.close()
+
+    def _forget_unserved(self) -> None:
+        """Drop what is kept of tables that aren't served any more."""
+        serves = self.views.serves
+        self.answers.forget_unserved()
+        self.markers.forget(serves)
+        self.instant_states.forget(serves)
+        with self._lock:
+            self._count_hot()
+            self.hot.forget_closed()
+            still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
+            self._counted = Counter(still)
+        self.metrics.merge("table", lambda text: serves(TableId.of(text)))
+
+    def _count_hot(self) -> None:
+        """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""
+        # One copy is added and remembered: the loop goes on counting meanwhile.
+        counted = Counter(self.hot.counts)
+        for key, count in (counted - self._counted).items():
+            table, route = key
+            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
+            self.metrics.add(REQUESTS, count, **labels)
+        self._counted = counted

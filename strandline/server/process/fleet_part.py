@@ -1,0 +1,222 @@
+"""``FleetPart``: what a server in a fleet has beside the parts of one on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from executor_proxy.exchange import Endpoint, tls_context
+from executor_proxy.seat_ring import Layout
+from fsview.view_manager import ViewManager
+from strandline.fleet.forward import Forwarder
+from strandline.fleet.leader_upkeep import LeaderUpkeep
+from strandline.fleet.membership import Membership
+from strandline.fleet.neighbours import Neighbours
+from strandline.fleet.records import Load
+from strandline.fleet.state.url import StateUrl, open_state
+from strandline.fleet.warming import BOUND_S, Warming
+from strandline.settings.fleet import (
+    ADVERTISE,
+    CA,
+    COPIES,
+    DEAD,
+    DEPTH,
+    FLEET,
+    HEARTBEAT,
+    STANDBY,
+    TOKENS,
+)
+from strandline.settings.setting import Setting, refusal
+from strandline.settings.sources import ServeSettings
+from timeline.errors import ConfigError
+
+_ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104 - not bound to, but refused
+
+LEAST_SESSION_S: Final = 4.0
+"""ZooKeeper makes no session end sooner, by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """A server's part in a fleet.
+
+    Attributes:
+        url: State store and name of the fleet.
+        address: Where clients and other servers reach it.
+        is_standby: Whether it waits for a seat.
+        layout: How tables are placed.
+        heartbeat_s: Longest time between two signs of life.
+        dead_s: When it counts as dead.
+        ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
+    """
+
+    url: str
+    address: str
+    is_standby: bool
+    layout: Layout
+    heartbeat_s: float
+    dead_s: float
+    ca_file: str | None = None
+
+    @classmethod
+    def of(cls, settings: ServeSettings) -> FleetOptions | None:
+        """Return what the settings say; ``None``: the server is on its own.
+
+        Raises:
+            ConfigError: A URL isn't one, is missing, or is there without a fleet.
+        """
+        get = settings.get
+        if not get(FLEET):
+            _refuse_without_fleet(settings)
+            return None
+        StateUrl.of(get(FLEET))
+        if get(CA):
+            try:
+                tls_context(get(CA))
+            except ConfigError as error:
+                raise ConfigError(f"{settings.key(CA)}: {error}") from error
+        return cls(
+            get(FLEET),
+            _address(settings),
+            get(STANDBY),
+            Layout(get(COPIES), get(DEPTH), get(TOKENS)),
+            get(HEARTBEAT),
+            get(DEAD),
+            get(CA) or None,
+        )
+
+
+class FleetPart:
+    """A server's membership in a fleet, and its way to the other servers.
+
+    Args:
+        options: Its part.
+        token: Bearer token of all servers of the fleet.
+
+    Attributes:
+        forwarder: Passes requests on.
+
+    Raises:
+        ConfigError: The state store isn't one, or its driver isn't installed.
+        FleetError: The state store can't be reached.
+    """
+
+    def __init__(self, options: FleetOptions, token: str | None) -> None:
+        self._url = StateUrl.of(options.url)
+        self._dead_s = options.dead_s
+        self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._state = open_state(options.url, options.dead_s)
+        try:
+            self._membership = Membership(
+                self._state,
+                options.address,
+                is_standby=options.is_standby,
+                layout=options.layout,
+                token=token,
+                load=lambda: Load(*self._load()),
+                warm_s=BOUND_S,
+                heartbeat_s=options.heartbeat_s,
+                dead_s=options.dead_s,
+            )
+        except BaseException:
+            self._state.close()
+            raise
+        self._upkeep: LeaderUpkeep | None = None
+        current = self._membership.current
+        self.forwarder = Forwarder(current.url, current.owners, token, ca_file=options.ca_file)
+        self._warming = Warming(
+            current,
+            self._membership.name,
+            Neighbours(token, options.ca_file),
+            self._membership.ready,
+        )
+
+    def start(self, load: Callable[[], tuple[int, int]], views: ViewManager) -> None:
+        """Join the fleet; if a member has this address, wait until a killed one has ended.
+
+        Args:
+            load: Returns how many tables are open, and the bytes that are held; for any thread.
+            views: Opens the tables whose records are fetched from then on.
+
+        Raises:
+            ConfigError: The fleet has another schema, layout or token.
+            FleetError: A member has this address, a record can't be read, or the store is away.
+        """
+        self._load = load
+        current = self._membership.current
+        views.stores.leads = lambda: current.leads
+        # A little more: the lease of a process that was killed may just have been renewed.
+        self._membership.start(within_s=1.5 * max(self._dead_s, LEAST_SESSION_S))
+        self._warming.start(views)
+        upkeep = views.stores.upkeep()
+        if upkeep is not None:
+            self._upkeep = LeaderUpkeep(current, upkeep)
+            self._upkeep.start()
+
+    def interrupt(self) -> None:
+        """Let ``start`` return soon; for a signal handler."""
+        self._membership.interrupt()
+
+    def close(self) -> None:
+        """Leave the fleet, and end the connections to its state store; may be repeated."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        self._warming.stop()
+        self._membership.stop()
+        self._state.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return the fleet as this server knows it, in a form for JSON."""
+        current = self._membership.current
+        known = current.known
+        fleet = known.fleet
+        seats = {seat.holder: seat.number for seat in fleet.seats}
+        members = {member.name: member for member in fleet.members}
+        return {
+            "state": str(self._url),
+            "url": current.url,
+            "epoch": known.epoch,
+            "trouble": self._membership.trouble,
+            "leader": None if fleet.leader is None else fleet.leader.url,
+            "members": [
+                {
+                    "url": each.url,
+                    "seat": seats.get(name),
+                    "standby": each.is_standby,
+                    "ready": each.is_ready,
+                }
+                for name, each in sorted(members.items(), key=lambda item: item[1].url)
+            ],
+            "vacant": list(fleet.vacant),
+            "records": self._warming.status(),
+            "upkeep": None if self._upkeep is None else self._upkeep.status(),
+        }
+
+
+def _refuse_without_fleet(settings: ServeSettings) -> None:
+    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA)
+    figures: tuple[Setting[Any], ...] = (COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
+    switched = [each for each in switches if settings.get(each)]
+    given = [each for each in figures if settings.source(each) != "default"]
+    for each in (*switched, *given):
+        key = settings.key(each)
+        raise ConfigError(f"{key} is given without --fleet; allowed: with --fleet URL")
+
+
+def _address(settings: ServeSettings) -> str:
+    """Return the address in the one form in which all servers have it."""
+    given, key = settings.get(ADVERTISE), settings.key(ADVERTISE)
+    if not given:
+        raise ConfigError("--fleet needs --advertise URL, where the other servers reach this one")
+    try:
+        place = Endpoint.of(given, None)
+    except ConfigError:
+        place = None
+    if place is None or not place.port:
+        shown = "***" if "@" in given else repr(given)  # it may have a password
+        raise refusal(key, shown, "; allowed: http://HOST:PORT, https://HOST:PORT")
+    if place.host in _ANY_HOST:
+        raise refusal(key, repr(given), "; allowed: a host that others can connect to")
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{'https' if place.encrypted else 'http'}://{host}:{place.port}"

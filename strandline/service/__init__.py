@@ -1,1 +1,0 @@
-"""Strandline's service package."""

@@ -1,0 +1,4 @@
+"""``Table`` and what it consists of: history, inspection, metadata as Arrow rows.
+
+Nothing here writes. The modules are used through ``strandline.Table``.
+"""

@@ -1,0 +1,159 @@
+"""The rows of a table's metadata as Arrow: history, file slices, partitions.
+
+Instants are text of 14 or 17 digits in the table's time zone, and so are completion times; beside
+each is the time as a timestamp (``TIME``, milliseconds, UTC), null where the text is no time: some
+instants of Hudi's, such as the first of a metadata table, aren't. Text of 14 digits is the last
+millisecond of its second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fsview.model.file_group import FileSlice
+from strandline.table_api.history import Entry
+from timeline.clock import parse_instant_time
+from timeline.instant import Instant
+from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
+
+TIME: Final = pa.timestamp("ms", "UTC")
+INSTANT_FIELDS: Final = (
+    ("requested_time", pa.string()),
+    ("requested_at", TIME),
+    ("completion_time", pa.string()),
+    ("completed_at", TIME),
+    ("action", pa.string()),
+    ("state", pa.string()),
+)
+HISTORY_SCHEMA: Final = pa.schema(
+    [
+        *INSTANT_FIELDS,
+        ("operation", pa.string()),
+        ("archived", pa.bool_()),
+        ("partitions", pa.int64()),
+        ("files_written", pa.int64()),
+        ("bytes_written", pa.int64()),
+        ("rows_inserted", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
+        ("files_deleted", pa.int64()),
+    ]
+)
+FILES_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("base_instant", pa.string()),
+        ("base_at", TIME),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("log_paths", pa.list_(pa.string())),
+    ]
+)
+PARTITIONS_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_groups", pa.int64()),
+        ("base_files", pa.int64()),
+        ("log_files", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def utc_time(text: str | None, zone: str) -> datetime | None:
+    """Return the time that an instant's text means; ``None`` if it is none.
+
+    Args:
+        text: 14 or 17 digits.
+        zone: The table's time zone, ``"UTC"`` or ``"LOCAL"``.
+    """
+    if text is None:
+        return None
+    try:
+        return utc_time_of(parse_instant_time(text, zone))
+    except (ValueError, OverflowError):
+        return None
+
+
+def utc_time_of(ms: int) -> datetime:
+    """Return the time so many milliseconds after the epoch."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def instant_row(instant: Instant, zone: str) -> dict[str, Any]:
+    """Return an instant's values for ``INSTANT_FIELDS``."""
+    completion_time = instant.completion_time if instant.is_completed else None
+    return {
+        "requested_time": instant.requested_time,
+        "requested_at": utc_time(instant.requested_time, zone),
+        "completion_time": completion_time,
+        "completed_at": utc_time(completion_time, zone),
+        "action": instant.action,
+        "state": instant.state.value,
+    }
+
+
+def history_rows(entries: Iterable[Entry], zone: str) -> pa.Table:
+    """Return instants with what each of them did, with the columns of ``HISTORY_SCHEMA``."""
+    return pa.Table.from_pylist([_history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
+
+
+def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
+    """Return file slices with the columns of ``FILES_SCHEMA``; ``zone`` as of ``utc_time``."""
+    rows = [
+        {
+            "partition": found.partition,
+            "file_id": found.file_id,
+            "base_instant": found.base_instant,
+            "base_at": utc_time(found.base_instant, zone),
+            "path": found.base_file.path if found.base_file else None,
+            "size": found.base_file.size if found.base_file else None,
+            "log_paths": [log.path for log in reversed(found.log_files)],
+        }
+        for found in slices
+    ]
+    return pa.Table.from_pylist(rows, FILES_SCHEMA)
+
+
+def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
+    """Return partitions with the columns of ``PARTITIONS_SCHEMA``.
+
+    Args:
+        newest: Partition → the newest slices of its file groups.
+    """
+    rows = []
+    for path in sorted(newest):
+        counts: Counter[str] = Counter()
+        for found in newest[path]:
+            bases = () if found.base_file is None else (found.base_file,)
+            counts["file_groups"] += 1
+            counts["base_files"] += len(bases)
+            counts["log_files"] += len(found.log_files)
+            counts["bytes"] += sum(file.size for file in (*bases, *found.log_files))
+        names = PARTITIONS_SCHEMA.names[1:]
+        rows.append({"partition": path, **{name: counts[name] for name in names}})
+    return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
+
+
+def _history_row(entry: Entry, zone: str) -> dict[str, Any]:
+    metadata = entry.metadata
+    row = {**instant_row(entry.instant, zone), "archived": entry.archived}
+    commit = entry.commit
+    if commit is not None:
+        row |= {"operation": commit.operation, "partitions": len(commit.partitions)}
+        row |= asdict(commit.total)
+    elif isinstance(metadata, (CleanMetadata, RollbackMetadata)):
+        row |= {
+            "partitions": len(metadata.partition_metadata),
+            "files_deleted": metadata.total_files_deleted,
+        }
+    return row

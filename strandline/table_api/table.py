@@ -1,0 +1,326 @@
+"""``Table`` reads a table's rows, files and history into Arrow tables.
+
+Each call reads the current state, except of a scan; only the table's properties are cached.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from fsview.model.file_group import FileSlice
+from fsview.model.file_system_view import FileSystemView, partition_names
+from fsview.view_manager import open_view
+from strandline.read.scan import Scan
+from strandline.read.scan_arguments import check_partition
+from strandline.read.state.changed_table import of_one_state
+from strandline.read.state.pin import earliest_time, newest_schema
+from strandline.read.state.slice_source import NEWEST, opened, service_location
+from strandline.table_api.enclosing_table import enclosing_table
+from strandline.table_api.history import CommitSummary, TableHistory
+from strandline.table_api.inspect import Inspect
+from strandline.table_api.metadata_rows import (
+    FILES_SCHEMA,
+    HISTORY_SCHEMA,
+    PARTITIONS_SCHEMA,
+    file_rows,
+    history_rows,
+    partition_rows,
+)
+from timeline.errors import TableNotFoundError
+from timeline.meta_client import TableMetaClient
+from timeline.storage.open import open_storage, path_text
+from timeline.storage.table_id import absolute
+from timeline.table.config import TableConfig
+
+__all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "Table"]
+
+
+class Table:
+    """A table at a base path.
+
+    Args:
+        base_path: A path or a URL.
+        storage_options: Options of fsspec.
+        service: The URL of a timeline service that serves the table, ``http(s)://host:port``. It is
+            asked for file slices of the newest instant; if it fails, storage is listed. Rows are
+            always read from storage.
+        token: The service's bearer token.
+
+    Raises:
+        ConfigError: ``service`` is no such URL.
+        TableNotFoundError: There is no table; a hint names one that the path is inside.
+        CorruptMetadataError: The table's properties can't be read.
+        UnsupportedTableError: The table's version isn't supported.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        token: str | None = None,
+    ) -> None:
+        self._storage = open_storage(base_path, storage_options)
+        self._service = service_location(
+            absolute(path_text(base_path)), self._storage, storage_options, service, token
+        )
+        try:
+            self._meta = TableMetaClient.open(self._storage)
+        except TableNotFoundError as exc:
+            around = enclosing_table(absolute(path_text(base_path)), storage_options)
+            if around is None:
+                raise
+            hint = f"it is inside the table {around}; a filter chooses partitions of that"
+            raise TableNotFoundError(exc.message, hint=hint) from exc
+
+    def __repr__(self) -> str:
+        config = self.config
+        return f"Table({self._storage.base_path!r}, {config.table_type}, version {config.version})"
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties at the time this object was created."""
+        return self._meta.config
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The content of ``hoodie.properties`` at that time, read-only."""
+        return MappingProxyType(dict(self.config.properties))
+
+    @property
+    def inspect(self) -> Inspect:
+        """The table's instants, logs, pending plans, markers and metadata table."""
+        return Inspect(self._meta, lambda partition: self._slices(partition, every=True))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of a scan, meta columns first.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read, or nothing has the table's schema.
+            UnsupportedTableError: Base files lack columns, or columns were renamed.
+
+        Cost: a list, and usually a read; without a schema in any commit that of ``scan``.
+        """
+        return newest_schema(self._meta) or self.scan().schema
+
+    def partitions(self) -> pa.Table:
+        """Return the partitions in order of their paths, with the columns of ``PARTITIONS_SCHEMA``.
+
+        Counts are of the newest slices, as ``files`` has them.
+
+        Cost: that of ``files``.
+        """
+        with closing(self._view()) as view:
+            return partition_rows(view.all_latest_file_slices_before_or_on(NEWEST))
+
+    def history(self) -> pa.Table:
+        """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
+
+        Counts that an action doesn't have are null, and so are all counts of a pending instant.
+        Times are in the table's time zone, and beside them timestamps (UTC).
+
+        Cost: a list, a read for each instant, and the archive.
+        """
+        entries = TableHistory(self._meta).entries(archived=True)
+        return history_rows(entries, self.config.timezone)
+
+    def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
+        """Yield what each completed commit recorded about itself, by requested time.
+
+        They are read one after the other, as the iterator advances.
+
+        Args:
+            archived: Whether to begin with the archived commits.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names it.
+
+        Cost: a list, and a read for each commit; ``archived``: and the archive.
+        """
+        return TableHistory(self._meta).commits(archived=archived)
+
+    def commit_metadata(self, instant: str | None = None) -> CommitSummary:
+        """Return what a completed commit recorded about itself, archived or not.
+
+        Args:
+            instant: Its requested time, such as ``WriteResult.instant``; ``None`` for the newest
+                commit by requested time.
+
+        Raises:
+            InstantNotFoundError: There is no such instant, it is pending, or it isn't a commit; the
+                message says which.
+            CorruptMetadataError: It can't be read.
+
+        Cost: a list and a read; the archive, if the commit isn't on the active timeline.
+        """
+        return TableHistory(self._meta).commit(instant)
+
+    def files(self, partition: str | None = None, *, all_slices: bool = False) -> pa.Table:
+        """Return the file slices of the table, with the columns of ``FILES_SCHEMA``.
+
+        They are the newest committed slice of each file group that isn't replaced.
+
+        ``path`` and ``log_paths`` are under the base path; ``path`` is null for a slice of logs.
+
+        Args:
+            partition: Path of one partition under the base path; one that isn't there has no rows.
+                ``None`` for all.
+            all_slices: Whether to return every slice of those groups, newest first in each group,
+                among them those of pending and failed writes.
+
+        Raises:
+            InputError: ``partition`` is no path under the base path, or one with a slash at an end.
+            ViewBehindError: ``all_slices``: files were cleaned while the table was listed, however
+                often.
+
+        Cost: a list for each partition, and for each directory above them.
+        """
+        zone = self.config.timezone
+        return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
+
+    def slices(self, partition: str | None = None) -> pa.Table:
+        """Return ``files(partition, all_slices=True)``."""
+        return self.files(partition, all_slices=True)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        as_of: str | datetime | None = None,
+        limit: int | None = None,
+        *,
+        read_optimized: bool = False,
+        threads: int | None = None,
+    ) -> Scan:
+        """Return the rows of one instant, to be read as a stream or as a whole.
+
+        Records of logs are merged into the rows of base files by the rules of Hudi 1.2.0. Which
+        files are read is fixed here; later commits don't change it.
+
+        Args:
+            columns: Columns to read, in this order; ``None`` for all, meta columns first.
+            filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
+                as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
+                is null are dropped.
+            as_of: What the table was at an earlier time: an instant's requested time, or a datetime
+                with a time zone. ``None`` for the newest instant.
+            limit: At most so many rows.
+            read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
+            threads: The most slices that are read at the same time; ``None`` for as many as this
+                process has cores. Rows have the same order with any number.
+
+        Raises:
+            InputError: There is no such column, the filter doesn't suit the table, or ``as_of`` is
+                before the earliest instant that can still be read, which the message names.
+            UnsupportedTableError: Columns were renamed, base files lack columns or aren't Parquet,
+                or this release can't merge the table's logs; the message says which.
+            CorruptMetadataError: An instant can't be read, or nothing has the table's schema.
+
+        Cost: a list of each partition that may have rows for the filter and, unless the filter
+            fixes the values of all partition columns, of each directory above them; no data file
+            is read.
+        """
+        return Scan.of(
+            self._meta,
+            columns=columns,
+            filter=filter,
+            as_of=as_of,
+            limit=limit,
+            read_optimized=read_optimized,
+            service=self._service,
+            threads=threads,
+        )
+
+    def earliest_instant(self) -> str | None:
+        """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.
+
+        The next clean may delete files that this instant needs.
+
+        Returns:
+            The requested time of a write.
+
+        Raises:
+            CorruptMetadataError: A clean can't be read.
+
+        Cost: a list, and a read of each clean on the timeline.
+        """
+        return earliest_time(self._meta, self._meta.active_timeline()) or None
+
+    def incremental(
+        self,
+        since: str | datetime,
+        until: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        limit: int | None = None,
+        *,
+        threads: int | None = None,
+    ) -> Scan:
+        """Return the newest rows of the commits after ``since``, to be read like those of ``scan``.
+
+        They are the rows at ``until`` that one of the commits in (since, until] wrote last; deleted
+        rows aren't there. Commits are ordered by the time at which they completed, which
+        ``history`` shows, from table version 8 on, and by the time at which they were requested in
+        version 6. Compaction and clustering don't count, as they keep the times of rows.
+
+        Args:
+            since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
+                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To go on where a scan
+                ended, its ``next_since``.
+            until: A time of this kind; ``None`` for the newest commit.
+            columns: As of ``scan``.
+            filter: As of ``scan``.
+            limit: As of ``scan``.
+            threads: As of ``scan``.
+
+        Raises:
+            InputError: ``since`` is after ``until``, or no time; commits after ``since`` were
+                archived, or files at ``until`` may have been cleaned; the message names the
+                earliest time. Columns and filter as in ``scan``.
+            UnsupportedTableError: The table has no meta columns; else as in ``scan``.
+            CorruptMetadataError: As in ``scan``.
+
+        Cost: that of ``scan``, and a read of each commit of the range; see
+            ``strandline.read.state.incremental.pin_range``.
+        """
+        return Scan.of_range(
+            self._meta,
+            since,
+            until,
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            threads=threads,
+        )
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""
+        return self.scan(columns).to_arrow()
+
+    def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
+        """Yield each group's newest committed slice, or every slice, partition by partition."""
+        if partition is not None:
+            check_partition(partition)
+        with closing(self._view()) as view:
+            if every:
+                for path in partition_names(view) if partition is None else (partition,):
+                    for group in view.all_file_groups(path):
+                        yield from group.slices
+            elif partition is None:
+                newest = view.all_latest_file_slices_before_or_on(NEWEST)
+                for path in sorted(newest):
+                    yield from newest[path]
+            else:
+                yield from view.latest_file_slices(partition)
+
+    def _view(self) -> FileSystemView:
+        """Return a view of the newest instant."""
+        return open_view(self._storage) if self._service is None else opened(self._service)

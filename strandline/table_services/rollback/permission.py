@@ -1,0 +1,169 @@
+"""``Permission``: reads heartbeats, waits for one that may expire, and refuses by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.others_heartbeats import Beat, is_in_doubt, read_beat, writer_is_gone
+from strandline.commit.writer_process import this_process
+from strandline.table_services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
+from timeline.clock import Clock
+from timeline.errors import ConcurrentWriteError
+from timeline.instant import Instant
+from timeline.storage.base import Storage
+
+_POLL_S: Final = 1.0
+"""Time between two looks at a heartbeat that may expire."""
+
+
+class Permission:
+    """Decides whether pending instants may be rolled back.
+
+    Each look at a heartbeat takes the calls of ``read_beat``, twice if its writer is gone.
+
+    Args:
+        storage: The table's storage.
+        policy: The rules.
+        lock: The table's lock.
+        clock: Tells whether a beat has expired.
+        wait: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        policy: RollbackPolicy,
+        lock: TableLock,
+        clock: Clock,
+        wait: Wait = time.sleep,
+    ) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._lock = lock
+        self._clock = clock
+        self._wait = wait
+        # The beats that were seen not to be followed by another one for a whole timeout.
+        self._silent: set[tuple[str, int]] = set()
+
+    def is_dead(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant is known to be dead."""
+        return self._judged(instant)[0] is Verdict.DEAD
+
+    def is_alive(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant beats."""
+        return self._judged(instant)[0] is Verdict.ALIVE
+
+    def died_completing(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant died completing it."""
+        verdict, beat = self._judged(instant)
+        return verdict is Verdict.DEAD and beat is not None and beat.completing
+
+    def shares_lock(self, instant: Instant) -> bool:
+        """Return whether the writer of an instant takes this writer's lock."""
+        return self._shares_lock(read_beat(self._storage, instant.requested_time))
+
+    def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
+        """Return whether a pending instant may be rolled back; wait while that may change.
+
+        A live writer that takes the same lock is left alone, and so are all if the clean rolls
+        back. Any other is waited for until it has ended, has beaten again or has expired, by its
+        time or because it wasn't written while this one waited for a whole timeout. So is one that
+        ended in doubt: no lock keeps its request from taking effect.
+
+        Args:
+            instant: The instant.
+            still_pending: Looks at the timeline again.
+
+        Returns:
+            False if the instant isn't pending any more, or is left to its writer.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be.
+
+        Cost: those of ``read_beat`` for each look at the heartbeat, at most one second apart, for
+            at most the time in which a beat expires.
+        """
+        first: Beat | None = None
+        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + _POLL_S
+        while True:
+            verdict, beat = self._judged(instant)
+            if verdict is Verdict.DEAD:
+                return True
+            in_doubt = beat is not None and is_in_doubt(beat)
+            is_excluded = self._shares_lock(beat) and not in_doubt
+            # The heartbeat of a write that has just completed is gone, too.
+            if is_excluded or self._policy.lazy or not still_pending():
+                return False
+            if beat is None:
+                raise self._refusal_without_heartbeat(instant)
+            first = first or beat
+            if beat.modified_ms != first.modified_ms:
+                raise self._refusal(instant, beat)
+            if self._clock.monotonic() >= deadline:
+                # Its time lies ahead of this clock: the storage's clock was set back since.
+                self._silent.add((beat.instant, beat.modified_ms))
+                return True
+            self._wait(_POLL_S)
+
+    def check_excluded(self, instant: Instant, still_pending: Callable[[], bool]) -> None:
+        """Check that a lock keeps the writer of a pending instant from completing beside this one.
+
+        Args:
+            instant: The instant.
+            still_pending: Looks at the timeline again.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be, and doesn't take the same lock.
+
+        Cost: those of ``read_beat``.
+        """
+        verdict, beat = self._judged(instant)
+        # The heartbeat of a write that has just completed is gone, too.
+        if verdict is Verdict.DEAD or self._shares_lock(beat) or not still_pending():
+            return
+        if beat is None:
+            raise self._refusal_without_heartbeat(instant)
+        raise self._refusal(instant, beat)
+
+    def _shares_lock(self, beat: Beat | None) -> bool:
+        """Return whether the writer that beats takes the same lock as this one."""
+        if self._lock.is_shared:
+            return True
+        # A lock within the process excludes no writer of another one.
+        is_ours = beat is not None and beat.owner == this_process()
+        return self._lock.has_provider and is_ours
+
+    def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
+        beat = read_beat(self._storage, instant.requested_time)
+        if beat is not None and writer_is_gone(beat):
+            # Between the read and its end it may have announced its completion.
+            beat = read_beat(self._storage, instant.requested_time)
+        is_silent = beat is not None and (beat.instant, beat.modified_ms) in self._silent
+        is_gone = is_silent or (beat is not None and writer_is_gone(beat))
+        verdict = self._policy.judge(
+            beat, self._clock.now_ms(), is_gone=is_gone, all_beat=self._lock.is_shared
+        )
+        return verdict, beat
+
+    def _refusal_without_heartbeat(self, instant: Instant) -> ConcurrentWriteError:
+        return ConcurrentWriteError(
+            f"{instant.action} {instant.requested_time} of {self._storage.base_path} is"
+            f" {instant.state.value} and has no heartbeat: a writer of Hudi without a lock provider"
+            " began it, which may be running",
+            hint=f"if no other writer is running, write with {FOREIGN.name}=true, which rolls it"
+            " back; if one is, all writers need a lock provider",
+        )
+
+    def _refusal(self, instant: Instant, beat: Beat) -> ConcurrentWriteError:
+        owner = beat.owner
+        writer = "a writer of Hudi" if owner is None else f"process {owner.pid} on {owner.host}"
+        age_s = (self._clock.now_ms() - beat.modified_ms) / 1000
+        return ConcurrentWriteError(
+            f"{instant.action} {instant.requested_time} of {self._storage.base_path} is being"
+            f" written by {writer}, whose last heartbeat is {age_s:.0f} s old",
+            hint="repeat the write when the other one has ended; for several writers at a time set"
+            " hoodie.write.lock.provider to a lock that processes share",
+        )

@@ -1,0 +1,239 @@
+"""Plans and results of rollbacks, as functions of values.
+
+A plan names every file to delete by its full path, in Hudi's form: ``s3a://bucket/table/p/f``, and
+without scheme on a local file system. Plans are read in both forms, with any alias of the scheme.
+
+Source: Hudi 1.2.0 ``BaseRollbackPlanActionExecutor``, ``MarkerBasedRollbackStrategy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Final
+
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import DATA_EXTENSIONS, MAX_NAME, parse_base_name, parse_data_file
+from strandline.commit.conflict import CLUSTER
+from timeline.errors import CorruptMetadataError, IllegalTransitionError
+from timeline.instant import COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    CommitMetadata,
+    InstantInfo,
+    RollbackMetadata,
+    RollbackPartitionMetadata,
+    RollbackPlan,
+    RollbackRequest,
+)
+from timeline.storage.base import checked_path
+from timeline.storage.table_id import TableId
+from timeline.table.config import META_FOLDER
+from timeline.timeline import Timeline
+
+_BASE_EXTENSIONS: Final = tuple(each for each in DATA_EXTENSIONS if each != ".log")
+
+
+class RollbackStep(Enum):
+    """What is to be done with a rollback on the timeline."""
+
+    WITHDRAW = "withdraw"
+    """Delete the rollback's own files; none of its target's was deleted."""
+    GO_ON = "go on"
+    """Delete what the plan names."""
+
+
+def next_step(rollback: Instant, target: Instant | None) -> RollbackStep:
+    """Return how a pending rollback of a write goes on.
+
+    A rollback is requested before it looks for its target, and inflight once it has seen it pending
+    (or was asked to undo a completed one). A commit completes before it looks for rollbacks. So if
+    a requested rollback finds a completed target, that commit may have been acknowledged; if an
+    inflight one does, the commit's writer has seen the rollback and fails.
+
+    Args:
+        rollback: The rollback, requested or inflight.
+        target: Its target as found after the rollback was; ``None`` if it isn't on the timeline.
+    """
+    if rollback.state is State.INFLIGHT:
+        return RollbackStep.GO_ON
+    # A target that is gone was rolled back by another writer, or is archived, hence committed.
+    return RollbackStep.WITHDRAW if target is None or target.is_completed else RollbackStep.GO_ON
+
+
+def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> RollbackPlan:
+    """Return the plan that deletes files.
+
+    Args:
+        target: The instant to roll back.
+        paths: The files, relative to the base path.
+        base_path: The base path as the storage spells it.
+
+    Raises:
+        CorruptMetadataError: A path isn't that of a file which the target may have written; the
+            metadata or markers that name it are damaged.
+    """
+    table = TableId.of(base_path)
+    root = table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
+    requests = tuple(
+        # Hudi's plans have one request for each file.
+        RollbackRequest(
+            partition_path=path.rpartition("/")[0], files_to_be_deleted=(f"{root}/{path}",)
+        )
+        for path in sorted(paths)
+    )
+    plan = RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
+    # Checked before it is on the timeline, where it could never be carried out.
+    planned_paths(plan, base_path, f"the rollback of {target.action} {target.requested_time}")
+    return plan
+
+
+def planned_paths(
+    plan: RollbackPlan, base_path: str, source: str = "a rollback plan"
+) -> tuple[str, ...]:
+    """Return the files that a plan names, relative to the base path.
+
+    Args:
+        plan: A plan of any writer.
+        base_path: The base path as the storage spells it.
+        source: Path of the plan's file, for messages.
+
+    Raises:
+        CorruptMetadataError: The plan names a path outside the table or in its metadata folder, or
+            a base file of another instant than its target.
+    """
+    table = TableId.of(base_path)
+    target = plan.instant_to_rollback
+    paths = []
+    for request in plan.rollback_requests:
+        for path in request.files_to_be_deleted:
+            try:
+                relative = _relative(path, table)
+                _refuse_others_files(relative, "" if target is None else target.commit_time)
+            except ValueError as exc:
+                raise CorruptMetadataError(
+                    f"{source} of {table} would delete {path[:MAX_NAME]!r}: {exc}"
+                ) from exc
+            paths.append(relative)
+    return tuple(paths)
+
+
+def _relative(path: str, table: TableId) -> str:
+    """Return a planned path relative to the base path, or raise ``ValueError``."""
+    found = TableId.of(path)
+    root = table.path.rstrip("/") + "/"
+    # A path without scheme is one of the table's file system, as Hadoop reads it.
+    has_place = found.family != "file" or ":" in path.partition("/")[0]
+    is_elsewhere = has_place and (found.family, found.authority) != (table.family, table.authority)
+    if is_elsewhere or not found.path.startswith(root):
+        raise ValueError("it lies outside the table")
+    return checked_path(found.path[len(root) :])
+
+
+def _refuse_others_files(path: str, instant: str) -> None:
+    """Raise ``ValueError`` for metadata, and for base files that ``instant`` didn't write."""
+    folder, _, name = path.rpartition("/")
+    if path.partition("/")[0] == META_FOLDER:
+        raise ValueError(f"it belongs to the table's {META_FOLDER}")
+    # The name of a log has the instant of its slice, which may be older than the write.
+    file = parse_data_file(folder, name, 0, 0, _BASE_EXTENSIONS)
+    if isinstance(file, BaseFile) and file.instant != instant:
+        raise ValueError(f"{instant or 'no instant'} is rolled back, the file is another's")
+
+
+def result_of(rollback: Instant, plan: RollbackPlan, taken_ms: int) -> RollbackMetadata:
+    """Return the metadata of a rollback whose plan was carried out."""
+    assert plan.instant_to_rollback is not None
+    files: dict[str, list[str]] = {}
+    for request in plan.rollback_requests:
+        files.setdefault(request.partition_path, []).extend(request.files_to_be_deleted)
+    return RollbackMetadata(
+        start_rollback_time=rollback.requested_time,
+        time_taken_in_millis=taken_ms,
+        total_files_deleted=sum(map(len, files.values())),
+        commits_rollback=(plan.instant_to_rollback.commit_time,),
+        partition_metadata={
+            partition: RollbackPartitionMetadata(partition, success_delete_files=tuple(paths))
+            for partition, paths in files.items()
+        },
+        instants_rollback=(plan.instant_to_rollback,),
+    )
+
+
+def reported_paths(metadata: CommitMetadata) -> frozenset[str]:
+    """Return the paths of the files that a completed write reports."""
+    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+    return frozenset(stat.path for stat in stats if stat.path)
+
+
+def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
+    """Check that a completed instant can be rolled back.
+
+    Raises:
+        IllegalTransitionError: It isn't the newest commit, or is protected.
+    """
+    name = f"{target.action} {target.requested_time}"
+    if target.action not in (COMMIT, REPLACE_COMMIT):
+        raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
+    if not target.is_completed:
+        raise IllegalTransitionError(
+            f"{name} is {target.state.value}; the next write rolls it back"
+        )
+    if any(i.action == SAVEPOINT and i.requested_time == target.requested_time for i in timeline):
+        raise IllegalTransitionError(f"{name} has a savepoint; delete the savepoint first")
+    later = [i for i in timeline.write_timeline() if i.requested_time > target.requested_time]
+    if later:
+        raise IllegalTransitionError(
+            f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} is",
+            hint="roll back newer writes first",
+        )
+
+
+def refuse_if_cleaned(
+    target: Instant, metadata: CommitMetadata, cleans: Iterable[tuple[Instant, CleanerPlan]]
+) -> None:
+    """Check that a commit can be rolled back, by what it did: what it replaced still exists.
+
+    Otherwise its rollback would leave their file groups without a file, and the rows be lost.
+
+    Args:
+        target: The commit.
+        metadata: Its metadata.
+        cleans: Cleans requested after it with their plans, pending ones too, which may have deleted
+            files. Earlier ones kept the newest file of each group, which the commit replaced.
+
+    Raises:
+        IllegalTransitionError: A clean deletes such a file, or a file of a group that the commit
+            replaced as a whole; or it is a clustering, which only Hudi rolls back.
+    """
+    if metadata.operation_type == CLUSTER:
+        raise IllegalTransitionError(
+            f"{target.action} {target.requested_time} can't be rolled back; it is a clustering"
+        )
+    groups = {
+        (partition, file_id)
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items()
+        for file_id in file_ids
+    }
+    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+    replaced = {(stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in stats}
+    for clean, plan in cleans:
+        for partition, name in _deleted_by(plan):
+            parsed = parse_base_name(name)
+            if parsed is not None and (
+                (partition, *parsed) in replaced or (partition, parsed[0]) in groups
+            ):
+                raise IllegalTransitionError(
+                    f"{target.action} {target.requested_time} can't be rolled back: clean"
+                    f" {clean.requested_time} deleted files that it replaced, such as {name} of"
+                    f" partition {partition!r}",
+                    hint="hoodie.clean.commits.retained is how many commits stay readable",
+                )
+
+
+def _deleted_by(plan: CleanerPlan) -> Iterator[tuple[str, str]]:
+    """Yield partition and name of the files that a clean deletes; plans have one of two forms."""
+    for partition, names in plan.files_to_be_deleted_per_partition.items():
+        yield from ((partition, name.rpartition("/")[2]) for name in names)
+    for partition, infos in plan.file_paths_to_be_deleted_per_partition.items():
+        yield from ((partition, info.file_path.rpartition("/")[2]) for info in infos)

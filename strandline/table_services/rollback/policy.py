@@ -1,0 +1,78 @@
+"""Who may be rolled back: a pending instant whose writer is dead, by its heartbeat.
+
+Strandline's writers always beat, Hudi's only if failed writes are cleaned lazily. So an instant
+without a heartbeat is a live writer's or a dead one's, unless all writers beat.
+
+Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.getInstantsToRollback``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from strandline.commit.others_heartbeats import Beat, HeartbeatSettings, is_expired
+from strandline.settings.setting import Setting, Settings, declared
+
+FAILED_WRITES: Final = Setting(
+    "hoodie.clean.failed.writes.policy",
+    "EAGER",
+    "Who rolls back failed writes: EAGER is the next write, LAZY is the clean, as tables with"
+    " several writers need it.",
+    "client",
+    allowed=("EAGER", "LAZY"),
+)
+FOREIGN: Final = Setting(
+    "strandline.write.rollback.foreign",
+    False,
+    "Whether to roll back a pending write without a heartbeat, which a writer of Hudi without a"
+    " lock provider left or is still writing. Set it only while no other writer runs.",
+    "client",
+)
+ROLLBACK_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
+
+
+class Verdict(Enum):
+    """What is known about the writer of a pending instant."""
+
+    DEAD = "dead"
+    ALIVE = "alive"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPolicy:
+    """Values of the settings of rollbacks.
+
+    Attributes:
+        lazy: Whether failed writes are rolled back by the clean only.
+        foreign: Whether writers without a heartbeat count as dead.
+        heartbeats: How long a beat counts.
+    """
+
+    lazy: bool = False
+    foreign: bool = False
+    heartbeats: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+
+    @classmethod
+    def of(cls, values: Settings) -> RollbackPolicy:
+        """Return the rollbacks' part of parsed options."""
+        lazy = values.get(FAILED_WRITES) == "LAZY"
+        return cls(lazy, values.get(FOREIGN), HeartbeatSettings.of(values))
+
+    def judge(self, beat: Beat | None, now_ms: int, *, is_gone: bool, all_beat: bool) -> Verdict:
+        """Return whether a pending instant's writer is dead.
+
+        Args:
+            beat: Its last beat, if any.
+            now_ms: The time.
+            is_gone: Whether its process is known to have ended or given up.
+            all_beat: Whether a lock provider is set, with which Hudi's writers beat as well.
+        """
+        if beat is None:
+            is_dead = self.foreign or self.lazy or all_beat
+            return Verdict.DEAD if is_dead else Verdict.UNKNOWN
+        is_dead = is_gone or is_expired(beat, now_ms, self.heartbeats)
+        return Verdict.DEAD if is_dead else Verdict.ALIVE

@@ -1,0 +1,346 @@
+"""``Rollbacks``: finds rollbacks to resume and failed writes to undo, and has them executed.
+
+Each is looked for again under the table's lock, because its writer may have completed it since the
+timeline was read.
+
+Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.rollbackFailedWrites``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from strandline.commit.completion_outcome import rollback_of
+from strandline.commit.late_reader import wait_for_late_readers
+from strandline.commit.lock.base import TableLock, Wait
+from strandline.table_services.rollback.execution import RollbackExecution
+from strandline.table_services.rollback.pending_files import files_of_pending
+from strandline.table_services.rollback.permission import Permission
+from strandline.table_services.rollback.plan import (
+    plan_rollback,
+    planned_paths,
+    refuse_if_cleaned,
+    refuse_unless_newest,
+    reported_paths,
+)
+from strandline.table_services.rollback.policy import RollbackPolicy
+from strandline.table_services.rollback.sweep import Sweep, sweep_heartbeats
+from timeline.clock import Clock, TimeGenerator
+from timeline.errors import ConcurrentWriteError, InstantNotFoundError
+from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK, Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    CommitMetadata,
+    RequestedReplaceMetadata,
+    RollbackPlan,
+)
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class Rollbacks:
+    """Rolls back instants of one table; used by one thread.
+
+    Args:
+        meta: The table's meta client.
+        times: Generator of the rollbacks' times.
+        clock: Tells whether heartbeats have expired.
+        lock: The table's lock.
+        policy: Who may be rolled back.
+        wait: Waits for a number of seconds while another writer may be alive.
+    """
+
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        times: TimeGenerator,
+        clock: Clock,
+        lock: TableLock,
+        policy: RollbackPolicy,
+        wait: Wait = time.sleep,
+    ) -> None:
+        self._meta = meta.for_cause("rollback")
+        # The meta client's own storage, whose calls are then counted under the same cause.
+        self._storage = meta.storage.for_cause("rollback")
+        self._lock = lock
+        self._clock = clock
+        self._wait = wait
+        self._policy = policy
+        self._permission = Permission(self._storage, policy, lock, clock, wait)
+        self._counted = TableMetaClient(self._storage, meta.config, cause="rollback")
+        self._execution = RollbackExecution(self._counted, times, clock, lock, policy.heartbeats)
+        self._sweep = Sweep(self._counted)
+
+    def repair(self, timeline: Timeline) -> dict[str, str]:
+        """Repair what failed writers left, before a write.
+
+        Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
+        heartbeats. If the policy is lazy, it leaves failed writes to the clean, except those that
+        were completing, with which every commit to the same file groups would conflict.
+
+        Args:
+            timeline: The active timeline, just read.
+
+        Returns:
+            Requested time of each write rolled back → requested time of its rollback, ascending.
+
+        Raises:
+            CorruptMetadataError: A plan can't be read; nothing was changed.
+            ConcurrentWriteError: A pending instant's writer is alive, or may be.
+            LockError: The lock can't be acquired, or was lost.
+        """
+        repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
+        undone = repair(timeline)
+        # Last, because the rollbacks above are planned from markers.
+        has_swept = self._sweep.run()
+        if undone or has_swept:
+            # A writer died, so others may have left their heartbeats.
+            sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
+        return undone
+
+    def check_alone(self, ours: Instant, timeline: Timeline) -> None:
+        """Check that nobody undoes what a write sees, or completes beside it unseen.
+
+        Each writer requests its instant, or its rollback of a completed one, before it looks for
+        others, so at least one of two sees the other. With a lock that processes share, waits for
+        earlier writes of Hudi that may not have read the timeline yet.
+
+        Args:
+            ours: The write's instant, just requested.
+            timeline: The active timeline, read after that.
+
+        Raises:
+            ConcurrentWriteError: There is such a rollback, a pending restore, or another writer
+                that is or may be alive.
+
+        Cost: a read of each pending rollback; three calls for each pending write, or with a lock
+            that processes share those of ``wait_for_late_readers``.
+        """
+        for restore in timeline.pending():
+            # Hudi requested it after this write first looked at the table.
+            if restore.action == RESTORE:
+                raise ConcurrentWriteError(
+                    f"restore {restore.requested_time} of {self._storage.base_path} is undoing"
+                    f" commits, which {ours.requested_time} would build on",
+                    hint="repeat the write when Hudi has finished the restore",
+                )
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = _target_of(plan, timeline)
+            if target is not None and target.is_completed:
+                raise ConcurrentWriteError(
+                    f"rollback {rollback.requested_time} of {self._storage.base_path} is undoing"
+                    f" {target.action} {target.requested_time}, which {ours.requested_time} would"
+                    " build on",
+                    hint="repeat the write, which finishes the rollback if its writer has failed",
+                )
+        if self._lock.is_shared:
+            wait_for_late_readers(
+                self._meta, ours, timeline, self._policy.heartbeats, self._clock, self._wait
+            )
+            return
+        for other in timeline.pending():
+            if other.requested_time != ours.requested_time and self._is_write(other):
+                self._permission.check_excluded(other, partial(self._is_pending, other))
+
+    def repair_lazily(self) -> dict[str, str]:
+        """Repair what failed writers left, before a clean, if the policy is lazy.
+
+        Returns:
+            As ``repair``.
+        """
+        return self._roll_back_all(self._meta.active_timeline()) if self._policy.lazy else {}
+
+    def roll_back_own(self, instant: Instant) -> bool:
+        """Roll back a pending write of the caller's, whose heartbeat is still beating.
+
+        Returns:
+            Whether it was still pending. Otherwise another writer has rolled it back.
+        """
+        return bool(self._request(instant, lambda _: True))
+
+    def roll_back_dead(self, instant: Instant) -> bool:
+        """Roll back a pending write if its writer is known to be dead; never waits for it.
+
+        Returns:
+            Whether it was pending, and was rolled back.
+        """
+        return bool(self._request(instant, self._permission.is_dead))
+
+    def roll_back_completed(self, requested_time: str) -> str:
+        """Roll back the newest completed commit.
+
+        Args:
+            requested_time: Requested time of the commit.
+
+        Returns:
+            Requested time of the rollback.
+
+        Raises:
+            InstantNotFoundError: There is no such instant, or another writer rolled it back.
+            IllegalTransitionError: It can't be rolled back; the message says why.
+        """
+        with self._lock.held(f"rolling back commit {requested_time}"):
+            timeline = self._meta.active_timeline()
+            target = timeline.find(requested_time)
+            if target is None:
+                raise self._not_found(requested_time)
+            refuse_unless_newest(target, timeline)
+            # Planned from the commit's metadata: its markers were deleted when it completed.
+            metadata = self._meta.read(target)
+            assert isinstance(metadata, CommitMetadata)
+            refuse_if_cleaned(target, metadata, self._cleans_after(requested_time, timeline))
+            plan = plan_rollback(target, reported_paths(metadata), self._storage.base_path)
+            rollback = self._execution.request(plan, timeline, of_completed=True)
+            if rollback is None:
+                raise self._not_found(requested_time)
+            return rollback
+
+    def _roll_back_all(self, timeline: Timeline) -> dict[str, str]:
+        plans = self._rollbacks_in(timeline)
+        failed = [i for i in timeline.pending() if self._is_write(i)]
+        undone: dict[str, str] = {}
+        # Pending rollbacks come first: their targets may be pending, too, and need no second one.
+        for rollback, plan in plans:
+            undone.update(self._resume(rollback, plan, timeline))
+        for instant in failed:
+            if instant.requested_time not in undone:
+                undone.update(self._roll_back(instant))
+        return dict(sorted(undone.items()))
+
+    def _repair_obstacles(self, timeline: Timeline) -> dict[str, str]:
+        """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
+
+        Once the next write had built on such a commit, its rollback would delete files that the
+        newer commit was made from.
+        """
+        undone: dict[str, str] = {}
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = _target_of(plan, timeline)
+            if target is not None and target.is_completed:
+                undone.update(self._resume(rollback, plan, timeline))
+        for instant in timeline.pending():
+            if self._is_write(instant) and self._permission.died_completing(instant):
+                undone.update(self._request(instant, self._permission.is_dead))
+        return undone
+
+    def _rollbacks_in(self, timeline: Timeline) -> list[tuple[Instant, RollbackPlan | None]]:
+        """Return the pending rollbacks with their plans.
+
+        All are read before anything changes, so an unreadable one leaves all as it was.
+        """
+        return [(i, self._plan_of(i)) for i in timeline.pending() if i.action == ROLLBACK]
+
+    def _resume(
+        self, rollback: Instant, plan: RollbackPlan | None, timeline: Timeline
+    ) -> dict[str, str]:
+        """Finish or withdraw a pending rollback."""
+        if not self._is_abandoned(rollback, _target_of(plan, timeline)):
+            return {}
+        with self._lock.held(f"rollback {rollback.requested_time}"):
+            current = self._meta.active_timeline().find(rollback.requested_time, ROLLBACK)
+            if current is None or current.is_completed:
+                return {}
+            info = None if plan is None else plan.instant_to_rollback
+            if plan is None or info is None:
+                # Its writer died before the plan was written, or while it took the plan back.
+                self._execution.take_off(current)
+                return {}
+            time = self._execution.resume(current, plan)
+            return {} if time is None else {info.commit_time: time}
+
+    def _roll_back(self, instant: Instant) -> dict[str, str]:
+        """Roll back a write if its writer is dead and it is still pending."""
+        if self._was_rolled_back(instant):
+            # Its writer was suspended before it created the inflight file, and sees the rollback.
+            return self._request(instant, lambda _: True)
+        if not self._permission.wait_for(instant, partial(self._is_pending, instant)):
+            return {}
+        # Its writer may have begun again to beat while this one waited for the lock.
+        return self._request(instant, self._permission.is_dead)
+
+    def _was_rolled_back(self, instant: Instant) -> bool:
+        """Return whether a completed rollback names a pending instant."""
+        timeline = self._meta.active_timeline().completed()
+        later = timeline.filter(lambda i: i.requested_time > instant.requested_time)
+        return rollback_of(self._meta, {instant.requested_time}, later, Timeline()) is not None
+
+    def _request(self, instant: Instant, allowed: Callable[[Instant], bool]) -> dict[str, str]:
+        """Roll back a write if it is still pending."""
+        with self._lock.held(f"rolling back {instant.action} {instant.requested_time}"):
+            timeline = self._meta.active_timeline()
+            current = timeline.find(instant.requested_time, instant.action)
+            if current is None or current.is_completed or not allowed(current):
+                return {}
+            plan = plan_rollback(
+                current, files_of_pending(self._counted, current), self._storage.base_path
+            )
+            time = self._execution.request(plan, timeline)
+            return {} if time is None else {instant.requested_time: time}
+
+    def _is_abandoned(self, rollback: Instant, target: Instant | None) -> bool:
+        """Return whether nobody is carrying out a rollback; Hudi's have no heartbeat."""
+        if not self._permission.is_alive(rollback):
+            return True
+        undoes_completed = target is not None and target.is_completed
+        if undoes_completed and self._permission.shares_lock(rollback):
+            # It is carried out under the lock, so a writer that gets the lock finds it ended or
+            # dead, and needn't wait until its last beat, perhaps of another machine, has expired.
+            return True
+        return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
+
+    def _is_pending(self, instant: Instant) -> bool:
+        """Look whether an instant is still pending."""
+        found = self._meta.active_timeline().find(instant.requested_time, instant.action)
+        return found is not None and not found.is_completed
+
+    def _is_write(self, instant: Instant) -> bool:
+        """Return whether a pending instant is a write, which only its own writer continues."""
+        if instant.action == COMMIT:
+            return True
+        if instant.action != REPLACE_COMMIT:
+            return False
+        try:
+            plan = self._meta.read_plan(instant)
+        except InstantNotFoundError:
+            return False  # rolled back or archived since the timeline was listed
+        assert isinstance(plan, RequestedReplaceMetadata)
+        # In version 6 a clustering has this action, too; its plan may still be executed.
+        return plan.operation_type != "CLUSTER" and plan.clustering_plan is None
+
+    def _cleans_after(
+        self, requested_time: str, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CleanerPlan]]:
+        """Yield the cleans requested after a time, pending ones too, with their plans."""
+        for instant in timeline:
+            if instant.action == CLEAN and instant.requested_time > requested_time:
+                plan = self._meta.read_plan(instant)
+                assert isinstance(plan, CleanerPlan)
+                yield instant, plan
+
+    def _plan_of(self, rollback: Instant) -> RollbackPlan | None:
+        """Return a pending rollback's plan, checked; ``None`` if it has no requested file."""
+        try:
+            plan = self._meta.read_plan(rollback)
+        except InstantNotFoundError:
+            return None
+        assert isinstance(plan, RollbackPlan)
+        source = self._meta.path_of(Instant(rollback.requested_time, ROLLBACK, State.REQUESTED))
+        planned_paths(plan, self._storage.base_path, source)
+        return plan
+
+    def _not_found(self, requested_time: str) -> InstantNotFoundError:
+        return InstantNotFoundError(
+            f"there is no instant {requested_time} on the active timeline of"
+            f" {self._storage.base_path}"
+        )
+
+
+def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
+    """Return the instant that a rollback undoes, if it is on the timeline."""
+    info = None if plan is None else plan.instant_to_rollback
+    return None if info is None else timeline.find(info.commit_time, info.action)

@@ -1,0 +1,317 @@
+"""``strandline fleet``: what it shows of a fleet, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from executor_proxy.seat_ring import Layout, owners
+from fsview.store.sql.database_ring import DatabaseRing
+from fsview.store.sql.sqlite.database import SqliteDatabase
+from fsview.store.sql.store import SharedStore
+from fsview.store.stores import StoreOptions, Stores
+from strandline.__main__ import main
+from strandline.fleet.records import EPOCH, Load, member_bytes, member_key
+from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Member
+from strandline.fleet.state.base import Put
+from strandline.fleet.state.sqlite import SqliteState
+from strandline.fleet.state.url import NAME_KEY, open_state
+from strandline.fleet.table_servers import servers_of
+from tests.kit.manual_clock import ManualClock
+from tests.kit.stores import blobs_of
+from timeline.errors import ConfigError, StoreError
+from timeline.storage.table_id import TableId
+
+LAYOUT = Layout(copies=2, tokens=50)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["fleet", *arguments], prog_name="strandline")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fleet.db"
+
+
+@pytest.fixture
+def rosters(path: Path) -> Iterator[dict[str, Roster]]:
+    """Servers ``a`` and ``b`` with a seat, a third seat that is vacant, and a standby."""
+    with closing(SqliteState(path)) as state:
+        made = {
+            name: Roster(
+                state,
+                f"http://{name}:1",
+                is_standby=name == "s",
+                layout=LAYOUT,
+                clock=ManualClock(0),
+                load=lambda name=name: Load(3, 25_000_000) if name == "a" else Load(),
+            )
+            for name in "abcs"
+        }
+        for name in "abc":
+            made[name].join()
+        made["a"].step()
+        made["c"].leave()
+        yield made
+
+
+def test_members_seats_and_leader_are_shown(path: Path, rosters: dict[str, Roster]) -> None:
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 0
+    assert told.output.splitlines() == [
+        f"fleet sqlite://{path}, epoch 1: 2 of 3 seats are taken",
+        "copies 2, depth 1, tokens 50",
+        "",
+        "seat  server      tables      MB  role",
+        "   0  http://a:1       3      25  leader",
+        "   1  http://b:1       0       0",
+        "   2  -                           vacant, last http://c:1",
+    ]
+    rosters["s"].join()
+    assert run("status", f"sqlite://{path}").output.splitlines()[-1] == (
+        "   -  http://s:1       0       0  standby"
+    )
+
+
+def test_the_servers_of_a_table_are_those_of_the_ring(
+    path: Path, rosters: dict[str, Roster]
+) -> None:
+    table = "s3://lake/t/"
+    told = run("status", f"sqlite://{path}", "--json", "--table", table)
+    found = json.loads(told.output)
+    # As ``a`` saw it, before ``c`` left.
+    placed = owners(rosters["a"].fleet.ring, str(TableId.of(table).normal()), layout=LAYOUT)
+    assert found["tables"] == {table: [None if s.number == 2 else s.url for s in placed]}
+    assert found["leader"] == "http://a:1"
+    assert found["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
+    assert found["seats"][2] == {"number": 2, "url": None, "last": "http://c:1"}
+
+
+def test_clients_find_a_table_s_servers_in_the_state_store(
+    path: Path, rosters: dict[str, Roster]
+) -> None:
+    del rosters
+    found = [servers_of(f"sqlite://{path}", f"s3://lake/{name}") for name in "tuvw"]
+    told = json.loads(
+        run(
+            "status",
+            f"sqlite://{path}",
+            "--json",
+            *(word for name in "tuvw" for word in ("--table", f"s3://lake/{name}")),
+        ).output
+    )
+    for each, urls in zip(found, told["tables"].values(), strict=True):
+        having = tuple(filter(None, urls))
+        assert each.copies == max(len(having), 1)
+        assert each.urls[: len(having)] == having
+        assert set(each.urls) == {"http://a:1", "http://b:1"}
+    with pytest.raises(ConfigError, match="there is no fleet at"):
+        servers_of(f"sqlite://{path}.no", "s3://lake/t")
+    assert not path.with_name("fleet.db.no").exists()
+
+
+def test_a_fleet_that_nobody_has_joined_is_empty(path: Path) -> None:
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}", "--table", "/lake/t")
+    assert told.output == (
+        f"fleet sqlite://{path}, epoch 0: 0 of 0 seats are taken\n\n/lake/t: no seat\n"
+    )
+
+
+def test_what_is_no_fleet_is_refused_by_name(path: Path) -> None:
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        f"Error: there is no fleet at sqlite://{path}: no such file\n",
+    )
+    assert not path.exists()
+    assert run("status", "etcd://h/f").stderr.startswith(
+        "Error: the fleet's URL 'etcd://***' can't"
+    )
+    with closing(SqliteState(path)) as state:
+        state.write(Put(EPOCH, b'{"schema": 7, "epoch": 1}'))
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 2
+    assert "the fleet's records have schema 7; allowed: 1" in told.stderr
+    with closing(SqliteState(path)) as state:
+        found = state.get(EPOCH)
+        assert found is not None
+        state.write(Put(EPOCH, b"[]", found.version))
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+    assert "the record 'epoch' is list" in told.stderr
+
+
+def test_a_look_at_a_fleet_writes_nothing(path: Path) -> None:
+    path.touch()
+    told = run("status", f"sqlite://{path}")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        f"Error: {path} is no state store, but a database of something else\n",
+    )
+    assert path.stat().st_size == 0
+    path.unlink()
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}?fleet=typo")
+    assert told.exit_code == 2
+    assert "has the fleet '', but the URL names 'typo'; allowed: the same" in told.stderr
+    with closing(open_state(f"sqlite://{path}?fleet=lake")) as state:
+        assert state.get(NAME_KEY) is not None, "the first server names it"
+    assert run("status", f"sqlite://{path}?fleet=lake").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--down", "nan"), "'nan' is no number from 0 to 1"),
+        (("--servers", "100", "--tokens", "10000"), "make 1000000 points of the ring; allowed"),
+    ],
+)
+def test_a_simulation_that_says_nothing_or_has_no_end_is_refused(
+    options: tuple[str, ...], said: str
+) -> None:
+    told = run("simulate", *options)
+    assert told.exit_code == 2
+    assert said in told.stderr
+
+
+def test_a_look_shows_what_can_not_be_read(path: Path) -> None:
+    with closing(SqliteState(path)) as state:
+        state.write(Put("seats/0", b"\x1b[31m"))
+    told = run("status", f"sqlite://{path}")
+    assert told.exit_code == 0
+    assert "the record 'seats/0' is no JSON" in told.output
+
+
+def test_the_state_is_the_owners_alone(path: Path) -> None:
+    SqliteState(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_empty_table_is_refused(path: Path) -> None:
+    SqliteState(path).close()
+    told = run("status", f"sqlite://{path}", "--table", "")
+    assert (told.exit_code, told.stderr) == (
+        2,
+        "Error: the table is empty; allowed: the base path of a table\n",
+    )
+
+
+def test_what_a_member_wrote_reaches_no_terminal_unescaped(path: Path) -> None:
+    with closing(SqliteState(path)) as state:
+        member = Member("x", "http://\x1b[31mred\x07\n:1", is_standby=False, joined=5)
+        state.hold(member_key("x"), member_bytes(member), 60)
+        told = run("status", f"sqlite://{path}", "--table", "/lake/\x1b")
+    assert told.exit_code == 0
+    assert "http://\\x1b[31mred\\x07\\n:1" in told.output
+    assert "/lake/\\x1b: no seat" in told.output
+    assert "\x1b" not in told.output
+
+
+def test_a_simulation_is_shown_as_text_and_as_json() -> None:
+    small = ("simulate", "--servers", "3", "--tables", "200", "--down", "0.1")
+    told = run(*small)
+    assert told.exit_code == 0
+    assert told.output.startswith(
+        "3 servers, 200 tables; copies 3, depth 1, tokens 100; a server is"
+    )
+    assert "a seat that goes: tables with another owner    33.3 % (even: 33.3 %)\n" in told.output
+    found = json.loads(run(*small, "--json").output)
+    assert found["without_copy"] == pytest.approx(0.001)
+    assert found["leaves"]["copied"] == 0
+    alone = run("simulate", "--servers", "1", "--tables", "10").output
+    assert "a seat that goes" not in alone
+
+
+@pytest.mark.parametrize(
+    "given", [("--servers", "0"), ("--copies", "4"), ("--depth", "3"), ("--down", "2"), ("x",)]
+)
+def test_sizes_that_are_not_allowed_are_refused(given: tuple[str, ...]) -> None:
+    told = run("simulate", *given)
+    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+
+
+def test_a_table_is_forgotten(tmp_path: Path) -> None:
+    url, table = f"sqlite://{tmp_path}/views.db", tmp_path / "orders"
+    with closing(SqliteDatabase(tmp_path / "views.db")) as database:
+        store = SharedStore(database, TableId.of(str(table)))
+        store.commit(blobs_of([b"1", b"2"]), lambda _: {"a": b"1"})
+        told = run("forget", url, f"{table}/")
+        assert told.exit_code == 0
+        assert told.output == f"file://{table} is forgotten: 1 rows and 2 blobs are deleted\n"
+        assert store.rows() == {}
+    told = run("forget", url, str(table))
+    assert told.exit_code == 0
+    assert told.output == f"{tmp_path}/views.db has nothing of file://{table}\n"
+    told = run("forget", url, str(table), "--json")
+    assert json.loads(told.output) == {"table": f"file://{table}", "rows": 0, "blobs": 0}
+
+
+def test_of_several_databases_the_one_of_the_table_is_asked(tmp_path: Path) -> None:
+    urls = [f"sqlite://{tmp_path}/{name}.db" for name in "ab"]
+    table = tmp_path / "t"
+    stores = Stores(StoreOptions("sql", urls=tuple(urls)))
+    store = stores.open(TableId.of(str(table)))
+    store.commit(blobs_of([b"1"]), lambda _: {"a": b"1"})
+    told = run("forget", f"{urls[1]},{urls[0]}", str(table))
+    assert told.output == f"file://{table} is forgotten: 1 rows and 1 blobs are deleted\n"
+    assert store.rows() == {}
+    stores.close()
+    told = run("forget", DatabaseRing(urls).url_of(TableId.of(str(table))), str(table))
+    assert told.exit_code == 1
+    assert "this one has one database" in told.output
+
+
+def test_databases_are_changed_on_purpose(tmp_path: Path) -> None:
+    a, b = (f"sqlite://{tmp_path}/{name}.db" for name in "ab")
+    Stores(StoreOptions("sql", urls=(a,))).close()
+    with pytest.raises(StoreError, match="for servers with one database"):
+        Stores(StoreOptions("sql", urls=(a, b)))
+    told = run("spread", f"{b},{a}")
+    assert told.exit_code == 0
+    assert told.output == f"tables are spread over {a}, {b}\n"
+    Stores(StoreOptions("sql", urls=(a, b))).close()
+    assert json.loads(run("spread", b, "--json").output) == {"databases": [b]}
+    Stores(StoreOptions("sql", urls=(b,))).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "no URL of a database is given"),
+        ("sqlite:///a.db,sqlite:////a.db", "name sqlite:///a.db twice"),
+        ("postgres://me:secret@h/v,postgresql://h:5432/v", "name postgresql://h:5432/v twice"),
+    ],
+)
+def test_what_spread_and_forget_refuse(url: str, why: str) -> None:
+    for words in (("spread", url), ("forget", url, "/t")):
+        told = run(*words)
+        assert told.exit_code == 2
+        assert re.search(why, " ".join(told.output.split()))
+        assert "secret" not in told.output
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    told = run("forget", f"sqlite://{tmp_path}/views.db", "/t")
+    assert told.exit_code == 1
+    assert f"there is no store in {tmp_path}/views.db" in told.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "table", "why"),
+    [("mysql://:secret@x/y", "/t", "begins with 'mysql'"), ("sqlite:///x.db", "", "is empty")],
+)
+def test_what_forget_refuses(url: str, table: str, why: str) -> None:
+    told = run("forget", url, table)
+    assert told.exit_code == 2
+    assert why in told.output
+    assert "secret" not in told.output

@@ -1,0 +1,71 @@
+"""A clean that fails at any of its storage calls, in every way, and the next clean."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from fsview.local_view import LocalView
+from fsview.table_view import TableView
+from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.run import Cleaner
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from timeline.errors import StrandlineError
+from timeline.instant import CLEAN
+from timeline.meta_client import TableMetaClient
+
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+SETTINGS = CleanSettings(retained=2, parallelism=1)
+
+
+def prepared(version: int) -> SmallTable:
+    table = SmallTable(MemoryStorage(), version=version)
+    for _ in range(4):
+        table.write(A, B)
+    table.clock.advance(1000)
+    return table
+
+
+def clean(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
+    """Clean with a loaded view; only the cleaner's own calls go wrong, and all faults happen."""
+    view = LocalView.newest(TableView(table.storage))
+    view.load_partitions(["p=1", "p=2"])
+    storage = FaultyStorage(table.storage, faults)
+    meta = TableMetaClient(storage, table.meta.config)
+    with contextlib.suppress(*((Crash, StrandlineError) if faults else ())):
+        Cleaner(meta, view, table.times, SETTINGS).run()
+    assert all(fault.at <= len(storage.log) for fault in faults)
+    return storage
+
+
+LOG = clean(prepared(9), []).log
+FAULTS = [(at, effect) for effect in Effect for at in distinct_calls(LOG, effect)]
+
+
+def test_the_calls_are_few():
+    kinds = [kind for kind, _ in clean(prepared(6), []).log]
+    assert kinds == [kind for kind, _ in LOG]
+    assert kinds.count("list") == 2  # the timeline and, once, the archive
+    assert len(FAULTS) >= 20
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(("at", "effect"), FAULTS)
+def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
+    table = prepared(version)
+    earliest = table.model.writes[-2]
+    clean(table, [Fault(at, effect)])
+    # Readers within the retained history see all their files, whatever happened.
+    for kept in table.model.writes[-2:]:
+        assert table.model.read_at(kept) <= table.data_files()
+
+    table.clock.advance(1000)
+    clean(table, [])
+    cleans = [i for i in table.meta.active_timeline() if i.action == CLEAN]
+    assert all(instant.is_completed for instant in cleans)
+    # One, or a second for a file that the first had to leave.
+    assert len(cleans) in (1, 2)
+    assert table.data_files() == table.model.to_keep(earliest)

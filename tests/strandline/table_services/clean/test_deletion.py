@@ -1,0 +1,64 @@
+"""A plan's files are deleted at once where a storage can, and what fails is recorded by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.table_services.clean.deletion import delete_planned
+from timeline.errors import StorageUnavailableError
+from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
+from timeline.storage.local import LocalStorage
+
+NAMES = ("1.parquet", "2.parquet", "3.parquet")
+
+
+class ObjectStore(LocalStorage):
+    """A storage without directories, on which one file can't be deleted.
+
+    Attributes:
+        requests: The files of each request that deletes.
+    """
+
+    has_directories = False
+
+    def __init__(self, base, denied=""):
+        super().__init__(str(base))
+        self.denied = denied
+        self.requests = []
+
+    def delete(self, path):
+        if not self.requests or path not in self.requests[-1]:
+            self.requests.append([path])
+        if self.denied and path.endswith(self.denied):
+            raise StorageUnavailableError(f"access denied: {path}")
+        return super().delete(path)
+
+    def delete_all(self, paths):
+        self.requests.append(list(paths))
+        super().delete_all(self.requests[-1])
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "eu").mkdir()
+    for name in NAMES:
+        (tmp_path / "eu" / name).write_bytes(b"rows")
+    files = tuple(CleanFileInfo(f"{tmp_path}/eu/{name}") for name in NAMES)
+    return CleanerPlan(file_paths_to_be_deleted_per_partition={"eu": files})
+
+
+def test_all_files_are_one_request(tmp_path, plan):
+    storage = ObjectStore(tmp_path)
+    (deleted,) = delete_planned(storage, plan, 4, "a plan").values()
+    assert storage.requests == [[f"eu/{name}" for name in NAMES]]
+    assert deleted.success_delete_files == NAMES
+    assert list((tmp_path / "eu").iterdir()) == []
+
+
+def test_after_a_failure_each_file_is_deleted_by_itself(tmp_path, plan):
+    storage = ObjectStore(tmp_path, denied="2.parquet")
+    (deleted,) = delete_planned(storage, plan, 1, "a plan").values()
+    assert len(storage.requests[0]) == 3
+    assert deleted.success_delete_files == ("1.parquet", "3.parquet")
+    assert deleted.failed_delete_files == ("2.parquet",)
+    assert [path.name for path in (tmp_path / "eu").iterdir()] == ["2.parquet"]

@@ -1,0 +1,184 @@
+"""How the cleaner continues after a crash: pending cleans, and metadata that can't be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.table_services.clean.run import Cleaner
+from tests.kit.small_table import SmallTable
+from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from timeline.instant import CLEAN, State
+from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
+def test_a_pending_clean_is_finished_before_a_new_one_is_planned(version, reached):
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    times = [table.write(A, B) for _ in range(4)]
+    plan = subject.cleaner.plan(table.meta.active_timeline())
+    time = table.tick()
+    instant = table.meta.create_requested(CLEAN, time, plan.plan)
+    if reached is State.INFLIGHT:
+        table.meta.transition_to_inflight(instant)
+        table.storage.delete(f"p=1/a-0_0-0-0_{times[0]}.parquet")
+    subject.restart()
+    result = subject.clean()
+    assert result.instant == time  # there was nothing else to do
+    assert result.files_deleted == 2
+    assert result.earliest_commit_to_retain == times[2]
+    table.write(A)
+    result = subject.clean()
+    assert [i.requested_time for i in cleans(table)] == [time, result.instant]
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_finishing_and_a_new_clean_in_one_run():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    plan = subject.cleaner.plan(table.meta.active_timeline())
+    time = table.tick()
+    table.meta.create_requested(CLEAN, time, plan.plan)
+    table.write(A)
+    subject.restart()
+    result = subject.clean()
+    assert result.finished == (time,)
+    assert result.instant > time
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_all_crashed_cleans_are_named():
+    subject = Subject(SmallTable())
+    table = subject.table
+    written = [table.write(A) for _ in range(4)]
+    times = []
+    for write in written[:2]:
+        deleted = {"p=1": (f"a-0_0-0-0_{write}.parquet",)}
+        times.append(table.tick())
+        plan = CleanerPlan(files_to_be_deleted_per_partition=deleted)
+        table.meta.create_requested(CLEAN, times[-1], plan)
+    result = subject.clean()
+    assert (*result.finished, result.instant) == tuple(times)
+
+
+def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_table():
+    """Plans hold whole paths of where the table was; version 1 has names in another field."""
+    subject = Subject(SmallTable())
+    table = subject.table
+    time = table.write(A, B)
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition={
+            "p=1": (CleanFileInfo(f"hdfs://elsewhere/t/p=1/a-0_0-0-0_{time}.parquet"),)
+        },
+        files_to_be_deleted_per_partition={"p=2": (f"b-0_0-0-0_{time}.parquet",)},
+        partitions_to_be_deleted=("p=1", "p=2", ""),
+    )
+    table.storage.create("p=2/.b-0_20200101.log.1_0-0-0", b"")
+    table.meta.create_requested(CLEAN, table.tick(), plan)
+    result = subject.clean()
+    assert result.files_deleted == 2
+    assert result.earliest_commit_to_retain == ""
+    said = table.meta.read(cleans(table)[-1]).partition_metadata
+    # A directory goes only when nothing else is in it, so that no writer loses a file.
+    assert said["p=1"].is_partition_deleted
+    assert not said["p=2"].is_partition_deleted
+    left = {path for path in table.storage.files if not path.startswith(".hoodie")}
+    assert left == {"p=2/.b-0_20200101.log.1_0-0-0", "p=2/.hoodie_partition_metadata"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "name"),
+    [
+        (".hoodie", "hoodie.properties"),
+        (".hoodie/timeline", "x.commit"),
+        ("", ".hoodie"),
+        ("..", "x"),
+        (".", "x"),
+        ("p=1/", "x"),
+        ("/p=1", "x"),
+        ("p=1\0", "x"),
+        ("p=1", ".."),
+        ("p=1", ""),
+    ],
+)
+@pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
+def test_a_pending_clean_of_paths_that_are_no_data_deletes_nothing(partition, name, reached):
+    subject = Subject(SmallTable())
+    table = subject.table
+    time = table.write(A, B)
+    plan = CleanerPlan(
+        files_to_be_deleted_per_partition={
+            "a": (f"a-0_0-0-0_{time}.parquet",),
+            partition: (name,),
+        },
+        partitions_to_be_deleted=(partition,),
+    )
+    instant = table.meta.create_requested(CLEAN, table.tick(), plan)
+    if reached is State.INFLIGHT:
+        table.meta.transition_to_inflight(instant)
+    before = set(table.storage.files)
+    with pytest.raises(CorruptMetadataError, match=table.meta.path_of(instant)):
+        subject.clean()
+    assert before <= set(table.storage.files)
+
+
+def test_a_pending_clean_without_a_plan_is_taken_off_the_timeline():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A)
+    instant = table.meta.create_requested(CLEAN, table.tick())
+    table.meta.transition_to_inflight(instant)
+    assert subject.clean() is None
+    assert len(table.meta.active_timeline()) == 1
+
+
+def test_bootstrap_source_files_are_not_deleted():
+    subject = Subject(SmallTable())
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition={"p": (CleanFileInfo("s3://source/x", True),)}
+    )
+    subject.table.meta.create_requested(CLEAN, subject.table.tick(), plan)
+    with pytest.raises(UnsupportedTableError, match="s3://source/x"):
+        subject.clean()
+
+
+@pytest.mark.parametrize("garbage", [b"Obj\x01garbage", b"{}", b"\x00"])
+def test_an_unreadable_last_clean_is_an_error_that_names_its_file(garbage):
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    subject.clean()
+    path = table.meta.path_of(cleans(table)[0])
+    table.storage.replace(path, garbage)
+    table.write(A)
+    before = set(table.storage.files)
+    # Another driver's, because the one that has written it knows its content.
+    cleaner = Cleaner(table.meta, subject.view, table.times, subject.settings)
+    with pytest.raises(CorruptMetadataError, match=path):
+        cleaner.run()
+    assert set(table.storage.files) == before
+
+
+def test_an_unreadable_pending_plan_is_an_error_that_names_its_file():
+    subject = Subject(SmallTable())
+    instant = subject.table.meta.create_requested(CLEAN, subject.table.tick())
+    path = subject.table.meta.path_of(instant)
+    subject.table.storage.replace(path, b"Obj\x01")
+    with pytest.raises(CorruptMetadataError, match=path):
+        subject.cleaner.run()
+
+
+def test_an_unreadable_commit_is_an_error_that_names_its_file():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    path = table.meta.path_of(table.meta.active_timeline()[0])
+    table.storage.replace(path, b"Obj\x01")
+    with pytest.raises(CorruptMetadataError, match=path):
+        subject.cleaner.run()

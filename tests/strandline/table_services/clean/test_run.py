@@ -1,0 +1,202 @@
+"""The cleaner on small tables: its reads, writes and calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.table_services.clean.policy import CleanSettings
+from tests.kit.small_table import SmallTable
+from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
+from timeline.errors import StorageUnavailableError
+from timeline.instant import CLEAN, Instant, State
+
+VERSIONS = pytest.mark.parametrize("version", [6, 9])
+
+
+@VERSIONS
+def test_a_clean_leaves_the_files_of_the_retained_history(version):
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    first = table.write(A, B)
+    times = [first, *(table.write(A) for _ in range(3))]
+    result = subject.clean()
+    assert table.data_files() == table.model.to_keep(times[-2])
+    assert result.files_deleted == 1
+    assert result.bytes_deleted == table.model.versions("p=1")["a-0"][-1].size
+    assert result.earliest_commit_to_retain == times[-2]
+    assert result.finished == ()
+
+
+@VERSIONS
+def test_the_plan_is_written_twice_before_version_8(version):
+    """As release 0.15 does; later ones have an empty file while the clean is inflight."""
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    result = subject.clean()
+    (completed,) = cleans(table)
+    inflight = Instant(result.instant, CLEAN, State.INFLIGHT)
+    if version == 6:
+        assert table.meta.read(inflight) == table.meta.read_plan(completed)
+    else:
+        assert table.meta.read_bytes(inflight) == b""
+        assert completed.completion_time > result.instant
+
+
+def test_too_few_commits_is_no_clean_and_reads_nothing():
+    subject = Subject(SmallTable())
+    subject.table.write(A)
+    subject.table.write(A)
+    assert subject.clean() is None
+    assert subject.calls() == {"list": 1}
+
+
+def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
+    subject = Subject(SmallTable())
+    for _ in range(6):
+        subject.table.write(A)
+        subject.clean()
+    before = subject.calls()
+    lookups = subject.table.storage.calls.snapshot()["list", "lookup"]
+    subject.table.write(A)
+    assert subject.clean().files_deleted == 1
+    after = subject.calls()
+    assert {kind: after[kind] - before[kind] for kind in after} == {
+        "list": 1,
+        "read": 1,  # the commit that left the window
+        "create": 3,
+        "stat": 1,
+        "delete": 1,
+    }
+    assert subject.table.storage.calls.snapshot()["list", "lookup"] == lookups == 1
+
+
+def test_nothing_to_delete_is_no_instant_and_is_not_looked_for_again():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for n in range(6):
+        table.write((f"p={n}", f"f{n}-0"))
+        assert subject.clean() is None
+    assert cleans(table) == []
+    before = subject.calls()
+    table.write(("p=9", "f9-0"))
+    assert subject.clean() is None
+    after = subject.calls()
+    assert after["read"] - before["read"] == 1  # only the commit that left the window since
+    assert ("list", "lookup") not in table.storage.calls.snapshot()  # no partition was looked at
+
+
+def test_what_was_looked_at_is_known_to_the_next_driver_by_the_clean():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    assert subject.clean() is not None
+    for n in range(4):
+        table.write((f"q={n}", f"f{n}-0"))
+    subject.restart()
+    assert subject.clean() is not None  # what A had before the new groups' commits
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_after_archiving_the_first_clean_asks_the_view_for_all_partitions():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A, B)
+    table.write(A, B)
+    first = table.meta.active_timeline()[0]
+    table.storage.create(".hoodie/timeline/history/_version_", b"1")
+    for state in State:
+        table.meta.delete_instant_file(
+            Instant(first.requested_time, "commit", state, first.completion_time)
+        )
+    subject.restart()
+    for n in range(3):
+        table.write((f"q={n}", f"f{n}-0"))
+    # Neither A nor B is named by an instant that is on the timeline and out of the window but one.
+    assert subject.clean().files_deleted == 2
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_savepoints_are_kept_and_let_go():
+    subject = Subject(SmallTable())
+    table = subject.table
+    saved = table.write(A)
+    table.savepoint(saved)
+    for _ in range(3):
+        table.write(A)
+    result = subject.clean()
+    assert result is None  # all that could go is the savepoint's
+    table.write(A)
+    subject.clean()
+    (done,) = cleans(table)
+    assert table.meta.read(done).extra_metadata == {"savepointed_timestamps": saved}
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+    table.drop_savepoint(saved)
+    table.write(B)
+    subject.restart()
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_a_savepoint_is_read_once():
+    subject = Subject(SmallTable())
+    saved = subject.table.write(A)
+    subject.table.savepoint(saved)
+    called: list[tuple[str, str]] = []
+    subject.table.storage.fail.append(lambda kind, path: called.append((kind, path)))
+    for _ in range(4):
+        subject.table.write(A)
+        subject.clean()
+    assert sum(kind == "read" and path.endswith(".savepoint") for kind, path in called) == 1
+
+
+def test_a_write_under_way_is_not_touched_and_holds_the_window():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A)
+    times = [table.write(A)]
+    pending = table.begin([("p=1", "pending-0")])
+    times += [table.write(A) for _ in range(3)]
+    result = subject.clean()
+    assert result is None or result.earliest_commit_to_retain <= times[0]
+    assert pending.paths <= table.data_files()
+    table.complete(pending)
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(times[-2])
+
+
+def test_max_commits_spaces_cleans_out():
+    subject = Subject(SmallTable())
+    subject.settings = CleanSettings(retained=1, max_commits=3, parallelism=1)
+    subject.restart()
+    done = []
+    for _ in range(9):
+        subject.table.write(A)
+        done.append(subject.clean() is not None)
+    assert done == [False, False, True, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize("parallelism", [1, 8])
+def test_a_file_that_cannot_be_deleted_is_recorded_and_tried_again(parallelism):
+    subject = Subject(SmallTable(), parallelism=parallelism)
+    table = subject.table
+    times = [table.write(A, B) for _ in range(4)]
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "delete" and path.startswith("p=2/"):
+            raise StorageUnavailableError("slow down")
+
+    table.storage.fail.append(refuse)
+    assert subject.clean().files_deleted == 1
+    said = table.meta.read(cleans(table)[-1]).partition_metadata
+    name = f"b-0_0-0-0_{times[0]}.parquet"
+    assert said["p=2"].failed_delete_files == (name,)
+    assert said["p=2"].success_delete_files == ()
+    assert said["p=2"].delete_path_patterns == (name,)
+    table.storage.fail.clear()
+    subject.restart()
+    assert subject.clean().files_deleted == 1  # with no commit since
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+    assert subject.clean() is None
