@@ -7,14 +7,15 @@ import importlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from tests.kit.products import ALL, TELLING
+from tests.kit.products import ALL, COVERING, TELLING
 
 if TYPE_CHECKING:
     from tests.kit.s3_server import S3Endpoint
@@ -41,6 +42,10 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+WHOLE = "\npytestmark = pytest.mark.property\n"
+"""The line of a file whose tests are all marked ``property``."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--s3-server",
@@ -64,11 +69,10 @@ def s3(open_s3: Callable[..., AbstractContextManager[S3Endpoint]]) -> Iterator[S
         yield server
 
 
-def other_scenarios(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases on golden tables that `tox -e quick` leaves out.
+def other_scenarios(items: list[pytest.Item], kept: Collection[str]) -> Iterator[pytest.Item]:
+    """Yield the cases on golden tables that aren't ``kept``.
 
-    It runs each test on the scenarios in ``TELLING``, or on the first where the test has none of
-    them.
+    Of a test that has none of the kept scenarios the first case stays.
     """
     tests = defaultdict(list)
     for item in items:
@@ -76,9 +80,15 @@ def other_scenarios(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         if params.get("scenario") in ALL:
             tests[item.parent, item.originalname].append(item)
     for cases in tests.values():
-        telling = [case for case in cases if case.callspec.params["scenario"] in TELLING]
-        kept = telling or cases[:1]
-        yield from (case for case in cases if case not in kept)
+        those = [case for case in cases if case.callspec.params["scenario"] in kept] or cases[:1]
+        yield from (case for case in cases if case not in those)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't import files of which `tox -e quick` runs nothing: that takes a third of collecting."""
+    if collection_path.suffix == ".py" and "not property" in config.option.markexpr:
+        return WHOLE in collection_path.read_text("utf-8") or None
+    return None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -97,8 +107,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in other_scenarios(items):
+    for item in other_scenarios(items, TELLING):
         item.add_marker(pytest.mark.property)
+    for item in other_scenarios(items, COVERING):
+        item.add_marker(pytest.mark.product)
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.property)

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
         print(f"NOT RUN: PySpark 4 needs Python {needed} or later, and this is {here}.")
         print("The Spark tests ran on PySpark 3.5 only: environment spark35.")
         return 0
-    return int(pytest.main(["--ignore=tests/fleet", "-m", "spark and not faults", *arguments]))
+    return int(pytest.main(["--ignore=tests/fleet", *arguments]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from strandline.write.engine.packed_rows import as_ipc
 from strandline.write.engine.spark import SparkEngine
 from strandline.write.engine.spark_rows import cached, moved, of_streams
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.covering]
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"

@@ -15,7 +15,7 @@ from tests.conformance.engine_suite import LARGEST, LargestNumber
 from tests.kit import reader
 from timeline.errors import InputError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.covering]
 
 ROWS = 3000
 OPTIONS = {

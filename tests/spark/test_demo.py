@@ -50,6 +50,7 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
     assert (folder / "report.png").stat().st_size > 50_000
 
 
+@pytest.mark.product
 def test_three_days_on_an_object_store(tmp_path, capsys):
     lake, folder = tmp_path / "lake", tmp_path / "report"
     words = ["--days", "3", "--outage", "0", "--storage", "s3", "--delay-ms", "1"]
@@ -86,6 +87,7 @@ def expect_recovery(run):
     assert run.killed_on is None
 
 
+@pytest.mark.product
 def test_an_interrupt_leaves_nothing_running(tmp_path):
     command = [sys.executable, "-u", "-m", "demo", "--days", "3", "--path", str(tmp_path / "lake")]
     with interruptible():

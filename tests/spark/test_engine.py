@@ -46,6 +46,7 @@ class TestSparkEngine(EngineSuite):
                 spark.conf.set(name, value)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("setting", [None, "true", "false"])
 def test_the_session_s_adaptive_execution_stays(spark, setting):
     """Though a job of the engine is planned without it."""
@@ -60,6 +61,7 @@ def test_the_session_s_adaptive_execution_stays(spark, setting):
         spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
+@pytest.mark.covering
 def test_a_job_fills_a_cache_and_reads_it(spark):
     """With adaptive execution, the cache would be filled by a job, and read by another."""
     engine, group = SparkEngine(spark), "cache-and-read"
@@ -76,6 +78,7 @@ def test_a_job_fills_a_cache_and_reads_it(spark):
     assert sum(stage.numCompletedTasks for stage in found if stage) == 3 + 2
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("setting", [None, "5"])
 def test_each_stream_is_an_object_of_its_own_in_a_cache(spark, setting):
     """Java's serializer holds the last 100 objects of a task in memory."""
@@ -114,6 +117,7 @@ def test_a_cache_that_can_not_be_freed_is_no_failed_write(spark, monkeypatch, ca
         raise KeyError
 
 
+@pytest.mark.covering
 def test_the_hash_is_spark_s(spark):
     values = np.array([0, 1, 2, 42, 2**31 - 1, 123_456_789], np.uint32)
     text = ", ".join(map(str, values))

@@ -35,6 +35,7 @@ def on_spark(name: str, lake: Path) -> str:
     return run_example(name, lake, environ)
 
 
+@pytest.mark.covering
 def test_the_batch_job(tmp_path: Path) -> None:
     printed = on_spark("batch_job", tmp_path)
     assert "1000 updated, 1000 inserted" in printed

@@ -27,6 +27,7 @@ def frame(spark):
     return made
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "rules",
     [Rules("BLOOM"), Rules("BUCKET"), Rules("GLOBAL_SIMPLE"), Rules("GLOBAL_BLOOM", moves=False)],

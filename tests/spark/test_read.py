@@ -49,6 +49,7 @@ def written(base, table):
     return str(base)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_are_those_of_the_table(spark, read, tmp_path, name):
     base = golden.build_final(name, tmp_path)
@@ -72,6 +73,7 @@ def test_a_task_reads_one_slice_at_a_time(since, tmp_path):
     assert not [name for name in names if name.startswith("strandline-read")]
 
 
+@pytest.mark.covering
 def test_every_type_that_spark_has(spark, read, tmp_path):
     given = pa.Table.from_pylist([FULL_ROW | {"region": "eu"}], TYPES)
     base = written(tmp_path, given)
@@ -87,6 +89,7 @@ def test_a_type_that_spark_lacks_is_named():
         spark_schema(pa.schema([("id", pa.string()), ("span", pa.month_day_nano_interval())]))
 
 
+@pytest.mark.covering
 def test_a_time_of_day_is_sparks_where_it_has_one(spark):
     from strandline.spark import spark_schema, task_schema
 

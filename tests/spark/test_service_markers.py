@@ -32,6 +32,7 @@ EARLY = {
 OLDER = "20200101000000000"
 
 
+@pytest.mark.covering
 def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, table, tmp_path):  # noqa: F811
     storage = OnceFaulty(table, tmp_path / "happened", "close", DIE, ".parquet", only_in_tasks=True)
     with client(spark, table, storage, **SERVED, **EXECUTORS) as c:

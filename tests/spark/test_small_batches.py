@@ -71,6 +71,7 @@ def base(spark, tmp_path):
     return tmp_path / "t"
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_are_computed_once(spark, base, way):
     options, writer = WAYS[way]
@@ -127,6 +128,7 @@ def test_executors_write_where_only_they_reach_the_data(spark, base, kind, caplo
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.covering
 def test_a_task_that_is_tried_again_returns_its_rows_once(spark, base, tmp_path):
     flag = tmp_path / "failed"
 
@@ -146,6 +148,7 @@ def test_a_task_that_is_tried_again_returns_its_rows_once(spark, base, tmp_path)
     assert {each["name"] for each in reader.rows(base)} == {f"again-{n}" for n in range(ROWS)}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("options", [{}, EXECUTORS], ids=["driver", "executors"])
 def test_rows_that_spark_hands_over_as_large_types(spark, base, options):
     setting = "spark.sql.execution.arrow.useLargeVarTypes"

@@ -113,6 +113,7 @@ def test_large_files_stay(spark, files):
     assert engine.fetch(engine.adopt(spark.range(3)), ROOM).num_rows == 3
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     ("options", "writer"),
     [
@@ -141,6 +142,7 @@ def test_executors_write_fetched_rows_where_only_they_reach_the_data(spark, base
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.covering
 def test_one_job_reads_them(spark, base, files):
     frame = spark.read.parquet(files)
     with client(spark, base, **ALONE) as c:
@@ -149,6 +151,7 @@ def test_one_job_reads_them(spark, base, files):
     assert reader.rows(base) == []
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("large", ["false", "true"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_every_type_is_written_as_by_executors(spark, tmp_path, zone, large):

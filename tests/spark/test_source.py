@@ -18,7 +18,7 @@ from timeline.storage.local import LocalStorage
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 RELEASE = tuple(map(int, version("pyspark").split(".")[:2]))
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.covering]
 on_spark_4 = pytest.mark.skipif(RELEASE < (4, 0), reason="a Python data source needs PySpark 4")
 pushes = pytest.mark.skipif(RELEASE < (4, 1), reason="filters are pushed from PySpark 4.1 on")
 

@@ -16,7 +16,7 @@ from strandline import LocalEngine, Table, WriteClient
 from strandline.spark import task_rows, task_slices
 from strandline.write.engine.spark import SparkEngine
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.covering]
 
 SEEN = pa.schema(
     [("process", pa.int64()), ("archives", pa.list_(pa.string())), ("frozen", pa.int64())]

@@ -77,7 +77,7 @@ def table(written, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.covering)])
 def test_a_table_through_its_life(spark, tmp_path, version, way):
     options = {
         **way,
@@ -111,6 +111,7 @@ def test_a_table_through_its_life(spark, tmp_path, version, way):
     assert reader.leftovers(tmp_path) == []
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("way", WAYS)
 def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path, way):
     columns = (
@@ -164,6 +165,7 @@ def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path, way):
     assert Table(str(tmp_path)).to_arrow().num_rows == 4
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("way", WAYS)
 def test_nested_lists_and_maps_may_be_empty_in_all_rows(spark, tmp_path, way):
     columns = (
@@ -232,6 +234,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
     kind, within, action, in_tasks = FAULTS[fault]
@@ -267,6 +270,7 @@ def expect_recovery(spark, table, storage, way, in_tasks, fault):
     assert reader.leftovers(table) == []
 
 
+@pytest.mark.covering
 def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplog):
     """A task kills it between its look-ups and its writes; later tasks find its replacement."""
     with client(spark, table) as c:

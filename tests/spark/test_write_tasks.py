@@ -9,6 +9,7 @@ from benchmarks.write_tasks import one_partition, small_upsert
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.covering
 def test_an_upsert_of_few_rows_runs_few_tasks(spark, tmp_path):
     found = small_upsert(spark, tmp_path / "t", 0)
     assert found.bound.value == 12
