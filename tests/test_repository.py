@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
@@ -70,6 +72,25 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert set_up == "python3 -m venv .venv && .venv/bin/pip install -q tox"
     assert run.split()[0] == ".venv/bin/tox"
     assert f"{set_up} && .venv/bin/tox" in script
+
+
+def test_pre_commit_runs_the_ruff_of_tox() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0][
+        "hooks"
+    ]
+    groups = re.search(
+        r"^lint = (\[.*\])", (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+    )
+    assert groups
+    assert [hook["additional_dependencies"] for hook in hooks] == [json.loads(groups[1])] * 2
+
+
+def test_the_workflow_runs_ci_on_every_python_that_is_promised() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
+    job = workflow["jobs"]["tox"]
+    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert any(".ci/run" in step.get("run", "") for step in job["steps"])
 
 
 def test_readme_shows_the_job_and_the_tests() -> None:
