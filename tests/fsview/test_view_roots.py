@@ -236,6 +236,7 @@ def test_a_table_created_anew_below_a_root_that_stays_is_read_anew(
     views.close()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_tables_that_come_and_go_leave_neither_memory_nor_descriptors(
     kind: str, tmp_path: Path

@@ -23,7 +23,6 @@ from tests.kit.model import archiving, cleaning, undoing, writes
 from tests.kit.model.asking import said
 from tests.kit.model.cases import GROUP, a_table
 from tests.kit.model.table import ModelTable, UnderWay
-from tests.kit.short_runs import quick_runs
 from timeline.errors import ViewBehindError
 from timeline.instant import ROLLBACK
 from timeline.meta_client import TableMetaClient
@@ -146,8 +145,9 @@ class Recorded:
         ]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("version", "kind", "action"), [*cases()])
-@pytest.mark.parametrize("newest_first", quick_runs([False], [False, True]))
+@pytest.mark.parametrize("newest_first", [False, True])
 def test_whoever_asks_gets_the_files_of_one_timeline(
     version: int, kind: str, action: Action, newest_first: bool
 ) -> None:

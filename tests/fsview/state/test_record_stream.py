@@ -161,6 +161,7 @@ def test_frames_without_content_count():
     assert next(made) <= most // FRAME_BYTES + 1
 
 
+@pytest.mark.property
 def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_another():
     content = b"x" * (200 << 10)
     stream = b"".join(stream_of([Blob(content, "p/a")]))

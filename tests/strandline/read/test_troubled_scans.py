@@ -13,7 +13,6 @@ import pytest
 from strandline.read.scan import Scan
 from tests.kit.filled_golden import FilledStorage, files
 from tests.kit.patience import PATIENCE_S
-from tests.kit.short_runs import quick_runs
 from tests.strandline.read.test_prefetch import running
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
@@ -87,8 +86,9 @@ def test_a_reader_that_is_dropped_while_a_call_hangs_ends_its_threads() -> None:
     assert running() == []
 
 
-@pytest.mark.parametrize("threads", quick_runs([2], [1, 2]))
-@pytest.mark.parametrize("read", quick_runs([Scan.count], [Scan.to_arrow, Scan.count]))
+@pytest.mark.property
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("read", [Scan.to_arrow, Scan.count])
 def test_each_call_may_fail(read: Callable[[Scan], pa.Table | int], threads: int) -> None:
     """The error names the file, and the same scan reads all the next time."""
     expected, failed = read(scan_of(a_table(), 1)), 0

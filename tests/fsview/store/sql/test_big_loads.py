@@ -53,6 +53,7 @@ def load_all(server: Server) -> None:
     LocalView.newest(server.view).load_all_partitions()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("at_once", [MOVED_AT_ONCE, 100])
 def test_others_write_between_and_keep_what_no_row_names_yet(
     table: SmallTable, tmp_path: Path, at_once: int

@@ -81,10 +81,12 @@ class TestSqliteAdoption(AdoptionSuite):
             assert sum(s.metrics.get("reloads") for s in servers) == 0
 
 
+@pytest.mark.property
 class TestSqliteAdoptionFaults(AdoptionFaultSuite):
     pass
 
 
+@pytest.mark.property
 class TestSqliteStatementFaults(StatementFaultSuite):
     pass
 
@@ -97,6 +99,7 @@ class TestSqliteSharedMachine(SharedMachineSuite):
     pass
 
 
+@pytest.mark.property
 class TestSqliteBigSteps(BigStepSuite):
     pass
 
