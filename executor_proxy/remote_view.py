@@ -231,7 +231,7 @@ class RemoteView(FileSystemView):
 
         def send(session: HttpSession, within_s: float) -> bytes:
             if not is_pinned and path != _SYNC.path and session.url != self.urls[0]:
-                # Only the owner is told of commits, so another's newest instant may be an old one.
+                # Only the owner is notified of commits; other servers may lag.
                 within_s /= 2
                 session.request(_SYNC.method, _SYNC.path, params, is_safe=True, within_s=within_s)
             # Look-ups change nothing, and a repeated ``refresh/`` or load does no harm.

@@ -1,8 +1,8 @@
 """``TimedBarrier``: threads that work at the same time wait for each other, to go on together.
 
 What follows the work is then done once for all of them: a listing of the timeline, after each has
-listed partitions. A thread waits at most as long as its own work took. So long or hanging work of
-one holds up the others no longer than that, and each takes at most twice its time alone.
+listed partitions. A thread waits at most as long as its own work took. So a slow thread delays each
+of the others by at most that one's own duration: none takes more than twice its time alone.
 
 Only loads of requested partitions meet here. A search of all directories may end in reading the
 whole table from metadata, by a load within that search or in another thread: if these met,

@@ -78,7 +78,7 @@ def found_with_timeline(
 
 
 def undone_next(client: TableMetaClient, start: Snapshot) -> tuple[Step, ...]:
-    """Return what the writes did that restores under way undo next, one for each restore.
+    """For each pending restore, return the step of the write that it will undo next.
 
     A restore deletes the file that names a write's files before it deletes these. So this is read
     before a listing: if the write is undone meanwhile, readers of ``start`` get all its files

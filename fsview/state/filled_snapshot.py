@@ -22,7 +22,7 @@ class FilledSnapshot:
     """What was filled in.
 
     Attributes:
-        arrived: What came of the load.
+        arrived: The result of the load.
         forgotten: The missing partitions that aren't remembered any more.
     """
 

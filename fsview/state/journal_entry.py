@@ -1,8 +1,8 @@
-"""News: what a sync tells the other servers that share its store, as plain values for JSON.
+"""``JournalEntry``: what a sync records for the servers that share its store, as plain JSON values.
 
-It is what was read of the new instants, so that nobody else reads them: each server computes the
+It holds what was read of the new instants, so that no other server reads them: each computes the
 same history from it (``fsview.state.adoption``), and finds the touched partitions in their rows.
-A timeline is told by what differs from the one before.
+A timeline is stored as a diff against the previous one.
 
 The journal has for each step a list of such values: empty if a load only filled partitions in,
 several if the server could not commit for a time; no list if only all rows tell what there is.

@@ -73,7 +73,7 @@ def read_outcomes(body: bytes, number: int) -> tuple[bool, ...]:
     """Return the answer to a batch of ``number`` distinct names.
 
     Raises:
-        BadAnswerError: It isn't a list of so many booleans.
+        BadAnswerError: The body isn't a list of ``number`` booleans.
     """
     try:
         outcomes = json.loads(body)

@@ -59,8 +59,8 @@ class Copies:
     async def tell(self, table: str, timeline_hash: str, *, within_s: float | None = None) -> None:
         """Have the copies of a table sync, unless they have since its timeline was this one.
 
-        Returns once they have, or after ``wait_s``; never fails. A copy that was late is told, and
-        isn't waited for until it has answered.
+        Returns once they have, or after ``wait_s``; never fails. A slow copy is still notified, but
+        not awaited until it answers again.
 
         Args:
             table: Text of the table's ``TableId``.

@@ -2,15 +2,15 @@
 
 A request goes to the table's owner, else to the next copy, each over kept connections
 (``strandline.fleet.peer``). If none answers, the server that was asked serves it itself: a server
-that is lost, slow or wrong costs time and no answer. A request that isn't safe to repeat, and may
-have arrived, goes to nobody else, and its client is told.
+that is lost, slow or wrong costs time and no answer. A non-idempotent request that may have been
+received isn't sent to another server; its client gets an error.
 
-A request is passed on once: it bears ``FORWARDED``, and who gets it answers, whatever it thinks of
-the owners. So servers that know different seats send no request in circles.
+A request is forwarded once: it carries ``FORWARDED``, and the server that receives it answers,
+whoever it believes to be the owner. So servers that know different seats send no request in
+circles.
 
-A client that bounds its wait has left when the wait is over, so it is shared: each server that is
-asked gets half of what is left. Then one that hangs leaves time for the next, and the answer comes
-while its client waits.
+A client with a timeout stops waiting when that has passed, so the time is shared: each server gets
+half of what is left. A server that hangs leaves time for the next one to answer.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 3.4: writes at the primary, reads at any copy.
 """

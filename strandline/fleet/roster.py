@@ -160,8 +160,8 @@ class Roster:
     def step(self) -> Fleet:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
 
-        To be called three times in ``dead_s`` or oftener, and when the store tells of a change. A
-        server that was taken for dead joins again.
+        Call it at least every ``dead_s / 3`` seconds, and on each change notification. A server
+        that was taken for dead joins again.
 
         Returns:
             The fleet as it is now, from the store if another server changed it meanwhile.

@@ -1,6 +1,6 @@
-"""What a fleet of some size would be like: even, at rest when servers come and go, available; pure.
+"""Simulates a fleet: load balance, seats moved by joins and leaves, availability; pure.
 
-The tables are names that the fleet's own ring places, so figures include its chance.
+The tables are names that the fleet's own ring places, so the figures include its randomness.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ class Table:
         """Return the columns of a scan, meta columns first.
 
         Raises:
-            CorruptMetadataError: A commit can't be read, or nothing has the table's schema.
+            CorruptMetadataError: A commit can't be read, or none records the schema, nor do the
+                table's properties.
             UnsupportedTableError: Base files lack columns, or columns were renamed.
 
         Cost: a list, and usually a read; without a schema in any commit that of ``scan``.
@@ -222,7 +223,8 @@ class Table:
                 before the earliest instant that can still be read, which the message names.
             UnsupportedTableError: Columns were renamed, base files lack columns or aren't Parquet,
                 or this release can't merge the table's logs; the message says which.
-            CorruptMetadataError: An instant can't be read, or nothing has the table's schema.
+            CorruptMetadataError: An instant can't be read, or none records the schema, nor do the
+                table's properties.
 
         Cost: a list of each partition that may have rows for the filter and, unless the filter
             fixes the values of all partition columns, of each directory above them; no data file

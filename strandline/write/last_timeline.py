@@ -2,13 +2,13 @@
 
 A write lists the timeline to see the table before it requests its instant, looks for failed writes
 and sweeps what they left. A client that was the last to write knows all that: it saves two lists,
-and makes sure afterwards. If the look once the instant has been requested shows anything else than
-that instant on top of what the client left, or markers, another writer was here. Then the instant
-is rolled back, and the write begins again with those looks; nothing has been written by then, and
-an engine that computes rows on demand computes them again. A rollback, rather than a deletion of
-the request, tells writers that have seen the instant what became of it. From then on the client
-always looks. A write by executors leaves nothing to start from: a task that outlives its stage may
-still create markers and files.
+and checks afterwards. After it has requested its instant, the client lists the timeline. If that
+shows anything beyond its own instant and the timeline that it left, or any marker, another writer
+has been active. Then the instant is rolled back, and the write begins again with both lists;
+nothing has been written by then, and an engine that computes rows on demand computes them again.
+The request is rolled back, not deleted, so that writers that have seen the instant know its end.
+From then on the client always lists first. A write by executors leaves nothing to start from: a
+task that outlives its stage may still create markers and files.
 """
 
 from __future__ import annotations

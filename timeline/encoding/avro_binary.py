@@ -187,7 +187,7 @@ def _fixed_reader(
 
 
 def _array_reader(read: ValueReader, values: int) -> ValueReader:
-    """Return the reader of an array, of whose items each counts as so many values."""
+    """Return an array reader; each item counts as ``values`` values towards the limit."""
 
     def array(cursor: Cursor) -> list[Any]:
         items: list[Any] = []

@@ -1,7 +1,7 @@
-"""``Upkeep``: one server deletes what nobody needs any more, of all tables of its databases.
+"""``Upkeep``: garbage collection of the databases of views, by one server for all tables.
 
-Servers of a fleet leave that to their leader, so that their syncs don't take time for it, and no
-two do it at once. It needs no table open. ``fsview.store.sql.deletions`` says what is deleted when.
+The servers of a fleet leave it to their leader, so that it doesn't slow their syncs and never runs
+twice at once. No table needs to be open. ``fsview.store.sql.deletions`` says what is deleted when.
 """
 
 from __future__ import annotations

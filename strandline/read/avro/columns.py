@@ -5,8 +5,9 @@ the values there as an Arrow array, and the places behind them; skipping a field
 places. Text isn't copied byte by byte: the records themselves are taken for an Arrow array whose
 elements are the texts and what lies between, from which Arrow takes the texts.
 
-Every place is checked against the end of its record before anything behind it is read. What has few
-values for its steps is refused (``RecordBytes.count``), to be decoded one by one, as is damage.
+Every place is checked against the end of its record before anything behind it is read. Data with
+too few values per step (``RecordBytes.count``), or damaged, raises ``ValueError``; the caller then
+decodes record by record.
 Lists and maps are in ``strandline.read.avro.lists``.
 
 Source: Avro 1.11 specification, "Binary encoding".
