@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strandline.version import __version__
+
 if TYPE_CHECKING:
     from strandline.server.process.timeline_service import TimelineService
     from strandline.table_api.table import Table
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from strandline.write.engine.local import LocalEngine
 
 __all__ = ["LocalEngine", "Table", "TimelineService", "WriteClient", "__version__"]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "LocalEngine": "strandline.write.engine.local",

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from strandline import __version__
 from strandline.cli.fleet import fleet
 from strandline.cli.serve import serve
+from strandline.version import __version__
 
 
 class _OneLine(click.Group):

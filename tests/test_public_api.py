@@ -61,7 +61,7 @@ def test_version_is_that_of_the_distribution() -> None:
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
     assert re.fullmatch(r"\d+\.\d+\.\d+", package.__version__)
     assert 'dynamic = ["version"]' in project
-    assert 'version = { attr = "strandline.__version__" }' in project
+    assert 'version = { attr = "strandline.version.__version__" }' in project
 
 
 def test_front_door_loads_no_driver_library_until_a_name_is_used() -> None:
