@@ -59,14 +59,15 @@ def read_or_refused(kind: type, data: bytes) -> None:
         assert isinstance(codec.decode(kind, data, source="the/file"), kind)
 
 
-@pytest.mark.parametrize(("action", "state"), kinds())
-def test_every_cut_of_a_real_file_is_refused(action: str, state: str) -> None:
-    data = real_files()[action, state]
-    kind = kind_of(action, state)
-    cuts = {1, 2, 3, 4, 5, len(data) // 2, len(data) - 1, *range(7, len(data), 101)}
-    for cut in sorted(cuts):
-        with pytest.raises(CorruptMetadataError, match=rf"^the/file \({cut} bytes\)"):
-            codec.decode(kind, data[:cut], source="the/file")
+def test_every_cut_of_a_real_file_is_refused(subtests: pytest.Subtests) -> None:
+    for action, state in kinds():
+        with subtests.test(action=action, state=state):
+            data = real_files()[action, state]
+            kind = kind_of(action, state)
+            cuts = {1, 2, 3, 4, 5, len(data) // 2, len(data) - 1, *range(7, len(data), 101)}
+            for cut in sorted(cuts):
+                with pytest.raises(CorruptMetadataError, match=rf"^the/file \({cut} bytes\)"):
+                    codec.decode(kind, data[:cut], source="the/file")
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -85,14 +86,15 @@ def test_flipped_and_overwritten_bytes_are_read_or_refused(
         read_or_refused(kind, data[:at] + damage + data[at + length :])
 
 
-@pytest.mark.parametrize(("action", "state"), kinds())
-def test_a_file_of_another_kind_is_refused(action: str, state: str) -> None:
+def test_a_file_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
     """A kind with no field in common would decode as an action that did nothing."""
-    kind = kind_of(action, state)
-    others = {data for key, data in real_files().items() if kind_of(*key) is not kind}
-    for data in (*others, b'{"files": []}', b"{}", b"\x00" * 64, b"PAR1", b"#HUDI#"):
-        with pytest.raises(CorruptMetadataError):
-            codec.decode(kind, data)
+    for action, state in kinds():
+        with subtests.test(action=action, state=state):
+            kind = kind_of(action, state)
+            others = {data for key, data in real_files().items() if kind_of(*key) is not kind}
+            for data in (*others, b'{"files": []}', b"{}", b"\x00" * 64, b"PAR1", b"#HUDI#"):
+                with pytest.raises(CorruptMetadataError):
+                    codec.decode(kind, data)
 
 
 def long(value: int) -> bytes:

@@ -1,6 +1,7 @@
 """Avro that is damaged or hostile is refused before it is decoded."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -99,18 +100,23 @@ def test_a_schema_too_long_is_neither_parsed_nor_kept() -> None:
             read()
 
 
-@pytest.mark.parametrize("way", ["as it comes", "plain", "some fields"])
-@pytest.mark.parametrize(
-    "blocks",
-    [[(1, b"\xff"), (1, b"\xff")], [(2, b"\xff\xff")], [(0, b""), (1, b"\x01")], [(1, b"")], []],
-    ids=["two blocks", "two in a block", "an empty block", "no bytes", "no block"],
-)
 def test_a_container_of_other_than_one_record_is_refused_before_it_is_decoded(
-    blocks: list[tuple[int, bytes]], way: str
+    subtests: pytest.Subtests,
 ) -> None:
     """26 MB of 400 blocks, each within its bound, became 6 GB."""
-    undecodable = container(record_schema("T", n="long"), *blocks)
-    wanted = {"T": ["n"]} if way == "some fields" else None
-    expected = pytest.raises(ValueError, match=r"where one belongs|a record of 0 bytes")
-    with engine(plain=way == "plain"), expected:
-        avro.read_container(undecodable, wanted=wanted)
+    for way, blocks in product(
+        ["as it comes", "plain", "some fields"],
+        [
+            [(1, b"\xff"), (1, b"\xff")],
+            [(2, b"\xff\xff")],
+            [(0, b""), (1, b"\x01")],
+            [(1, b"")],
+            [],
+        ],
+    ):
+        with subtests.test(way=way, blocks=blocks):
+            undecodable = container(record_schema("T", n="long"), *blocks)
+            wanted = {"T": ["n"]} if way == "some fields" else None
+            expected = pytest.raises(ValueError, match=r"where one belongs|a record of 0 bytes")
+            with engine(plain=way == "plain"), expected:
+                avro.read_container(undecodable, wanted=wanted)

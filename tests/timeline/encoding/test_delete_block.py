@@ -35,10 +35,11 @@ VALUES = [
 ALL = delete_content([("k", (name, given)) for name, given, _, _ in VALUES])
 
 
-@pytest.mark.parametrize(("name", "given", "kind", "value"), VALUES)
-def test_a_value_has_its_type(name, given, kind, value):
-    expected = DeletedRecord("k", (OrderingValue(kind, value),))
-    assert list(deleted_records(delete_content([("k", (name, given))]))) == [expected]
+def test_a_value_has_its_type(subtests):
+    for name, encoded, kind, value in VALUES:
+        with subtests.test(name=name, value=value):
+            expected = DeletedRecord("k", (OrderingValue(kind, value),))
+            assert list(deleted_records(delete_content([("k", (name, encoded))]))) == [expected]
 
 
 @pytest.mark.parametrize("ordering", [None, ("Int", 0)])
@@ -60,10 +61,10 @@ def test_other_versions_are_refused(version):
         list(deleted_records(delete_content([("k", None)], version)))
 
 
-@pytest.mark.parametrize("size", range(len(ALL)))
-def test_a_block_that_is_cut_is_refused(size):
-    with pytest.raises(ValueError):  # noqa: PT011 - of any message
-        list(deleted_records(ALL[:size]))
+def test_a_block_that_is_cut_is_refused(subtests):
+    for size in range(len(ALL)):
+        with subtests.test(size=size), pytest.raises(ValueError):  # noqa: PT011 - of any message
+            list(deleted_records(ALL[:size]))
 
 
 def test_what_is_no_list_of_deletes():

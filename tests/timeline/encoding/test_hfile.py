@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -77,39 +78,43 @@ def test_real_files_have_the_entries_that_they_say(scenario: str) -> None:
     assert read >= 15
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-@pytest.mark.parametrize("checksum", [0, 1, 2])
-@pytest.mark.parametrize("per_block", [1, 7, 100])
-@pytest.mark.parametrize("versions", [True, False])
-@pytest.mark.parametrize("between", [b"", b"IDXLEAF2"])
-def test_every_form(
-    compressed: bool, checksum: int, per_block: int, versions: bool, between: bytes
-) -> None:
-    data = hfile(
-        ENTRIES,
-        {b"schema": b"{}"},
-        compressed=compressed,
-        checksum=checksum,
-        per_block=per_block,
-        versions=versions,
-        between=between,
-    )
-    file = HFile(data, source="a file")
-    assert file.info[b"schema"] == b"{}"
-    assert list(file.entries()) == ENTRIES
+def test_every_form(subtests: pytest.Subtests) -> None:
+    for compressed, checksum, per_block, versions, between in product(
+        [True, False], [0, 1, 2], [1, 7, 100], [True, False], [b"", b"IDXLEAF2"]
+    ):
+        with subtests.test(
+            compressed=compressed,
+            checksum=checksum,
+            per_block=per_block,
+            versions=versions,
+            between=between,
+        ):
+            data = hfile(
+                ENTRIES,
+                {b"schema": b"{}"},
+                compressed=compressed,
+                checksum=checksum,
+                per_block=per_block,
+                versions=versions,
+                between=between,
+            )
+            file = HFile(data, source="a file")
+            assert file.info[b"schema"] == b"{}"
+            assert list(file.entries()) == ENTRIES
 
 
 def test_a_file_without_entries() -> None:
     assert entries_of(hfile([], {})) == []
 
 
-@pytest.mark.parametrize("after", [b"\x8f\x01", b"\x8e\x01\x02", b"\x87\x01", b"\x80" + b"\1" * 8])
-def test_a_version_number_may_have_more_bytes(after: bytes) -> None:
-    data = block(b"DATABLK*", entry(b"a", b"1", after) + entry(b"b", b"2", after))
-    info = hfile([], {})
-    moved = len(data) + info.index(b"FILEINF2")
-    whole = data + info[:-4096] + trailer({1: moved, 7: 2, 9: 0, 10: 0, 12: 1})
-    assert entries_of(whole) == [(b"a", b"1"), (b"b", b"2")]
+def test_a_version_number_may_have_more_bytes(subtests: pytest.Subtests) -> None:
+    for after in [b"\x8f\x01", b"\x8e\x01\x02", b"\x87\x01", b"\x80" + b"\1" * 8]:
+        with subtests.test(after=after):
+            data = block(b"DATABLK*", entry(b"a", b"1", after) + entry(b"b", b"2", after))
+            info = hfile([], {})
+            moved = len(data) + info.index(b"FILEINF2")
+            whole = data + info[:-4096] + trailer({1: moved, 7: 2, 9: 0, 10: 0, 12: 1})
+            assert entries_of(whole) == [(b"a", b"1"), (b"b", b"2")]
 
 
 def test_forms_that_are_not_read() -> None:

@@ -4,35 +4,35 @@ from hypothesis import strategies as st
 
 from timeline.encoding.java_properties import format_properties, parse_properties
 
+TEXTS = [
+    ("a=b", {"a": "b"}),
+    ("a = b ", {"a": "b "}),
+    ("  a:b", {"a": "b"}),
+    ("a b c", {"a": "b c"}),
+    ("a\t=\tb", {"a": "b"}),
+    ("a", {"a": ""}),
+    ("a=", {"a": ""}),
+    ("=b", {"": "b"}),
+    ("# a=b\n! c=d\n\n   # e=f", {}),
+    ("a=b#c", {"a": "b#c"}),
+    ("a\\=b\\:c\\ d=e", {"a=b:c d": "e"}),
+    ("a=b\\\n   c", {"a": "bc"}),
+    ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+    ("a=b\\\r\n  c\r\nd=e\r", {"a": "bc", "d": "e"}),
+    ("a=\\t\\n\\r\\f\\x\\\\", {"a": "\t\n\r\fx\\"}),
+    ("a=\\u00e9\\ud83d\\ude00", {"a": "é😀"}),
+    ("a=1\na=2", {"a": "2"}),
+    ("a=b=c", {"a": "b=c"}),
+    ("a==b", {"a": "=b"}),
+    ("a=b\\", {"a": "b"}),
+    ("a=1\\\n# not a comment", {"a": "1# not a comment"}),
+]
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a=b", {"a": "b"}),
-        ("a = b ", {"a": "b "}),
-        ("  a:b", {"a": "b"}),
-        ("a b c", {"a": "b c"}),
-        ("a\t=\tb", {"a": "b"}),
-        ("a", {"a": ""}),
-        ("a=", {"a": ""}),
-        ("=b", {"": "b"}),
-        ("# a=b\n! c=d\n\n   # e=f", {}),
-        ("a=b#c", {"a": "b#c"}),
-        ("a\\=b\\:c\\ d=e", {"a=b:c d": "e"}),
-        ("a=b\\\n   c", {"a": "bc"}),
-        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
-        ("a=b\\\r\n  c\r\nd=e\r", {"a": "bc", "d": "e"}),
-        ("a=\\t\\n\\r\\f\\x\\\\", {"a": "\t\n\r\fx\\"}),
-        ("a=\\u00e9\\ud83d\\ude00", {"a": "é😀"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("a=b=c", {"a": "b=c"}),
-        ("a==b", {"a": "=b"}),
-        ("a=b\\", {"a": "b"}),
-        ("a=1\\\n# not a comment", {"a": "1# not a comment"}),
-    ],
-)
-def test_parse(text: str, found: dict[str, str]) -> None:
-    assert parse_properties(text.encode("latin-1")) == found
+
+def test_parse(subtests: pytest.Subtests) -> None:
+    for text, found in TEXTS:
+        with subtests.test(text=text):
+            assert parse_properties(text.encode("latin-1")) == found
 
 
 def test_bytes_are_latin_1() -> None:

@@ -55,25 +55,26 @@ def test_blocks_come_in_order() -> None:
     assert blocks(b"") == []
 
 
-@pytest.mark.parametrize(
-    ("at", "byte", "match"),
-    [
-        (0, 0x58, "at offset 0: it begins with b'XHUDI#'"),
-        (6, 0x7F, "bytes wanted at offset 14"),
-        (17, 2, "version 2; supported: 1"),
-        (22, 0xFF, "a map of -"),
-        (22, 0x01, "a map of 16777218 entries at offset 26; allowed: 0 to 64"),
-        (30, 0xFF, "bytes wanted at offset"),
-        (13, 60, "its size is 66, and at its end "),
-        (52, 7, "its parts end at"),
-        (len(TWO) - 1, 1, "and at its end 1"),
-    ],
-)
-def test_what_is_no_block(at: int, byte: int, match: str) -> None:
-    damaged = bytearray(TWO)
-    damaged[at] = byte
-    with pytest.raises(CorruptMetadataError, match=r"a log \(\d+ bytes\) .*" + match):
-        blocks(bytes(damaged))
+DAMAGE = [
+    (0, 0x58, "at offset 0: it begins with b'XHUDI#'"),
+    (6, 0x7F, "bytes wanted at offset 14"),
+    (17, 2, "version 2; supported: 1"),
+    (22, 0xFF, "a map of -"),
+    (22, 0x01, "a map of 16777218 entries at offset 26; allowed: 0 to 64"),
+    (30, 0xFF, "bytes wanted at offset"),
+    (13, 60, "its size is 66, and at its end "),
+    (52, 7, "its parts end at"),
+    (len(TWO) - 1, 1, "and at its end 1"),
+]
+
+
+def test_what_is_no_block(subtests: pytest.Subtests) -> None:
+    for at, byte, match in DAMAGE:
+        with subtests.test(at=at, byte=byte):
+            damaged = bytearray(TWO)
+            damaged[at] = byte
+            with pytest.raises(CorruptMetadataError, match=r"a log \(\d+ bytes\) .*" + match):
+                blocks(bytes(damaged))
 
 
 @given(st.integers(1, len(TWO) - 1))
@@ -90,28 +91,34 @@ def test_a_log_that_ends_within_a_block_is_damaged(size: int) -> None:
 FIRST = len(log_block(HFILE_DATA, {INSTANT_TIME: "1", SCHEMA: "{}"}, b"abc"))
 
 
-@pytest.mark.parametrize("size", range(len(TWO)))
-def test_a_scan_goes_on_after_a_block_that_is_cut_at_any_byte(size: int) -> None:
-    found = list(scan_blocks(TWO[:size] + TWO))
-    torn = [block for block in found if isinstance(block, TornBlock)]
-    whole = [block for block in found if isinstance(block, LogBlock)]
-    begin = 0 if size < FIRST else FIRST
-    assert [(block.begin, block.end) for block in torn] == ([(begin, size)] if size > begin else [])
-    kept = [0] * (size >= FIRST)
-    assert [block.begin for block in whole] == [*kept, size, size + FIRST]
-    assert [block.content for block in whole] == [*[b"abc"] * len(kept), b"abc", b""]
+def test_a_scan_goes_on_after_a_block_that_is_cut_at_any_byte(subtests: pytest.Subtests) -> None:
+    for size in range(len(TWO)):
+        with subtests.test(size=size):
+            found = list(scan_blocks(TWO[:size] + TWO))
+            torn = [block for block in found if isinstance(block, TornBlock)]
+            whole = [block for block in found if isinstance(block, LogBlock)]
+            begin = 0 if size < FIRST else FIRST
+            assert [(block.begin, block.end) for block in torn] == (
+                [(begin, size)] if size > begin else []
+            )
+            kept = [0] * (size >= FIRST)
+            assert [block.begin for block in whole] == [*kept, size, size + FIRST]
+            assert [block.content for block in whole] == [*[b"abc"] * len(kept), b"abc", b""]
 
 
-@pytest.mark.parametrize("garbage", [b"x", bytes(100), b"#HUDI", b"#HUDI#", b"#HUDI#" + bytes(8)])
-def test_a_scan_finds_garbage_before_between_and_after_blocks(garbage: bytes) -> None:
-    found = list(scan_blocks(garbage + TWO + garbage))
-    assert [type(block) for block in found] == [TornBlock, LogBlock, LogBlock, TornBlock]
-    first, *_, last = found
-    assert isinstance(first, TornBlock)
-    assert (first.begin, first.end) == (0, len(garbage))
-    assert isinstance(last, TornBlock)
-    assert (last.begin, last.end) == (len(garbage + TWO), len(garbage + TWO + garbage))
-    assert [(block.begin, type(block)) for block in scan_blocks(garbage)] == [(0, TornBlock)]
+def test_a_scan_finds_garbage_before_between_and_after_blocks(subtests: pytest.Subtests) -> None:
+    for garbage in [b"x", bytes(100), b"#HUDI", b"#HUDI#", b"#HUDI#" + bytes(8)]:
+        with subtests.test(garbage=garbage):
+            found = list(scan_blocks(garbage + TWO + garbage))
+            assert [type(block) for block in found] == [TornBlock, LogBlock, LogBlock, TornBlock]
+            first, *_, last = found
+            assert isinstance(first, TornBlock)
+            assert (first.begin, first.end) == (0, len(garbage))
+            assert isinstance(last, TornBlock)
+            assert (last.begin, last.end) == (len(garbage + TWO), len(garbage + TWO + garbage))
+            assert [(block.begin, type(block)) for block in scan_blocks(garbage)] == [
+                (0, TornBlock)
+            ]
 
 
 def test_a_scan_passes_a_block_of_a_later_version() -> None:

@@ -59,9 +59,10 @@ def test_what_is_encoded_decodes_again(kind: type, version: int) -> None:
     check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_empty_files_are_empty_values(kind: type) -> None:
-    assert decode(kind, b"") == kind()
+def test_empty_files_are_empty_values(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            assert decode(kind, b"") == kind()
 
 
 @pytest.mark.property
@@ -191,33 +192,36 @@ def test_json_nulls_and_missing_fields_are_defaults() -> None:
     assert value == CommitMetadata({"p": (WriteStat(file_id="f"),)}, {"k": "v"})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        "null",
-        "5",
-        '{"partitionToWriteStats": []}',
-        '{"partitionToWriteStats": {"p": {}}}',
-        '{"partitionToWriteStats": {"p": [5]}}',
-        '{"partitionToWriteStats": {"p": [{"numWrites": "3"}]}}',
-        '{"partitionToWriteStats": {"p": [{"numWrites": true}]}}',
-        '{"compacted": 1}',
-        '{"operationType": 7}',
-        '{"extraMetadata": {"k": 1}}',
-        "{}",
-        '{"files": []}',
-        '{"partitionToWriteStats": {"p": [{"runtimeStats": [1]}]}}',
-        '{"partitionToWriteStats": {"p": [{"numWrites": 9223372036854775808}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "\\ud800"}]}}',
-        '{"partitionToWriteStats": {"\\ud800": []}}',
-        "[" * 100_000,
-    ],
-)
-def test_json_of_another_shape_is_corrupt(text: str) -> None:
-    with pytest.raises(CorruptMetadataError, match=r"t/\.hoodie/1\.commit .*CommitMetadata"):
-        decode(CommitMetadata, text.encode(), source="t/.hoodie/1.commit")
+OTHER_SHAPES = [
+    "{",
+    "[]",
+    "null",
+    "5",
+    '{"partitionToWriteStats": []}',
+    '{"partitionToWriteStats": {"p": {}}}',
+    '{"partitionToWriteStats": {"p": [5]}}',
+    '{"partitionToWriteStats": {"p": [{"numWrites": "3"}]}}',
+    '{"partitionToWriteStats": {"p": [{"numWrites": true}]}}',
+    '{"compacted": 1}',
+    '{"operationType": 7}',
+    '{"extraMetadata": {"k": 1}}',
+    "{}",
+    '{"files": []}',
+    '{"partitionToWriteStats": {"p": [{"runtimeStats": [1]}]}}',
+    '{"partitionToWriteStats": {"p": [{"numWrites": 9223372036854775808}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "\\ud800"}]}}',
+    '{"partitionToWriteStats": {"\\ud800": []}}',
+    "[" * 100_000,
+]
+
+
+def test_json_of_another_shape_is_corrupt(subtests: pytest.Subtests) -> None:
+    for text in OTHER_SHAPES:
+        with (
+            subtests.test(text=text),
+            pytest.raises(CorruptMetadataError, match=r"t/\.hoodie/1\.commit .*CommitMetadata"),
+        ):
+            decode(CommitMetadata, text.encode(), source="t/.hoodie/1.commit")
 
 
 def test_an_avro_file_of_another_kind_is_corrupt() -> None:
@@ -229,31 +233,32 @@ def test_an_avro_file_of_another_kind_is_corrupt() -> None:
         decode(metadata.RollbackPlan, encode(RequestedReplaceMetadata(), 9)[:-1])
 
 
-@pytest.mark.parametrize(
-    ("action", "state", "kind"),
-    [
-        ("commit", State.REQUESTED, CommitMetadata),
-        ("deltacommit", State.INFLIGHT, CommitMetadata),
-        ("compaction", State.REQUESTED, metadata.CompactionPlan),
-        ("compaction", State.INFLIGHT, metadata.CompactionPlan),
-        ("logcompaction", State.REQUESTED, metadata.CompactionPlan),
-        ("compaction", State.COMPLETED, CommitMetadata),
-        ("replacecommit", State.REQUESTED, RequestedReplaceMetadata),
-        ("replacecommit", State.INFLIGHT, CommitMetadata),
-        ("replacecommit", State.COMPLETED, CommitMetadata),
-        ("clustering", State.REQUESTED, RequestedReplaceMetadata),
-        ("clustering", State.COMPLETED, CommitMetadata),
-        ("clean", State.INFLIGHT, metadata.CleanerPlan),
-        ("clean", State.COMPLETED, CleanMetadata),
-        ("rollback", State.REQUESTED, metadata.RollbackPlan),
-        ("restore", State.COMPLETED, metadata.RestoreMetadata),
-        ("savepoint", State.INFLIGHT, metadata.SavepointMetadata),
-        ("indexing", State.REQUESTED, metadata.IndexPlan),
-        ("indexing", State.COMPLETED, metadata.IndexCommitMetadata),
-    ],
-)
-def test_which_file_says_what(action: str, state: State, kind: type) -> None:
-    assert metadata_type(action, state) is kind
+KIND_OF_FILE = [
+    ("commit", State.REQUESTED, CommitMetadata),
+    ("deltacommit", State.INFLIGHT, CommitMetadata),
+    ("compaction", State.REQUESTED, metadata.CompactionPlan),
+    ("compaction", State.INFLIGHT, metadata.CompactionPlan),
+    ("logcompaction", State.REQUESTED, metadata.CompactionPlan),
+    ("compaction", State.COMPLETED, CommitMetadata),
+    ("replacecommit", State.REQUESTED, RequestedReplaceMetadata),
+    ("replacecommit", State.INFLIGHT, CommitMetadata),
+    ("replacecommit", State.COMPLETED, CommitMetadata),
+    ("clustering", State.REQUESTED, RequestedReplaceMetadata),
+    ("clustering", State.COMPLETED, CommitMetadata),
+    ("clean", State.INFLIGHT, metadata.CleanerPlan),
+    ("clean", State.COMPLETED, CleanMetadata),
+    ("rollback", State.REQUESTED, metadata.RollbackPlan),
+    ("restore", State.COMPLETED, metadata.RestoreMetadata),
+    ("savepoint", State.INFLIGHT, metadata.SavepointMetadata),
+    ("indexing", State.REQUESTED, metadata.IndexPlan),
+    ("indexing", State.COMPLETED, metadata.IndexCommitMetadata),
+]
+
+
+def test_which_file_says_what(subtests: pytest.Subtests) -> None:
+    for action, state, kind in KIND_OF_FILE:
+        with subtests.test(action=action, state=state):
+            assert metadata_type(action, state) is kind
 
 
 def test_files_that_say_nothing_known() -> None:

@@ -6,6 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
 
@@ -80,15 +81,15 @@ def test_golden_commits_read_as_they_decode(scenario: str) -> None:
             assert commit_files(data, **batch) == files
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize("batch_bytes", [1, 10, 500, 1 << 20])
-def test_however_much_is_read_at_once(version: int, batch_bytes: int) -> None:
-    data = codec.encode(A_COMMIT, version)
-    parts = list(written_files(data, batch_bytes=batch_bytes))
-    assert together(parts) == whole(A_COMMIT)
-    assert all(part.is_complete for part in parts)
-    if version == 6:
-        assert (len(parts) > 2) == (batch_bytes < 1000)
+def test_however_much_is_read_at_once(subtests: pytest.Subtests) -> None:
+    for version, batch_bytes in product([6, 9], [1, 10, 500, 1 << 20]):
+        with subtests.test(version=version, batch_bytes=batch_bytes):
+            data = codec.encode(A_COMMIT, version)
+            parts = list(written_files(data, batch_bytes=batch_bytes))
+            assert together(parts) == whole(A_COMMIT)
+            assert all(part.is_complete for part in parts)
+            if version == 6:
+                assert (len(parts) > 2) == (batch_bytes < 1000)
 
 
 @pytest.mark.parametrize("layout", [{"indent": 2}, {"indent": None}, {"separators": (",", ":")}])
@@ -115,18 +116,19 @@ APPENDS = CommitMetadata(
 )
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize("metadata", [A_COMMIT, APPENDS])
-@pytest.mark.parametrize("batch_bytes", [1, 500, 1 << 20])
-def test_what_a_commit_says_of_files(
-    version: int, metadata: CommitMetadata, batch_bytes: int
-) -> None:
-    said = commit_files(codec.encode(metadata, version), batch_bytes=batch_bytes)
-    assert said == CommitFiles.of(metadata)
-    assert said.rest.operation_type == metadata.operation_type
-    if metadata is APPENDS:
-        of_p = [(".f_0.log.1_0-1-1", 14, True), (".g_0.log.1_0-1-1", 5, False), ("c", 7, False)]
-        assert said.files == {"p": of_p, "q": []}
+def test_what_a_commit_says_of_files(subtests: pytest.Subtests) -> None:
+    for version, metadata, batch_bytes in product([6, 9], [A_COMMIT, APPENDS], [1, 500, 1 << 20]):
+        with subtests.test(version=version, metadata=metadata, batch_bytes=batch_bytes):
+            said = commit_files(codec.encode(metadata, version), batch_bytes=batch_bytes)
+            assert said == CommitFiles.of(metadata)
+            assert said.rest.operation_type == metadata.operation_type
+            if metadata is APPENDS:
+                of_p = [
+                    (".f_0.log.1_0-1-1", 14, True),
+                    (".g_0.log.1_0-1-1", 5, False),
+                    ("c", 7, False),
+                ]
+                assert said.files == {"p": of_p, "q": []}
 
 
 def test_an_empty_commit_says_nothing() -> None:
@@ -177,50 +179,48 @@ def test_damage_is_refused_or_reads_as_it_decodes(version: int) -> None:
     assert 50 < refused < 400
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "{}",
-        "{} ",
-        '{"partitionToWriteStats": []}',
-        '{"partitionToWriteStats": {"p": {}}}',
-        '{"partitionToWriteStats": {"p": [1]}}',
-        '{"partitionToWriteStats": {"p": [{"path": 1}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": "1"}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": 1e3}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": 9999999999999999999}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "f", "cdcStats": [1]}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "\\ud800"}]}}',
-        '{"partitionToWriteStats": {"p": [{"path": "f"}]}} {}',
-        '{"partitionToWriteStats": {"p": [{"path": "f"}]}, }',
-        '{"partitionToWriteStats": {"p": [{"path": "f"}] "q": []}}',
-        '{"partitionToWriteStats": {}, "x": }',
-        '{"partitionToWriteStats": {}, "x": }}',
-        '{"partitionToWriteStats": {1: []}}',
-    ],
-)
-def test_what_is_no_commit_is_refused(text: str) -> None:
-    with pytest.raises(CorruptMetadataError):
-        list(written_files(text.encode()))
-    for batch_bytes in (1, 1 << 20):
-        with pytest.raises(CorruptMetadataError, match="the/file"):
-            commit_files(text.encode(), source="the/file", batch_bytes=batch_bytes)
+NO_COMMITS = [
+    "[]",
+    "{}",
+    "{} ",
+    '{"partitionToWriteStats": []}',
+    '{"partitionToWriteStats": {"p": {}}}',
+    '{"partitionToWriteStats": {"p": [1]}}',
+    '{"partitionToWriteStats": {"p": [{"path": 1}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": "1"}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": 1e3}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "f", "fileSizeInBytes": 9999999999999999999}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "f", "cdcStats": [1]}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "\\ud800"}]}}',
+    '{"partitionToWriteStats": {"p": [{"path": "f"}]}} {}',
+    '{"partitionToWriteStats": {"p": [{"path": "f"}]}, }',
+    '{"partitionToWriteStats": {"p": [{"path": "f"}] "q": []}}',
+    '{"partitionToWriteStats": {}, "x": }',
+    '{"partitionToWriteStats": {}, "x": }}',
+    '{"partitionToWriteStats": {1: []}}',
+]
 
 
-@pytest.mark.parametrize(
-    "stat",
-    [
+def test_what_is_no_commit_is_refused(subtests: pytest.Subtests) -> None:
+    for text in NO_COMMITS:
+        with subtests.test(text=text):
+            with pytest.raises(CorruptMetadataError):
+                list(written_files(text.encode()))
+            for batch_bytes in (1, 1 << 20):
+                with pytest.raises(CorruptMetadataError, match="the/file"):
+                    commit_files(text.encode(), source="the/file", batch_bytes=batch_bytes)
+
+
+def test_files_of_no_size_are_refused(subtests: pytest.Subtests) -> None:
+    for stat in [
         '{"path": "f", "fileSizeInBytes": -1}',
         '{"path": "f", "logOffset": "1"}',
         '{"path": "f", "fileSizeInBytes": 9, "logOffset": -1}',
         '{"path": "f", "cdcStats": {"c": -1}}',
         '{"path": "f", "cdcStats": {"c": null, "d": "1"}}',
-    ],
-)
-def test_files_of_no_size_are_refused(stat: str) -> None:
-    with pytest.raises(CorruptMetadataError):
-        commit_files(f'{{"partitionToWriteStats": {{"p": [{stat}]}}}}'.encode())
+    ]:
+        with subtests.test(stat=stat), pytest.raises(CorruptMetadataError):
+            commit_files(f'{{"partitionToWriteStats": {{"p": [{stat}]}}}}'.encode())
 
 
 def test_another_record_in_avro_is_refused() -> None:
