@@ -131,10 +131,12 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_links_lead_to_files(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", text(str(document))):
-        assert target.startswith("http") or (ROOT / document.parent / target).exists(), target
+def test_links_lead_to_files(subtests: pytest.Subtests) -> None:
+    for document in DOCUMENTS:
+        with subtests.test(document=document):
+            for target in re.findall(r"\]\(([^)#]+)\)", text(str(document))):
+                is_file = (ROOT / document.parent / target).exists()
+                assert target.startswith("http") or is_file, target
 
 
 @pytest.mark.parametrize("guide", ["docs/operating.md", "docs/fleet.md"])

@@ -52,19 +52,25 @@ def test_codes_are_unique() -> None:
     assert len(set(codes)) == len(codes)
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_each_class_says_its_code_itself(kind: type[StrandlineError]) -> None:
-    assert "code" in vars(kind)
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code)
-    assert 400 <= kind.status <= 599
+def test_each_class_says_its_code_itself(subtests: pytest.Subtests) -> None:
+    for kind in CLASSES:
+        with subtests.test(kind=kind):
+            assert "code" in vars(kind)
+            assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code)
+            assert 400 <= kind.status <= 599
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_errors_pickle_with_message_and_hint(kind: type[StrandlineError]) -> None:
-    error = kind("the table has no key 'id'", hint="name one of: a, b")
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is kind
-    assert (again.message, again.hint, str(again)) == (error.message, error.hint, str(error))
+def test_errors_pickle_with_message_and_hint(subtests: pytest.Subtests) -> None:
+    for kind in CLASSES:
+        with subtests.test(kind=kind):
+            error = kind("the table has no key 'id'", hint="name one of: a, b")
+            again = pickle.loads(pickle.dumps(error))
+            assert type(again) is kind
+            assert (again.message, again.hint, str(again)) == (
+                error.message,
+                error.hint,
+                str(error),
+            )
 
 
 def test_what_is_for_the_log_is_in_the_text_and_not_in_the_message() -> None:

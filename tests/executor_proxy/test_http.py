@@ -212,34 +212,35 @@ def test_an_encoding_not_asked_for_is_a_bad_answer(open_session):
         open_session(server.url).get(PATH, {})
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "error", "text"),
-    [
-        (400, b"Last known instant from client was 1", ViewBehindError, "client was 1"),
-        (
-            400,
-            b'{"code": "view_behind", "title": "behind", "hint": "sync"}',
-            ViewBehindError,
-            r"behind \(sync",
-        ),
-        (400, b'{"code": "input", "title": "partition"}', InputError, "partition"),
-        (400, b'{"title": "Last known instant", "status": 400}', ViewBehindError, "Last known"),
-        (403, b'{"code": "root_not_allowed", "error": "/x"}', RootNotAllowedError, "/x"),
-        (401, b"no", RemoteFailureError, "token is this service's"),
-        (404, b"Not found", RemoteFailureError, "status 404"),
-        (500, b"Internal server error", RemoteFailureError, "status 500"),
-        (503, b'{"code": "storage_unavailable", "error": "s3"}', RemoteFailureError, "s3"),
-        (400, b'["odd"]', ViewBehindError, "odd"),
-        (302, b"", RemoteFailureError, "status 302"),
-        (500, b"\xff\xfe", RemoteFailureError, "status 500"),
-    ],
-)
-def test_statuses(status, body, error, text, open_session):
-    with (
-        ScriptedServer(always(Reply(body, status))) as server,
-        pytest.raises(error, match=text),
-    ):
-        open_session(server.url).get(PATH, {})
+REFUSALS = [
+    (400, b"Last known instant from client was 1", ViewBehindError, "client was 1"),
+    (
+        400,
+        b'{"code": "view_behind", "title": "behind", "hint": "sync"}',
+        ViewBehindError,
+        r"behind \(sync",
+    ),
+    (400, b'{"code": "input", "title": "partition"}', InputError, "partition"),
+    (400, b'{"title": "Last known instant", "status": 400}', ViewBehindError, "Last known"),
+    (403, b'{"code": "root_not_allowed", "error": "/x"}', RootNotAllowedError, "/x"),
+    (401, b"no", RemoteFailureError, "token is this service's"),
+    (404, b"Not found", RemoteFailureError, "status 404"),
+    (500, b"Internal server error", RemoteFailureError, "status 500"),
+    (503, b'{"code": "storage_unavailable", "error": "s3"}', RemoteFailureError, "s3"),
+    (400, b'["odd"]', ViewBehindError, "odd"),
+    (302, b"", RemoteFailureError, "status 302"),
+    (500, b"\xff\xfe", RemoteFailureError, "status 500"),
+]
+
+
+def test_statuses(subtests, open_session):
+    for status, body, error, text in REFUSALS:
+        with (
+            subtests.test(status=status, body=body),
+            ScriptedServer(always(Reply(body, status))) as server,
+            pytest.raises(error, match=text),
+        ):
+            open_session(server.url).get(PATH, {})
 
 
 def test_the_token_is_never_shown(open_session):
@@ -251,9 +252,8 @@ def test_the_token_is_never_shown(open_session):
     assert "secret" not in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_a_url_that_is_none_is_refused(subtests, open_session):
+    for url in [
         "",
         "127.0.0.1:80",
         "ftp://h:1",
@@ -269,11 +269,9 @@ def test_the_token_is_never_shown(open_session):
         "http://user:secret@h:80",
         None,
         5,
-    ],
-)
-def test_a_url_that_is_none_is_refused(url, open_session):
-    with pytest.raises(ConfigError, match="HOST:PORT"):
-        open_session(url)
+    ]:
+        with subtests.test(url=url), pytest.raises(ConfigError, match="HOST:PORT"):
+            open_session(url)
 
 
 @pytest.mark.parametrize("name", ["connect_s", "read_s", "exchange_s"])
@@ -297,11 +295,12 @@ def test_a_session_that_is_none_is_refused(name, reason):
         HttpSession("http://h:1", session=name)
 
 
-@pytest.mark.parametrize("token", ["", "two words", "secret\n", "é", "€", "a\0b"])
-def test_a_token_that_is_no_word_is_refused_unseen(token, open_session):
-    with pytest.raises(ConfigError, match="token is not shown") as caught:
-        open_session("http://h:1", token)
-    assert not token.strip() or token.strip() not in str(caught.value)
+def test_a_token_that_is_no_word_is_refused_unseen(subtests, open_session):
+    for token in ["", "two words", "secret\n", "é", "€", "a\0b"]:
+        with subtests.test(token=token):
+            with pytest.raises(ConfigError, match="token is not shown") as caught:
+                open_session("http://h:1", token)
+            assert not token.strip() or token.strip() not in str(caught.value)
 
 
 def test_a_password_in_a_url_is_not_shown():

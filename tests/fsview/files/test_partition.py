@@ -148,38 +148,37 @@ def test_rows_put_behind_others_are_those_of_the_group_packed_anew(
         assert group + row == pack_id(file.file_id) + b"".join(map(pack_row, anew))
 
 
-@pytest.mark.parametrize(
-    ("there", "names", "behind"),
-    [
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], True),
-        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.1_0-1-2"], True),  # as from version 8 on
-        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{OLD}.log.1_0-1-2"], True),  # as in version 6
-        ([f".f_{OLD}.log.1_0-1-2"], [f".f_{OLD}.log.2_0-1-2"], True),
-        ([f".f_{OLD}.log.9_0-1-2"], [f".f_{OLD}.log.10_0-1-2"], True),
-        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.2_0-1-2", f".f_{NEW}.log.1_0-1-2"], True),
-        ([f"f_0-1-2_{NEW}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
-        ([f"f_0-1-2_{NEW}.parquet"], [f".f_{OLD}.log.1_0-1-2"], False),
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_1-1-2_{OLD}.parquet"], False),
-        ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.2_1-1-2"], False),
-        ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.1_0-1-2"], False),
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"] * 2, True),
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_x_{NEW}.parquet"], False),
-        ([f"f_x_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
-        (["f_0-1-2_20260101000000.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
-    ],
-)
-def test_newer_files_go_behind_those_that_are_there(
-    there: list[str], names: list[str], behind: bool
-) -> None:
+BEHIND = [
+    ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], True),
+    ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.1_0-1-2"], True),  # as from version 8 on
+    ([f"f_0-1-2_{OLD}.parquet"], [f".f_{OLD}.log.1_0-1-2"], True),  # as in version 6
+    ([f".f_{OLD}.log.1_0-1-2"], [f".f_{OLD}.log.2_0-1-2"], True),
+    ([f".f_{OLD}.log.9_0-1-2"], [f".f_{OLD}.log.10_0-1-2"], True),
+    ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.2_0-1-2", f".f_{NEW}.log.1_0-1-2"], True),
+    ([f"f_0-1-2_{NEW}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
+    ([f"f_0-1-2_{NEW}.parquet"], [f".f_{OLD}.log.1_0-1-2"], False),
+    ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
+    ([f"f_0-1-2_{OLD}.parquet"], [f"f_1-1-2_{OLD}.parquet"], False),
+    ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.2_1-1-2"], False),
+    ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.1_0-1-2"], False),
+    ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"] * 2, True),
+    ([f"f_0-1-2_{OLD}.parquet"], [f"f_x_{NEW}.parquet"], False),
+    ([f"f_x_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
+    (["f_0-1-2_20260101000000.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
+]
+
+
+def test_newer_files_go_behind_those_that_are_there(subtests: pytest.Subtests) -> None:
     def parsed(name: str) -> DataFile:
         file = parse_data_file("p", name, 7, 0, (".parquet",))
         assert file is not None
         return file
 
-    group = pack_id("f") + b"".join(pack_row(parsed(name)) for name in there)
-    ((_, change),) = PackedFiles.of("p", map(parsed, names)).groups
-    assert are_behind(change, group, id_end(group)) == behind
+    for there, names, behind in BEHIND:
+        with subtests.test(there=there, names=names):
+            group = pack_id("f") + b"".join(pack_row(parsed(name)) for name in there)
+            ((_, change),) = PackedFiles.of("p", map(parsed, names)).groups
+            assert are_behind(change, group, id_end(group)) == behind
 
 
 @given(files)

@@ -22,15 +22,18 @@ def test_a_method_has_a_query_or_is_the_local_view_s_own() -> None:
     assert not QUERIES.keys() & own
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_takes_what_its_method_and_its_route_take(name: str) -> None:
-    found = QUERIES[name]
-    takes = {*inspect.signature(found.function).parameters} - {"s", "v"}
-    gives = {*inspect.signature(getattr(FileSystemView, name)).parameters} - {"self"}
-    assert {param.argument for param in BY_NAME[name].params} == gives
-    one_partition = found.scope not in (QueryScope.LOADED, QueryScope.TABLE)
-    assert takes == (gives | found.more.keys()) - ({"partition"} if one_partition else set())
-    assert ("partition" in gives) is one_partition
+def test_a_query_takes_what_its_method_and_its_route_take(subtests: pytest.Subtests) -> None:
+    for name in QUERIES:
+        with subtests.test(name=name):
+            found = QUERIES[name]
+            takes = {*inspect.signature(found.function).parameters} - {"s", "v"}
+            gives = {*inspect.signature(getattr(FileSystemView, name)).parameters} - {"self"}
+            assert {param.argument for param in BY_NAME[name].params} == gives
+            one_partition = found.scope not in (QueryScope.LOADED, QueryScope.TABLE)
+            assert takes == (gives | found.more.keys()) - (
+                {"partition"} if one_partition else set()
+            )
+            assert ("partition" in gives) is one_partition
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -111,10 +112,11 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_read_back_as_it_was(name: str) -> None:
-    body = BY_NAME[name].encode(ANSWERS[name], PATHS)
-    assert BY_NAME[name].decode(body, PATHS) == ANSWERS[name]
+def test_an_answer_is_read_back_as_it_was(subtests: pytest.Subtests) -> None:
+    for name in ANSWERS:
+        with subtests.test(name=name):
+            body = BY_NAME[name].encode(ANSWERS[name], PATHS)
+            assert BY_NAME[name].decode(body, PATHS) == ANSWERS[name]
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b'[{"fileLen":1}]', b"<html>"])
@@ -146,25 +148,25 @@ SLICES_OF: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", SLICES_OF)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"logFiles": {}},
-        {"logFiles": ""},
-        {"logFiles": None},
-        {"partition": "../../../etc/passwd"},
-        {"partition": "../../../etc/passwd", "baseFile": None, "logFiles": []},
-        {"partition": "/p=0", "baseFile": None, "logFiles": []},
-        {"partition": "p=1"},
-        {"partition": None, "baseFile": None, "logFiles": []},
-        {"fileId": "f-1"},
-    ],
-)
-def test_a_slice_with_files_of_another_is_a_bad_answer(name: str, fields: dict[str, Any]) -> None:
-    assert BY_NAME[name].decode(changed(name), PATHS) == SLICES_OF[name]
-    with pytest.raises(BadAnswerError):
-        BY_NAME[name].decode(changed(name, **fields), PATHS)
+OF_ANOTHER = [
+    {"logFiles": {}},
+    {"logFiles": ""},
+    {"logFiles": None},
+    {"partition": "../../../etc/passwd"},
+    {"partition": "../../../etc/passwd", "baseFile": None, "logFiles": []},
+    {"partition": "/p=0", "baseFile": None, "logFiles": []},
+    {"partition": "p=1"},
+    {"partition": None, "baseFile": None, "logFiles": []},
+    {"fileId": "f-1"},
+]
+
+
+def test_a_slice_with_files_of_another_is_a_bad_answer(subtests: pytest.Subtests) -> None:
+    for name, fields in product(SLICES_OF, OF_ANOTHER):
+        with subtests.test(name=name, fields=fields):
+            assert BY_NAME[name].decode(changed(name), PATHS) == SLICES_OF[name]
+            with pytest.raises(BadAnswerError):
+                BY_NAME[name].decode(changed(name, **fields), PATHS)
 
 
 def test_an_empty_slice_of_another_partition_is_a_bad_answer() -> None:

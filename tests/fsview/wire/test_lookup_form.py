@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 
@@ -87,29 +88,29 @@ QUERY = {"query": "latest_base_files", "partitions": ["a"]}
 GROUPS = {"query": "latest_base_file", "partition": "a", "file_ids": ["x"]}
 
 
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("x", "queries has 'x'; allowed: objects"),
-        ({"query": "latest_base_files"}, "either partitions or partition"),
-        (QUERY | {"partition": "a"}, "either partitions or partition"),
-        (QUERY | {"query": "timeline"}, "query='timeline' is no look-up; allowed: latest_base"),
-        (QUERY | {"query": 1}, "query=1; allowed: text"),
-        (QUERY | {"partitions": "a"}, "partitions='a'; allowed: a list"),
-        (QUERY | {"partitions": [None]}, "partitions=None; allowed: text"),
-        (QUERY | {"partitions": ["\ud800"]}, "body|partitions="),
-        (QUERY | {"max_instant": "1"}, "latest_base_files takes no max_instant"),
-        (QUERY | {"query": "latest_base_files_before_or_on"}, "needs max_instant"),
-        (QUERY | {"file_ids": ["x"]}, "takes no file_ids"),
-        (QUERY | {"more": 1}, "field 'more'; allowed: file_ids"),
-        (GROUPS | {"file_ids": {"x": 1}}, "file_ids={'x': 1}; allowed: a list"),
-        (GROUPS | {"partition": ["a"]}, "partition=.*; allowed: text"),
-        (GROUPS | {"partition": None, "partitions": ["a", "b"]}, "asked of one partition, not 2"),
-    ],
-)
-def test_a_malformed_query_is_refused_by_its_field(query: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_queries(json.dumps({"queries": [query]}).encode())
+MALFORMED = [
+    ("x", "queries has 'x'; allowed: objects"),
+    ({"query": "latest_base_files"}, "either partitions or partition"),
+    (QUERY | {"partition": "a"}, "either partitions or partition"),
+    (QUERY | {"query": "timeline"}, "query='timeline' is no look-up; allowed: latest_base"),
+    (QUERY | {"query": 1}, "query=1; allowed: text"),
+    (QUERY | {"partitions": "a"}, "partitions='a'; allowed: a list"),
+    (QUERY | {"partitions": [None]}, "partitions=None; allowed: text"),
+    (QUERY | {"partitions": ["\ud800"]}, "body|partitions="),
+    (QUERY | {"max_instant": "1"}, "latest_base_files takes no max_instant"),
+    (QUERY | {"query": "latest_base_files_before_or_on"}, "needs max_instant"),
+    (QUERY | {"file_ids": ["x"]}, "takes no file_ids"),
+    (QUERY | {"more": 1}, "field 'more'; allowed: file_ids"),
+    (GROUPS | {"file_ids": {"x": 1}}, "file_ids={'x': 1}; allowed: a list"),
+    (GROUPS | {"partition": ["a"]}, "partition=.*; allowed: text"),
+    (GROUPS | {"partition": None, "partitions": ["a", "b"]}, "asked of one partition, not 2"),
+]
+
+
+def test_a_malformed_query_is_refused_by_its_field(subtests: pytest.Subtests) -> None:
+    for query, message in MALFORMED:
+        with subtests.test(query=query), pytest.raises(InputError, match=message):
+            read_queries(json.dumps({"queries": [query]}).encode())
 
 
 @pytest.mark.parametrize(
@@ -127,13 +128,20 @@ def test_a_repeated_look_up_is_refused(queries: list[dict], repeated: str) -> No
     assert f" of {repeated} is asked twice" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[]", b"{}", b"null", b'{"queries": {}}', b"\xff", b"[" * 100_000, b"NaN", b"{"],
-)
-def test_a_body_without_queries_is_refused(body: bytes) -> None:
-    with pytest.raises(InputError, match="the body of a look-up"):
-        read_queries(body)
+def test_a_body_without_queries_is_refused(subtests: pytest.Subtests) -> None:
+    for body in [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b'{"queries": {}}',
+        b"\xff",
+        b"[" * 100_000,
+        b"NaN",
+        b"{",
+    ]:
+        with subtests.test(body=body), pytest.raises(InputError, match="the body of a look-up"):
+            read_queries(body)
 
 
 def test_the_number_of_look_ups_is_bounded() -> None:
@@ -143,9 +151,8 @@ def test_the_number_of_look_ups_is_bounded() -> None:
         read_queries(write_queries([most, most]))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_body_that_is_no_answer_is_refused(subtests: pytest.Subtests) -> None:
+    for body in [
         b"",
         b"[]",
         b'{"answers": []}',
@@ -153,11 +160,9 @@ def test_the_number_of_look_ups_is_bounded() -> None:
         b'{"answers": [[{}]]}',
         b'{"answers": [[{"names": ["a_0_1.parquet"], "sizes": [], "mtimes": [1]}]]}',
         b'{"answers": [[{"names": [1], "sizes": [1], "mtimes": [1]}]]}',
-    ],
-)
-def test_a_body_that_is_no_answer_is_refused(body: bytes) -> None:
-    with pytest.raises(BadAnswerError):
-        read_answers([LookupQuery("latest_base_files", ("a",))], body)
+    ]:
+        with subtests.test(body=body), pytest.raises(BadAnswerError):
+            read_answers([LookupQuery("latest_base_files", ("a",))], body)
 
 
 @pytest.mark.parametrize(("logs", "names"), [([2], [None]), ([0], []), ([1], [None, "x.log"])])
@@ -193,30 +198,30 @@ SLICE = {"ids": ["a"], "instants": ["1"], "logs": [0], **FILE}
 NO_SLICE = {"ids": [None], "instants": [None], "logs": [0], "names": [None]}
 
 
-@pytest.mark.parametrize("value", [None, "1", -1, 1.5, [], {}, True])
-@pytest.mark.parametrize("column", ["sizes", "mtimes", "logs"])
-def test_a_column_of_numbers_with_something_else_is_a_bad_answer(
-    column: str, value: object
+def test_a_column_of_numbers_with_something_else_is_a_bad_answer(subtests: pytest.Subtests) -> None:
+    for value, column in product([None, "1", -1, 1.5, [], {}, True], ["sizes", "mtimes", "logs"]):
+        with subtests.test(value=value, column=column):
+            name = "latest_file_slices" if column == "logs" else "latest_base_files"
+            if (column, value) != ("mtimes", -1):  # a time before 1970
+                refused(name, SLICE | {column: [value]})
+
+
+def test_a_name_that_is_no_base_file_s_is_a_bad_answer(subtests: pytest.Subtests) -> None:
+    for value in [None, 1, "", "x.parquet", "../a_1_2.parquet", f"/{NAME}"]:
+        with subtests.test(value=value):
+            refused("latest_base_files", FILE | {"names": [value]})
+
+
+def test_a_column_that_is_no_list_is_a_bad_answer(subtests: pytest.Subtests) -> None:
+    for values, column in product(["x", {NAME: 1}, None, 1], sorted(SLICE)):
+        with subtests.test(values=values, column=column):
+            refused("latest_file_slices", SLICE | {column: values})
+
+
+def test_a_slice_with_files_of_another_group_or_nulls_is_a_bad_answer(
+    subtests: pytest.Subtests,
 ) -> None:
-    name = "latest_file_slices" if column == "logs" else "latest_base_files"
-    if (column, value) != ("mtimes", -1):  # a time before 1970
-        refused(name, SLICE | {column: [value]})
-
-
-@pytest.mark.parametrize("value", [None, 1, "", "x.parquet", "../a_1_2.parquet", f"/{NAME}"])
-def test_a_name_that_is_no_base_file_s_is_a_bad_answer(value: object) -> None:
-    refused("latest_base_files", FILE | {"names": [value]})
-
-
-@pytest.mark.parametrize("values", ["x", {NAME: 1}, None, 1])
-@pytest.mark.parametrize("column", sorted(SLICE))
-def test_a_column_that_is_no_list_is_a_bad_answer(column: str, values: object) -> None:
-    refused("latest_file_slices", SLICE | {column: values})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
+    for wrong in [
         {"ids": ["b"]},
         {"ids": [1]},
         {"ids": [None]},
@@ -226,10 +231,9 @@ def test_a_column_that_is_no_list_is_a_bad_answer(column: str, values: object) -
         {"logs": [1], "names": [NAME, ".b_1.log.1_0-0-0"], "sizes": [1, 1], "mtimes": [0, 0]},
         {"logs": [1], "names": [NAME, None], "sizes": [1, 1], "mtimes": [0, 0]},
         NO_SLICE,
-    ],
-)
-def test_a_slice_with_files_of_another_group_or_nulls_is_a_bad_answer(wrong: dict) -> None:
-    refused("latest_file_slices", SLICE | wrong)
+    ]:
+        with subtests.test(wrong=wrong):
+            refused("latest_file_slices", SLICE | wrong)
 
 
 @pytest.mark.parametrize(

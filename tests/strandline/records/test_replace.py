@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -42,20 +43,20 @@ def drawn(kind: pa.DataType, count: int, seed: int) -> pa.Array:
     return pa.array([VALUES[kind][number] for number in numbers], kind).slice(3)
 
 
-@pytest.mark.parametrize("gone", [[], [0, 7, 39]])
-@pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_values_of_each_type_are_replaced(kind, gone):
-    old = pa.chunked_array([drawn(kind, 15, 1), drawn(kind, 25, 2)])
-    new = pa.chunked_array([drawn(kind, 4, 3), drawn(kind, 5, 4)])
-    at = [1, 2, 3, 14, 15, 16, 20, 30, 38]
-    found = replace_rows(
-        pa.table({"v": old}), np.array(at), pa.table({"v": new}), np.array(gone, np.int64)
-    )
-    newer = dict(zip(at, new.to_pylist(), strict=True))
-    rows = [newer.get(row, value) for row, value in enumerate(old.to_pylist())]
-    wanted = [value for row, value in enumerate(rows) if row not in gone]
-    assert found.column("v").type == kind
-    assert found.column("v").to_pylist() == wanted
+def test_values_of_each_type_are_replaced(subtests):
+    for gone, kind in product([[], [0, 7, 39]], VALUES):
+        with subtests.test(gone=gone, kind=kind):
+            old = pa.chunked_array([drawn(kind, 15, 1), drawn(kind, 25, 2)])
+            new = pa.chunked_array([drawn(kind, 4, 3), drawn(kind, 5, 4)])
+            at = [1, 2, 3, 14, 15, 16, 20, 30, 38]
+            found = replace_rows(
+                pa.table({"v": old}), np.array(at), pa.table({"v": new}), np.array(gone, np.int64)
+            )
+            newer = dict(zip(at, new.to_pylist(), strict=True))
+            rows = [newer.get(row, value) for row, value in enumerate(old.to_pylist())]
+            wanted = [value for row, value in enumerate(rows) if row not in gone]
+            assert found.column("v").type == kind
+            assert found.column("v").to_pylist() == wanted
 
 
 def test_columns_that_the_newer_rows_lack_keep_their_values():

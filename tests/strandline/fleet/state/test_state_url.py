@@ -12,9 +12,8 @@ from strandline.fleet.state.url import StateUrl, open_state
 from timeline.errors import ConfigError
 
 
-@pytest.mark.parametrize(
-    ("url", "scheme", "place", "fleet"),
-    [
+def test_what_a_url_means(subtests: pytest.Subtests) -> None:
+    for url, scheme, place, fleet in [
         ("zk://a:2181/lake", "zk", "a:2181", "lake"),
         ("zk://a:2181,b.c:2182,[::1]:1/x.y-z_1", "zk", "a:2181,b.c:2182,[::1]:1", "x.y-z_1"),
         ("postgresql://h/db?fleet=f", "postgresql", "postgresql://h/db", "f"),
@@ -27,43 +26,45 @@ from timeline.errors import ConfigError
         ),
         ("sqlite:///var/lib/fleet.db", "sqlite", "/var/lib/fleet.db", ""),
         ("sqlite:////var/a b?fleet=lake", "sqlite", "/var/a b", "lake"),
-    ],
-)
-def test_what_a_url_means(url: str, scheme: str, place: str, fleet: str) -> None:
-    assert StateUrl.of(url) == StateUrl(scheme, place, fleet)
+    ]:
+        with subtests.test(url=url, scheme=scheme, place=place, fleet=fleet):
+            assert StateUrl.of(url) == StateUrl(scheme, place, fleet)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "zk",
-        "zk://",
-        "zk:///lake",
-        "zk://a/lake",
-        "zk://a:0/lake",
-        "zk://a:65536/lake",
-        "zk://a:1,/lake",
-        "zk://u:pw@a:1/lake",
-        "zk://a b:1/lake",
-        "etcd://a:1/lake",
-        "postgresql://h/db?fleet=a&fleet=b",
-        "postgresql://h/db?fleet=a&x",
-        "postgresql://u:p/w@h/db?fleet=a",
-        "sqlite://relative/path",
-        "sqlite:///",
-        "sqlite:///folder/",
-        "sqlite:///a.db?name=lake",
-        "sqlite:///a.db?fleet=a&x=1",
-        "sqlite:///a.db?fleet=a&fleet=b",
-        "sqlite:///:memory:",
-        "sqlite:///a\0b",
-    ],
-)
-def test_what_is_no_url_of_a_fleet_is_refused(url: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"the fleet's URL '.*' can't be read; allowed: zk://HOST"
-    ):
-        StateUrl.of(url)
+NO_URLS = [
+    "zk",
+    "zk://",
+    "zk:///lake",
+    "zk://a/lake",
+    "zk://a:0/lake",
+    "zk://a:65536/lake",
+    "zk://a:1,/lake",
+    "zk://u:pw@a:1/lake",
+    "zk://a b:1/lake",
+    "etcd://a:1/lake",
+    "postgresql://h/db?fleet=a&fleet=b",
+    "postgresql://h/db?fleet=a&x",
+    "postgresql://u:p/w@h/db?fleet=a",
+    "sqlite://relative/path",
+    "sqlite:///",
+    "sqlite:///folder/",
+    "sqlite:///a.db?name=lake",
+    "sqlite:///a.db?fleet=a&x=1",
+    "sqlite:///a.db?fleet=a&fleet=b",
+    "sqlite:///:memory:",
+    "sqlite:///a\0b",
+]
+
+
+def test_what_is_no_url_of_a_fleet_is_refused(subtests: pytest.Subtests) -> None:
+    for url in NO_URLS:
+        with (
+            subtests.test(url=url),
+            pytest.raises(
+                ConfigError, match=r"the fleet's URL '.*' can't be read; allowed: zk://HOST"
+            ),
+        ):
+            StateUrl.of(url)
 
 
 def test_a_url_of_postgresql_without_a_fleet_is_told_so() -> None:
@@ -76,9 +77,8 @@ def test_an_empty_url_is_told_so() -> None:
         StateUrl.of("")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_a_url_without_a_fleets_name_is_refused(subtests: pytest.Subtests) -> None:
+    for url in [
         "zk://a:1",
         "zk://a:1/",
         "zk://a:1/a/b",
@@ -88,28 +88,27 @@ def test_an_empty_url_is_told_so() -> None:
         "postgresql://h/db?fleet=",
         "postgresql://h/db?fleet=a%20b",
         "sqlite:///a.db?fleet=",
-    ],
-)
-def test_a_url_without_a_fleets_name_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"URL '.*' names no fleet; allowed: letters, digits"):
-        StateUrl.of(url)
+    ]:
+        with (
+            subtests.test(url=url),
+            pytest.raises(ConfigError, match=r"URL '.*' names no fleet; allowed: letters, digits"),
+        ):
+            StateUrl.of(url)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_no_password_is_in_a_refusal(subtests: pytest.Subtests) -> None:
+    for url in [
         "postgresql://u:geheim@h/db",
         "postgresql://u:geheim/1@h/db?fleet=f",
         "postgresql://u:geheim@h/db?fleet=/",
         "zk://u:geheim@h:1/f",
         "geheim",
         "Geheim://x",
-    ],
-)
-def test_no_password_is_in_a_refusal(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"\*\*\*") as refused:
-        StateUrl.of(url)
-    assert "eheim" not in str(refused.value)
+    ]:
+        with subtests.test(url=url):
+            with pytest.raises(ConfigError, match=r"\*\*\*") as refused:
+                StateUrl.of(url)
+            assert "eheim" not in str(refused.value)
 
 
 def test_the_text_of_a_url_has_no_password() -> None:

@@ -43,9 +43,8 @@ def test_records_that_begin_alike_are_found_from_many_places(count):
     assert found.tolist() == avro_ends(block(data)) == record_ends(block(data)).tolist()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_records_of_all_forms_are_found(subtests):
+    for data in [
         content([]),
         content([b""] * 500),
         content([b"x"] * 500),
@@ -56,10 +55,9 @@ def test_records_that_begin_alike_are_found_from_many_places(count):
         # Each record has what looks like a record that begins or ends elsewhere.
         content([HEAD + struct.pack(">i", size) + HEAD * 2 for size in range(600)]),
         content([HEAD + content([HEAD] * 9)[8:] for _ in range(600)]),
-    ],
-)
-def test_records_of_all_forms_are_found(data):
-    assert record_ends(block(data)).tolist() == avro_ends(block(data))
+    ]:
+        with subtests.test(data=data):
+            assert record_ends(block(data)).tolist() == avro_ends(block(data))
 
 
 def damaged() -> list[bytes]:
@@ -75,8 +73,9 @@ def damaged() -> list[bytes]:
     return [*found, whole[:12], whole[:9], whole[:8], whole[:7], b""]
 
 
-@pytest.mark.parametrize("data", damaged())
-def test_damage_is_named_as_without_walks(data):
-    wanted = outcome(avro_ends, data)
-    assert isinstance(wanted, str)
-    assert outcome(record_ends, data) == wanted
+def test_damage_is_named_as_without_walks(subtests):
+    for data in damaged():
+        with subtests.test(data=data):
+            wanted = outcome(avro_ends, data)
+            assert isinstance(wanted, str)
+            assert outcome(record_ends, data) == wanted

@@ -86,17 +86,18 @@ def test_decimals_and_times_inside_nested_columns():
     )
 
 
-@pytest.mark.parametrize("at", range(0, 300, 7))
-def test_damaged_records_are_a_value_error(at):
-    data = bytearray(avro.write_record(AVRO, stored(FULL_ROW)))
-    del data[at % len(data)]
-    for plain in (False, True):
-        with engine(plain=plain):
-            try:
-                found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
-            except ValueError:
-                continue
-            assert found.num_rows == 1  # what was cut out was part of a text or a number
+def test_damaged_records_are_a_value_error(subtests):
+    for at in range(0, 300, 7):
+        with subtests.test(at=at):
+            data = bytearray(avro.write_record(AVRO, stored(FULL_ROW)))
+            del data[at % len(data)]
+            for plain in (False, True):
+                with engine(plain=plain):
+                    try:
+                        found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
+                    except ValueError:
+                        continue
+                    assert found.num_rows == 1  # what was cut out was part of a text or a number
 
 
 def test_blocks():
@@ -147,12 +148,13 @@ ORDERING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "kind", "value"), ORDERING)
-def test_ordering_values_get_the_type_of_the_column(given, kind, value):
-    records = list(deleted_records(delete_content([("a", given), ("b", None)])))
-    column = ordering_column(records, 0, kind)
-    assert column.type == kind
-    assert column.to_pylist() == [value, None]
+def test_ordering_values_get_the_type_of_the_column(subtests):
+    for given, kind, value in ORDERING:
+        with subtests.test(given=given, kind=kind):
+            records = list(deleted_records(delete_content([("a", given), ("b", None)])))
+            column = ordering_column(records, 0, kind)
+            assert column.type == kind
+            assert column.to_pylist() == [value, None]
 
 
 def test_ordering_values_of_several_columns_and_types():
@@ -171,17 +173,15 @@ def test_ordering_values_of_several_columns_and_types():
     assert np.all(ordering_column(records, 0, pa.float64()).is_valid().to_pylist()[:2])
 
 
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
+def test_ordering_values_that_do_not_fit(subtests):
+    for given, kind in [
         (("String", "x"), pa.int64()),
         (("Long", 2**40), pa.int32()),
         (("Long", 1), pa.date32()),
         (("Boolean", True), pa.timestamp("us")),
         (("Double", 1.5), pa.int64()),
-    ],
-)
-def test_ordering_values_that_do_not_fit(given, kind):
-    records = list(deleted_records(delete_content([("a", given)])))
-    with pytest.raises(ValueError):  # noqa: PT011 - pyarrow's message
-        ordering_column(records, 0, kind)
+    ]:
+        with subtests.test(given=given, kind=kind):
+            records = list(deleted_records(delete_content([("a", given)])))
+            with pytest.raises(ValueError):  # noqa: PT011 - pyarrow's message
+                ordering_column(records, 0, kind)

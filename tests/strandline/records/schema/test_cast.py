@@ -61,20 +61,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_values_become_those_of_the_other_type(name):
-    values, kind, to, expected = CASES[name]
-    if pa.types.is_decimal(to):
-        expected = [value if value is None else Decimal(value) for value in expected]
-    for given in (pa.array(values, kind), pa.chunked_array([values, values], kind)):
-        found = cast_column(given, to)
-        assert found.type == to
-        assert found.to_pylist() == expected * (len(given) // len(values))
+def test_values_become_those_of_the_other_type(subtests):
+    for name in CASES:
+        with subtests.test(name=name):
+            values, kind, to, expected = CASES[name]
+            if pa.types.is_decimal(to):
+                expected = [value if value is None else Decimal(value) for value in expected]
+            for given in (pa.array(values, kind), pa.chunked_array([values, values], kind)):
+                found = cast_column(given, to)
+                assert found.type == to
+                assert found.to_pylist() == expected * (len(given) // len(values))
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "to"),
-    [
+def test_values_that_do_not_fit_are_refused(subtests):
+    for value, kind, to in [
         ("1.5 kg", pa.string(), pa.decimal128(9, 2)),
         (float("nan"), pa.float64(), pa.decimal128(9, 2)),
         (float("inf"), pa.float64(), pa.decimal128(9, 2)),
@@ -83,13 +83,12 @@ def test_values_become_those_of_the_other_type(name):
         ("yesterday", pa.string(), pa.date32()),
         (b"\xff", pa.binary(), pa.string()),
         (2**40, WHOLE, pa.int32()),
-    ],
-)
-def test_values_that_do_not_fit_are_refused(value, kind, to):
-    with pytest.raises(pa.ArrowInvalid) as caught:
-        cast_column(pa.array([value], kind), to)
-    if pa.types.is_decimal(to):
-        assert str(value) in str(caught.value)
+    ]:
+        with subtests.test(value=value, kind=kind, to=to):
+            with pytest.raises(pa.ArrowInvalid) as caught:
+                cast_column(pa.array([value], kind), to)
+            if pa.types.is_decimal(to):
+                assert str(value) in str(caught.value)
 
 
 def test_structs_are_matched_by_name_at_any_depth():

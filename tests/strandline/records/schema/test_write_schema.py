@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -123,45 +124,45 @@ WHOLE = pa.int64()
 TEXT = pa.string()
 
 
-@pytest.mark.parametrize(
-    ("dropped", "added", "is_refused"),
-    [
-        (TEXT, WHOLE, True),
-        (WHOLE, TEXT, False),
-        (WHOLE, pa.int32(), True),
-        (pa.int32(), WHOLE, False),
-        (TEXT, pa.date32(), True),
-        (pa.binary(), TEXT, True),
-        (TEXT, pa.decimal128(9, 2), True),
-        (pa.timestamp("us"), TEXT, True),
-        (pa.timestamp("us"), pa.timestamp("ms"), True),
-        (pa.struct([("x", WHOLE)]), WHOLE, True),
-        (pa.struct([("x", WHOLE)]), pa.struct([("y", WHOLE)]), False),
-        (pa.struct([("x", TEXT)]), pa.struct([("x", WHOLE), ("y", WHOLE)]), True),
-        (pa.list_(WHOLE), pa.list_(TEXT), False),
-        (pa.list_(TEXT), pa.list_(WHOLE), True),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "place",
-    [
-        lambda *fields: list(fields),
-        lambda *fields: [("s", pa.struct([("other", WHOLE), *fields]))],
-        lambda *fields: [("s", pa.map_(TEXT, pa.struct([("other", WHOLE), *fields])))],
-    ],
-    ids=["top", "struct", "map"],
-)
-def test_a_column_that_comes_back_holds_the_values_it_had(place, dropped, added, is_refused):
-    earlier = arrow_to_avro(pa.schema([*TABLE, *place(("v", dropped))]), "t")
-    table = arrow_to_avro(pa.schema([*TABLE, *place()]), "t")
-    incoming = pa.schema([*TABLE, *place(("v", added))])
-    schemas = [table, earlier, table]
-    if is_refused:
-        with pytest.raises(InputError, match=r"v' is new as .*, but the table once had it as"):
-            columns_after(incoming, table, "t", DEFAULTS, schemas)
-    else:
-        assert columns_after(incoming, table, "t", DEFAULTS, schemas)[1] == incoming
+DROPPED_AND_ADDED = [
+    (TEXT, WHOLE, True),
+    (WHOLE, TEXT, False),
+    (WHOLE, pa.int32(), True),
+    (pa.int32(), WHOLE, False),
+    (TEXT, pa.date32(), True),
+    (pa.binary(), TEXT, True),
+    (TEXT, pa.decimal128(9, 2), True),
+    (pa.timestamp("us"), TEXT, True),
+    (pa.timestamp("us"), pa.timestamp("ms"), True),
+    (pa.struct([("x", WHOLE)]), WHOLE, True),
+    (pa.struct([("x", WHOLE)]), pa.struct([("y", WHOLE)]), False),
+    (pa.struct([("x", TEXT)]), pa.struct([("x", WHOLE), ("y", WHOLE)]), True),
+    (pa.list_(WHOLE), pa.list_(TEXT), False),
+    (pa.list_(TEXT), pa.list_(WHOLE), True),
+]
+
+
+PLACES = {
+    "top": lambda *fields: list(fields),
+    "struct": lambda *fields: [("s", pa.struct([("other", WHOLE), *fields]))],
+    "map": lambda *fields: [("s", pa.map_(TEXT, pa.struct([("other", WHOLE), *fields])))],
+}
+
+
+def test_a_column_that_comes_back_holds_the_values_it_had(subtests):
+    for (dropped, added, is_refused), (where, place) in product(DROPPED_AND_ADDED, PLACES.items()):
+        with subtests.test(dropped=dropped, added=added, where=where):
+            earlier = arrow_to_avro(pa.schema([*TABLE, *place(("v", dropped))]), "t")
+            table = arrow_to_avro(pa.schema([*TABLE, *place()]), "t")
+            incoming = pa.schema([*TABLE, *place(("v", added))])
+            schemas = [table, earlier, table]
+            if is_refused:
+                with pytest.raises(
+                    InputError, match=r"v' is new as .*, but the table once had it as"
+                ):
+                    columns_after(incoming, table, "t", DEFAULTS, schemas)
+            else:
+                assert columns_after(incoming, table, "t", DEFAULTS, schemas)[1] == incoming
 
 
 def test_earlier_schemas_are_not_read_unless_a_column_is_new():

@@ -99,17 +99,18 @@ def test_a_service_without_a_token_admits_everybody(tmp_path: Path) -> None:
         assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
 
 
-@pytest.mark.parametrize("route", sorted({(r.method, r.path) for r in ROUTES} | OTHERS))
 def test_a_route_is_found_by_its_method_with_and_without_a_slash(
-    server: ServiceServer, route: tuple[str, str]
+    subtests: pytest.Subtests, server: ServiceServer
 ) -> None:
-    method, path = route
-    bare = path.rstrip("/")
-    with HttpClient(server.port) as client:
-        for spelled in (bare or "/", f"{bare}/"):
-            assert client.ask(method, spelled, {})[0] != 404
-            other = "POST" if method == "GET" else "GET"
-            assert client.ask(other, spelled, {}) == (404, b"Not found")
+    for route in sorted({(r.method, r.path) for r in ROUTES} | OTHERS):
+        with subtests.test(route=route):
+            method, path = route
+            bare = path.rstrip("/")
+            with HttpClient(server.port) as client:
+                for spelled in (bare or "/", f"{bare}/"):
+                    assert client.ask(method, spelled, {})[0] != 404
+                    other = "POST" if method == "GET" else "GET"
+                    assert client.ask(other, spelled, {}) == (404, b"Not found")
 
 
 def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(

@@ -29,23 +29,26 @@ def asks(
     return Request("GET", path, query, {b"strandline-wait": value})
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [(b"2", 2), (b"0.5", 0.5), (b"0", 0), (b"5", 5), (b"60", 5), (b"9999", 5)],
-)
-def test_the_wait_is_bounded(value: bytes, seconds: float) -> None:
-    assert wait_of(asks(value)) == seconds
+def test_the_wait_is_bounded(subtests: pytest.Subtests) -> None:
+    for value, seconds in [
+        (b"2", 2),
+        (b"0.5", 0.5),
+        (b"0", 0),
+        (b"5", 5),
+        (b"60", 5),
+        (b"9999", 5),
+    ]:
+        with subtests.test(value=value, seconds=seconds):
+            assert wait_of(asks(value)) == seconds
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_a_malformed_wait_is_ignored(subtests: pytest.Subtests) -> None:
+    for value in [
         *(b"", b" ", b"-1", b"+1", b"nan", b"inf", b"1e3", b"0x10", b"1,1", b"1;q=1", b"two"),
         *(b".", b"1.", b".5", b"\xd9\xa1", b"\x00", b"1\n", b"99999", b"9" * 5000),
-    ],
-)
-def test_a_malformed_wait_is_ignored(value: bytes) -> None:
-    assert wait_of(asks(value)) is None
+    ]:
+        with subtests.test(value=value):
+            assert wait_of(asks(value)) is None
 
 
 @pytest.mark.parametrize(

@@ -52,31 +52,32 @@ def test_without_a_token_only_the_networks_are_admitted():
     assert not admission.bears_token(b"Bearer None")
 
 
-@pytest.mark.parametrize(
-    ("networks", "peer", "free"),
-    [
-        (["10.0.0.0/8"], "10.255.0.1", EVERYTHING),
-        (["10.0.0.0/8=all"], "10.255.0.1", EVERYTHING),
-        (["10.0.0.0/8=reads"], "10.255.0.1", Right.READS),
-        (["10.0.0.0/8 = Markers"], "10.255.0.1", Right.MARKERS),
-        (["10.0.0.0/8=reads", "10.1.0.0/16=markers"], "10.1.0.1", EVERYTHING),
-        (["10.0.0.0/8=reads,10.1.0.0/16=markers"], "10.2.0.1", Right.READS),
-        (["10.0.0.0/8"], "::ffff:10.0.0.1", EVERYTHING),
-        (["::ffff:10.0.0.0/104=reads"], "10.0.0.1", Right.READS),
-        (["::ffff:10.0.0.0/104"], "::ffff:11.0.0.1", NOTHING),
-        (["10.0.0.7"], "10.0.0.7", EVERYTHING),
-        (["10.0.0.7"], "10.0.0.8", NOTHING),
-        (["fd00::/8"], "fd12::1", EVERYTHING),
-        (["fe80::/10=reads"], "fe80::1%eth0", Right.READS),
-        (["fd00::/8"], "10.0.0.1", NOTHING),
-        (["0.0.0.0/0"], "fd12::1", NOTHING),
-        (["0.0.0.0/0=reads"], "192.0.2.1", Right.READS),
-        (["10.0.0.0/8"], None, NOTHING),
-        ([], "127.0.0.1", NOTHING),
-    ],
-)
-def test_a_peers_network_says_what_is_free_to_it(networks, peer, free):
-    assert Admission("abc", ",".join(networks)).free_to(peer) == free
+NETWORKS = [
+    (["10.0.0.0/8"], "10.255.0.1", EVERYTHING),
+    (["10.0.0.0/8=all"], "10.255.0.1", EVERYTHING),
+    (["10.0.0.0/8=reads"], "10.255.0.1", Right.READS),
+    (["10.0.0.0/8 = Markers"], "10.255.0.1", Right.MARKERS),
+    (["10.0.0.0/8=reads", "10.1.0.0/16=markers"], "10.1.0.1", EVERYTHING),
+    (["10.0.0.0/8=reads,10.1.0.0/16=markers"], "10.2.0.1", Right.READS),
+    (["10.0.0.0/8"], "::ffff:10.0.0.1", EVERYTHING),
+    (["::ffff:10.0.0.0/104=reads"], "10.0.0.1", Right.READS),
+    (["::ffff:10.0.0.0/104"], "::ffff:11.0.0.1", NOTHING),
+    (["10.0.0.7"], "10.0.0.7", EVERYTHING),
+    (["10.0.0.7"], "10.0.0.8", NOTHING),
+    (["fd00::/8"], "fd12::1", EVERYTHING),
+    (["fe80::/10=reads"], "fe80::1%eth0", Right.READS),
+    (["fd00::/8"], "10.0.0.1", NOTHING),
+    (["0.0.0.0/0"], "fd12::1", NOTHING),
+    (["0.0.0.0/0=reads"], "192.0.2.1", Right.READS),
+    (["10.0.0.0/8"], None, NOTHING),
+    ([], "127.0.0.1", NOTHING),
+]
+
+
+def test_a_peers_network_says_what_is_free_to_it(subtests):
+    for networks, peer, free in NETWORKS:
+        with subtests.test(networks=networks, peer=peer):
+            assert Admission("abc", ",".join(networks)).free_to(peer) == free
 
 
 @pytest.mark.parametrize(

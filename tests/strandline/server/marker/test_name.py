@@ -18,45 +18,50 @@ BEFORE = "20261121080000000"
 ID = "aaaaaaaa-0000-0000-0000-000000000001-0"
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "",
-        "m",
-        "p/m.marker.CREATE",
-        f"p/{ID}.parquet.marker.CREATE",
-        f"p/{ID}_0-1-2_{T}.parquet",
-        f"p/{ID}_0-1-2_{T}.parquet.marker",
-        f"p/{ID}_0-1-2_{T}.parquet.marker.",
-        f"p/{ID}_0-1-2_{T}.parquet.marker.create",
-        f"p/{ID}_0-1-2_{T}.parquet.marker.DELETE",
-        f"p/{ID}_0-1-2_{T}.parquet.marker.CREATE.crc",
-        f"p/{ID}_0-1-2_{T}.parquet.CREATE",
-        f"p/{ID}_0-1-2_{T}.marker.CREATE",
-        f"p/_{T}.parquet.marker.CREATE",
-        f"p/.{ID}_{T}.log.marker.APPEND",
-        f"p/.{ID}_{T}.archive.1_0-1-2.marker.APPEND",
-        f"p/.hoodie_partition_metadata_{T}.marker.APPEND",
-        f"/p/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"p//{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"../{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"p/../{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"./{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"p\n/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"p\0/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"\ud800/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"{'é' * 2100}/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        # Hudi would take these for markers of what is before the first ".marker".
-        f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.x/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.MERGE_{T}.parquet.marker.CREATE",
-        # The table's own metadata, and the table of metadata below it.
-        f".hoodie/{ID}_0-1-2_{T}.parquet.marker.CREATE",
-        f".hoodie/metadata/files/.files-0000-0_{T}.log.1_0-1-2.marker.CREATE",
-    ],
-)
-def test_names_that_are_no_markers_are_refused(bad: str) -> None:
-    with pytest.raises(InputError, match=r"markername is .*; allowed: \[<partition>/\]<data file>"):
-        check_name(bad, T)
+NO_MARKERS = [
+    "",
+    "m",
+    "p/m.marker.CREATE",
+    f"p/{ID}.parquet.marker.CREATE",
+    f"p/{ID}_0-1-2_{T}.parquet",
+    f"p/{ID}_0-1-2_{T}.parquet.marker",
+    f"p/{ID}_0-1-2_{T}.parquet.marker.",
+    f"p/{ID}_0-1-2_{T}.parquet.marker.create",
+    f"p/{ID}_0-1-2_{T}.parquet.marker.DELETE",
+    f"p/{ID}_0-1-2_{T}.parquet.marker.CREATE.crc",
+    f"p/{ID}_0-1-2_{T}.parquet.CREATE",
+    f"p/{ID}_0-1-2_{T}.marker.CREATE",
+    f"p/_{T}.parquet.marker.CREATE",
+    f"p/.{ID}_{T}.log.marker.APPEND",
+    f"p/.{ID}_{T}.archive.1_0-1-2.marker.APPEND",
+    f"p/.hoodie_partition_metadata_{T}.marker.APPEND",
+    f"/p/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"p//{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"../{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"p/../{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"./{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"p\n/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"p\0/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"\ud800/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"{'é' * 2100}/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    # Hudi would take these for markers of what is before the first ".marker".
+    f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.x/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.MERGE_{T}.parquet.marker.CREATE",
+    # The table's own metadata, and the table of metadata below it.
+    f".hoodie/{ID}_0-1-2_{T}.parquet.marker.CREATE",
+    f".hoodie/metadata/files/.files-0000-0_{T}.log.1_0-1-2.marker.CREATE",
+]
+
+
+def test_names_that_are_no_markers_are_refused(subtests: pytest.Subtests) -> None:
+    for bad in NO_MARKERS:
+        with (
+            subtests.test(bad=bad),
+            pytest.raises(
+                InputError, match=r"markername is .*; allowed: \[<partition>/\]<data file>"
+            ),
+        ):
+            check_name(bad, T)
 
 
 @pytest.mark.parametrize(
@@ -83,30 +88,31 @@ def test_a_log_of_another_instant_is_left_to_the_timeline() -> None:
     assert check_name(log.format(".cdc"), T) == BEFORE
 
 
-@pytest.mark.parametrize(
-    ("name", "instant"),
-    [
-        (f"{ID}_0-1-2_{T}.parquet.marker.CREATE", T),
-        (f"2026/11/21/{ID}_0-1-2_{T}.orc.marker.CREATE", T),
-        (f"city=são paulo%2F1:2 ?&=#+/{ID}_0-1-2_{T}.hfile.marker.MERGE", T),
-        (f"a.b_c.d/{ID}_0-1-2_{T}.lance.marker.MERGE", T),
-        (f"p/.{ID}_{T}.log.1_0-1-2.marker.CREATE", T),
-        (f"p/.{ID}_{T}.log.1.marker.CREATE", T),
-        (f"p/.{ID}_{T}.log.12_0-1-2.cdc.marker.CREATE", T),
-        (f"p/.{ID}_{BEFORE}.log.3_0-1-2.marker.APPEND", T),
-        (f"p/.{ID}_{BEFORE}.log.3_0-1-2.cdc.marker.APPEND", T),
-        (f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.APPEND", T),  # before HUDI-1517
-        (f"p/{ID}_0-1-2-3_{T}.parquet.marker.CREATE", T),  # Flink's second file of a task
-        (f"p/bucket_7.x-{ID}_0-1-2_{T}.parquet.marker.CREATE", T),
-        (f"p/.expr-index-a_b.c-0000-0_{T}.log.1_0-1-2.marker.CREATE", T),
-        (f"p/{ID}_0-1-2_00000000000001.parquet.marker.CREATE", "00000000000001"),  # bootstrap
-        (f"files/files-0000-0_0-1-2_{T}001.hfile.marker.CREATE", f"{T}001"),
-        (f"p/{ID}_0-1-2_{T}_1.parquet.marker.CREATE", f"{T}_1"),
-        (f"p/.{ID}_{T}_1.log.1_0-1-2.marker.CREATE", f"{T}_1"),
-    ],
-)
-def test_what_hudi_sends_is_taken(name: str, instant: str) -> None:
-    assert check_name(name, instant) is None
+SENT_BY_HUDI = [
+    (f"{ID}_0-1-2_{T}.parquet.marker.CREATE", T),
+    (f"2026/11/21/{ID}_0-1-2_{T}.orc.marker.CREATE", T),
+    (f"city=são paulo%2F1:2 ?&=#+/{ID}_0-1-2_{T}.hfile.marker.MERGE", T),
+    (f"a.b_c.d/{ID}_0-1-2_{T}.lance.marker.MERGE", T),
+    (f"p/.{ID}_{T}.log.1_0-1-2.marker.CREATE", T),
+    (f"p/.{ID}_{T}.log.1.marker.CREATE", T),
+    (f"p/.{ID}_{T}.log.12_0-1-2.cdc.marker.CREATE", T),
+    (f"p/.{ID}_{BEFORE}.log.3_0-1-2.marker.APPEND", T),
+    (f"p/.{ID}_{BEFORE}.log.3_0-1-2.cdc.marker.APPEND", T),
+    (f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.APPEND", T),  # before HUDI-1517
+    (f"p/{ID}_0-1-2-3_{T}.parquet.marker.CREATE", T),  # Flink's second file of a task
+    (f"p/bucket_7.x-{ID}_0-1-2_{T}.parquet.marker.CREATE", T),
+    (f"p/.expr-index-a_b.c-0000-0_{T}.log.1_0-1-2.marker.CREATE", T),
+    (f"p/{ID}_0-1-2_00000000000001.parquet.marker.CREATE", "00000000000001"),  # bootstrap
+    (f"files/files-0000-0_0-1-2_{T}001.hfile.marker.CREATE", f"{T}001"),
+    (f"p/{ID}_0-1-2_{T}_1.parquet.marker.CREATE", f"{T}_1"),
+    (f"p/.{ID}_{T}_1.log.1_0-1-2.marker.CREATE", f"{T}_1"),
+]
+
+
+def test_what_hudi_sends_is_taken(subtests: pytest.Subtests) -> None:
+    for name, instant in SENT_BY_HUDI:
+        with subtests.test(name=name):
+            assert check_name(name, instant) is None
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
-from strandline.settings.command_line import FLAGS, Flag
+from strandline.settings.command_line import FLAGS
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.settings.sources import ServeSettings
 from tests.kit import golden
@@ -49,98 +49,100 @@ def own_logging() -> Iterator[None]:
         logging.captureWarnings(False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "give at least one --root"),
-        (["--root", "", "--no-token"], "--root is empty"),
-        (["--root", "/no/such/lake", "--no-token"], "--root /no/such/lake: no such directory"),
-        (["--root", "/no\nsuch", "--no-token"], r"--root /no\nsuch: no such directory"),
-        (["--root", "tape://b/x", "--no-token"], "--root tape://b/x can't be opened: Protocol"),
-        (["--root", "/"], "give either --token-file FILE or --no-token"),
-        (["--root", "/", "--no-token", "--token-file", "x"], "give either --token-file FILE or"),
-        (["--root", "/", "--no-token", "--no-token-from", "::/0"], "give either --token-file FILE"),
-        (["--root", "/", "--no-token-from", "ten"], "--no-token-from: network 'ten': 'ten' does"),
-        (["--root", "/", "--token-file", "/no/such"], "token file /no/such: No such file"),
-        (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
-        (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
-        (["--root", "/", "--no-token", "--storage", "sql"], "sql needs a store URL"),
-        (["--root", "/", "--no-token", "--store-url", "x://y"], "storage memory has no database"),
-        (["--root", "/", "--no-token", "--tls-key", "/x"], "a TLS certificate and its key are"),
-        (
-            ["--root", "/", "--no-token", "--standby"],
-            "--standby is given without --fleet; allowed:",
-        ),
-        (["--root", "/", "--no-token", "--fleet-ca", "x"], "--fleet-ca is given without --fleet"),
-        (["--root", "/", "--no-token", "--advertise", "x"], "--advertise is given without --fleet"),
-        *(
-            (["--root", "/", "--no-token", flag, "2"], f"{flag} is given without --fleet")
-            for flag in (
-                "--fleet-copies",
-                "--fleet-depth",
-                "--fleet-tokens",
-                "--fleet-heartbeat",
-                "--fleet-dead",
-            )
-        ),
-        (
-            ["--root", "/", "--no-token", "--fleet", "etcd://h/f"],
-            "the fleet's URL 'etcd://***' can't",
-        ),
-        (["--root", "/", "--no-token", "--fleet", "zk://h:1/f"], "--fleet needs --advertise URL"),
-        (
-            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "h:1"],
-            "--advertise is 'h:1'; allowed: http://HOST:PORT, https://HOST:PORT",
-        ),
-        (
-            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://h:0"],
-            "--advertise is 'http://h:0'; allowed: http://HOST:PORT",
-        ),
-        (
-            ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://[::]:1"],
-            "--advertise is 'http://[::]:1'; allowed: a host that others can connect to",
-        ),
-        (["--fleet-copies", "4"], "--fleet-copies is '4'; allowed: integer, 1 to 3"),
-        (["--fleet-depth", "0"], "--fleet-depth is '0'; allowed: integer, 1 to 2"),
-        (["--fleet-tokens", "0"], "--fleet-tokens is '0'; allowed: integer, 1 to 10000"),
-        (["--fleet-dead", "0"], "--fleet-dead is '0'; allowed: number in s, 1 to 3600"),
-        (["--memory", "0"], "--memory is '0'; allowed: integer in MiB, 1 or more"),
-        (["--memory", "10GB"], "--memory is '10GB'; allowed: integer in MiB, 1 or more"),
-        (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb, sql"),
-        (["--port", "70000"], "--port is '70000'; allowed: integer, 0 to 65535"),
-        (["--port", "7\n8"], r"--port is '7\n8'; allowed: integer, 0 to 65535"),
-        (["--threads", "1025"], "--threads is '1025'; allowed: integer in threads, -1 to 1024"),
-        (["--gzip", "maybe"], "--gzip is 'maybe'; allowed: true, false"),
-        (["--log-format", "xml"], "--log-format is 'xml'; allowed: text, json"),
-        (["--log-level", "LOUD"], "--log-level is 'LOUD'; allowed: DEBUG, INFO, WARNING, ERROR"),
-        (["--config", "/no/such"], "--config /no/such: No such file or directory"),
-        (
-            ["--root", "/", "--no-token", "--storage-options", "{"],
-            "--storage-options is ***; allow",
-        ),
-        (["--prot", "1"], "No such option"),
-        (["--port"], "requires an argument"),
-        (["lake"], "unexpected extra argument"),
-    ],
-)
-def test_bad_usage_is_refused_in_one_line_with_exit_code_2(arguments: list[str], said: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.output == result.stderr
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
-    assert said in result.stderr
+BAD_USAGE = [
+    ([], "give at least one --root"),
+    (["--root", "", "--no-token"], "--root is empty"),
+    (["--root", "/no/such/lake", "--no-token"], "--root /no/such/lake: no such directory"),
+    (["--root", "/no\nsuch", "--no-token"], r"--root /no\nsuch: no such directory"),
+    (["--root", "tape://b/x", "--no-token"], "--root tape://b/x can't be opened: Protocol"),
+    (["--root", "/"], "give either --token-file FILE or --no-token"),
+    (["--root", "/", "--no-token", "--token-file", "x"], "give either --token-file FILE or"),
+    (["--root", "/", "--no-token", "--no-token-from", "::/0"], "give either --token-file FILE"),
+    (["--root", "/", "--no-token-from", "ten"], "--no-token-from: network 'ten': 'ten' does"),
+    (["--root", "/", "--token-file", "/no/such"], "token file /no/such: No such file"),
+    (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
+    (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
+    (["--root", "/", "--no-token", "--storage", "sql"], "sql needs a store URL"),
+    (["--root", "/", "--no-token", "--store-url", "x://y"], "storage memory has no database"),
+    (["--root", "/", "--no-token", "--tls-key", "/x"], "a TLS certificate and its key are"),
+    (
+        ["--root", "/", "--no-token", "--standby"],
+        "--standby is given without --fleet; allowed:",
+    ),
+    (["--root", "/", "--no-token", "--fleet-ca", "x"], "--fleet-ca is given without --fleet"),
+    (["--root", "/", "--no-token", "--advertise", "x"], "--advertise is given without --fleet"),
+    *(
+        (["--root", "/", "--no-token", flag, "2"], f"{flag} is given without --fleet")
+        for flag in (
+            "--fleet-copies",
+            "--fleet-depth",
+            "--fleet-tokens",
+            "--fleet-heartbeat",
+            "--fleet-dead",
+        )
+    ),
+    (
+        ["--root", "/", "--no-token", "--fleet", "etcd://h/f"],
+        "the fleet's URL 'etcd://***' can't",
+    ),
+    (["--root", "/", "--no-token", "--fleet", "zk://h:1/f"], "--fleet needs --advertise URL"),
+    (
+        ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "h:1"],
+        "--advertise is 'h:1'; allowed: http://HOST:PORT, https://HOST:PORT",
+    ),
+    (
+        ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://h:0"],
+        "--advertise is 'http://h:0'; allowed: http://HOST:PORT",
+    ),
+    (
+        ["--root", "/", "--no-token", "--fleet", "zk://h:1/f", "--advertise", "http://[::]:1"],
+        "--advertise is 'http://[::]:1'; allowed: a host that others can connect to",
+    ),
+    (["--fleet-copies", "4"], "--fleet-copies is '4'; allowed: integer, 1 to 3"),
+    (["--fleet-depth", "0"], "--fleet-depth is '0'; allowed: integer, 1 to 2"),
+    (["--fleet-tokens", "0"], "--fleet-tokens is '0'; allowed: integer, 1 to 10000"),
+    (["--fleet-dead", "0"], "--fleet-dead is '0'; allowed: number in s, 1 to 3600"),
+    (["--memory", "0"], "--memory is '0'; allowed: integer in MiB, 1 or more"),
+    (["--memory", "10GB"], "--memory is '10GB'; allowed: integer in MiB, 1 or more"),
+    (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb, sql"),
+    (["--port", "70000"], "--port is '70000'; allowed: integer, 0 to 65535"),
+    (["--port", "7\n8"], r"--port is '7\n8'; allowed: integer, 0 to 65535"),
+    (["--threads", "1025"], "--threads is '1025'; allowed: integer in threads, -1 to 1024"),
+    (["--gzip", "maybe"], "--gzip is 'maybe'; allowed: true, false"),
+    (["--log-format", "xml"], "--log-format is 'xml'; allowed: text, json"),
+    (["--log-level", "LOUD"], "--log-level is 'LOUD'; allowed: DEBUG, INFO, WARNING, ERROR"),
+    (["--config", "/no/such"], "--config /no/such: No such file or directory"),
+    (
+        ["--root", "/", "--no-token", "--storage-options", "{"],
+        "--storage-options is ***; allow",
+    ),
+    (["--prot", "1"], "No such option"),
+    (["--port"], "requires an argument"),
+    (["lake"], "unexpected extra argument"),
+]
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_a_refusal_fits_a_line_of_a_terminal_whatever_was_given(flag: Flag) -> None:
+def test_bad_usage_is_refused_in_one_line_with_exit_code_2(subtests: pytest.Subtests) -> None:
+    for arguments, said in BAD_USAGE:
+        with subtests.test(arguments=arguments):
+            result = run(*arguments)
+            assert result.exit_code == 2
+            assert result.output == result.stderr
+            assert result.stderr.startswith("Error: ")
+            assert result.stderr.count("\n") == 1
+            assert said in result.stderr
+
+
+def test_a_refusal_fits_a_line_of_a_terminal_whatever_was_given(subtests: pytest.Subtests) -> None:
     """Also of a path, a host or a network, where the refusal has the system's message."""
-    admitted = () if flag.name in ("--token-file", "--no-token-from") else ("--no-token",)
-    given = (flag.name, "/x\n" * 2_000) if flag.metavar else ("--root", "y" * 5_000)
-    result = run("--root", "/", "--port", "0", *admitted, *given)
-    assert result.exit_code in (1, 2)
-    assert len(result.stderr) <= len("Error: \n") + REFUSAL_CHARACTERS
-    assert result.stderr.count("\n") == 1
+    for flag in FLAGS:
+        with subtests.test(flag=flag.name):
+            admitted = () if flag.name in ("--token-file", "--no-token-from") else ("--no-token",)
+            given = (flag.name, "/x\n" * 2_000) if flag.metavar else ("--root", "y" * 5_000)
+            result = run("--root", "/", "--port", "0", *admitted, *given)
+            assert result.exit_code in (1, 2)
+            assert len(result.stderr) <= len("Error: \n") + REFUSAL_CHARACTERS
+            assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-
-import pytest
+from itertools import product
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -52,20 +51,20 @@ def test_the_calls_are_few():
     assert len(FAULTS) >= 20
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize(("at", "effect"), FAULTS)
-def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
-    table = prepared(version)
-    earliest = table.model.writes[-2]
-    clean(table, [Fault(at, effect)])
-    # Readers within the retained history see all their files, whatever happened.
-    for kept in table.model.writes[-2:]:
-        assert table.model.read_at(kept) <= table.data_files()
+def test_what_went_wrong_is_made_good_by_the_next_clean(subtests):
+    for version, (at, effect) in product([6, 9], FAULTS):
+        with subtests.test(version=version, at=at, effect=effect):
+            table = prepared(version)
+            earliest = table.model.writes[-2]
+            clean(table, [Fault(at, effect)])
+            # Readers within the retained history see all their files, whatever happened.
+            for kept in table.model.writes[-2:]:
+                assert table.model.read_at(kept) <= table.data_files()
 
-    table.clock.advance(1000)
-    clean(table, [])
-    cleans = [i for i in table.meta.active_timeline() if i.action == CLEAN]
-    assert all(instant.is_completed for instant in cleans)
-    # One, or a second for a file that the first had to leave.
-    assert len(cleans) in (1, 2)
-    assert table.data_files() == table.model.to_keep(earliest)
+            table.clock.advance(1000)
+            clean(table, [])
+            cleans = [i for i in table.meta.active_timeline() if i.action == CLEAN]
+            assert all(instant.is_completed for instant in cleans)
+            # One, or a second for a file that the first had to leave.
+            assert len(cleans) in (1, 2)
+            assert table.data_files() == table.model.to_keep(earliest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from strandline.table_services.clean.run import Cleaner
@@ -90,40 +92,40 @@ def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_ta
     assert left == {"p=2/.b-0_20200101.log.1_0-0-0", "p=2/.hoodie_partition_metadata"}
 
 
-@pytest.mark.parametrize(
-    ("partition", "name"),
-    [
-        (".hoodie", "hoodie.properties"),
-        (".hoodie/timeline", "x.commit"),
-        ("", ".hoodie"),
-        ("..", "x"),
-        (".", "x"),
-        ("p=1/", "x"),
-        ("/p=1", "x"),
-        ("p=1\0", "x"),
-        ("p=1", ".."),
-        ("p=1", ""),
-    ],
-)
-@pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
-def test_a_pending_clean_of_paths_that_are_no_data_deletes_nothing(partition, name, reached):
-    subject = Subject(SmallTable())
-    table = subject.table
-    time = table.write(A, B)
-    plan = CleanerPlan(
-        files_to_be_deleted_per_partition={
-            "a": (f"a-0_0-0-0_{time}.parquet",),
-            partition: (name,),
-        },
-        partitions_to_be_deleted=(partition,),
-    )
-    instant = table.meta.create_requested(CLEAN, table.tick(), plan)
-    if reached is State.INFLIGHT:
-        table.meta.transition_to_inflight(instant)
-    before = set(table.storage.files)
-    with pytest.raises(CorruptMetadataError, match=table.meta.path_of(instant)):
-        subject.clean()
-    assert before <= set(table.storage.files)
+def test_a_pending_clean_of_paths_that_are_no_data_deletes_nothing(subtests):
+    for (partition, name), reached in product(
+        [
+            (".hoodie", "hoodie.properties"),
+            (".hoodie/timeline", "x.commit"),
+            ("", ".hoodie"),
+            ("..", "x"),
+            (".", "x"),
+            ("p=1/", "x"),
+            ("/p=1", "x"),
+            ("p=1\0", "x"),
+            ("p=1", ".."),
+            ("p=1", ""),
+        ],
+        [State.REQUESTED, State.INFLIGHT],
+    ):
+        with subtests.test(partition=partition, name=name, reached=reached):
+            subject = Subject(SmallTable())
+            table = subject.table
+            time = table.write(A, B)
+            plan = CleanerPlan(
+                files_to_be_deleted_per_partition={
+                    "a": (f"a-0_0-0-0_{time}.parquet",),
+                    partition: (name,),
+                },
+                partitions_to_be_deleted=(partition,),
+            )
+            instant = table.meta.create_requested(CLEAN, table.tick(), plan)
+            if reached is State.INFLIGHT:
+                table.meta.transition_to_inflight(instant)
+            before = set(table.storage.files)
+            with pytest.raises(CorruptMetadataError, match=table.meta.path_of(instant)):
+                subject.clean()
+            assert before <= set(table.storage.files)
 
 
 def test_a_pending_clean_without_a_plan_is_taken_off_the_timeline():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +54,13 @@ def wanted(buckets: str, order: tuple[str, ...]) -> list[pa.Table]:
     return [pa.Table.from_pylist(part, rows.schema) for part in parts]
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("batch_rows", [ROWS, 1_700, 11])
-@pytest.mark.parametrize("buckets", BUCKETS)
-@pytest.mark.parametrize("order", [("bucket",), ("bucket", "key"), ()])
-def test_rows_are_in_their_parts_in_order(buckets, order, batch_rows, threads):
-    found = shuffled(placed(buckets, batch_rows), "task", 4, order, threads)
-    assert found == wanted(buckets, order)
+def test_rows_are_in_their_parts_in_order(subtests):
+    for threads, batch_rows, buckets, order in product(
+        [1, 3], [ROWS, 1_700, 11], BUCKETS, [("bucket",), ("bucket", "key"), ()]
+    ):
+        with subtests.test(threads=threads, batch_rows=batch_rows, buckets=buckets, order=order):
+            found = shuffled(placed(buckets, batch_rows), "task", 4, order, threads)
+            assert found == wanted(buckets, order)
 
 
 def test_there_may_be_no_rows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -107,14 +108,16 @@ def test_files_are_packed_into_tasks(stored):
     assert Counter(path for *_, path in found) == dict.fromkeys(files, 2)
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
-@pytest.mark.parametrize("batch", [1, 2, 4, 100])
-def test_sorted_keys_come_once_whatever_the_batches(at_once, batch):
-    rows = [("p", "a")] * 5 + [("p", "b"), ("p", "c"), ("q", "a"), ("q", "a"), ("r", "a")]
-    given = keyed(*rows).select([PARTITION_PATH, RECORD_KEY])
-    batches = given.combine_chunks().to_batches(max_chunksize=batch)
-    found = [(path, key) for path, keys in _distinct_keys(iter(batches), at_once) for key in keys]
-    assert [(path, key.as_py()) for path, key in found] == sorted(set(rows))
+def test_sorted_keys_come_once_whatever_the_batches(subtests):
+    for at_once, batch in product([1, 2, 3, 100], [1, 2, 4, 100]):
+        with subtests.test(at_once=at_once, batch=batch):
+            rows = [("p", "a")] * 5 + [("p", "b"), ("p", "c"), ("q", "a"), ("q", "a"), ("r", "a")]
+            given = keyed(*rows).select([PARTITION_PATH, RECORD_KEY])
+            batches = given.combine_chunks().to_batches(max_chunksize=batch)
+            found = [
+                (path, key) for path, keys in _distinct_keys(iter(batches), at_once) for key in keys
+            ]
+            assert [(path, key.as_py()) for path, key in found] == sorted(set(rows))
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 10), (10, 1)])

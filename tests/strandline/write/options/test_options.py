@@ -87,38 +87,43 @@ def test_the_options_that_jobs_copy_are_all_known(caplog):
     assert parsed.get(ORDERING) == "ts"
 
 
-@pytest.mark.parametrize("name", ASKING)
-def test_what_the_writer_does_not_do_is_refused_with_the_reason(name):
-    value, reason = ASKING[name]
-    with pytest.raises(ConfigError) as caught:
-        parse_options({name: value})
-    assert str(caught.value).startswith(f"{name} is {value!r}; refused: ")
-    assert reason in str(caught.value)
+def test_what_the_writer_does_not_do_is_refused_with_the_reason(subtests):
+    for name in ASKING:
+        with subtests.test(name=name):
+            value, reason = ASKING[name]
+            with pytest.raises(ConfigError) as caught:
+                parse_options({name: value})
+            assert str(caught.value).startswith(f"{name} is {value!r}; refused: ")
+            assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        (
-            "hoodie.datasource.write.partitionpath.fields",
-            "hoodie.datasource.write.partitionpath.field",
-        ),
-        ("hoodie.datasource.write.recordkey.fields", "hoodie.datasource.write.recordkey.field"),
-        ("hoodie.datasource.write.recordKey.field", "hoodie.datasource.write.recordkey.field"),
-        ("hoodie.datasource.write.recordkey.feild", "hoodie.datasource.write.recordkey.field"),
-        ("hoodie.datasource.write.precombine.fields", "hoodie.datasource.write.precombine.field"),
-        ("hoodie.table.ordering.field", "hoodie.table.ordering.fields"),
-        ("hodie.table.name", "hoodie.table.name"),
-        ("hoodie.metadata.enabled", "hoodie.metadata.enable"),
-        ("hoodie.datasource.write.operations", "hoodie.datasource.write.operation"),
-        ("hoodie.cleaner.commit.retained", "hoodie.cleaner.commits.retained"),
-        ("strandline.view.retained.snapshot", "strandline.view.retained.snapshots"),
-    ],
-)
-def test_a_misspelt_name_is_refused_with_the_right_one(name, right):
-    with pytest.raises(ConfigError) as caught:
-        parse_options({name: "x"})
-    assert str(caught.value) == f"{name} is 'x'; there is no such option; did you mean {right}?"
+MISSPELT = [
+    (
+        "hoodie.datasource.write.partitionpath.fields",
+        "hoodie.datasource.write.partitionpath.field",
+    ),
+    ("hoodie.datasource.write.recordkey.fields", "hoodie.datasource.write.recordkey.field"),
+    ("hoodie.datasource.write.recordKey.field", "hoodie.datasource.write.recordkey.field"),
+    ("hoodie.datasource.write.recordkey.feild", "hoodie.datasource.write.recordkey.field"),
+    ("hoodie.datasource.write.precombine.fields", "hoodie.datasource.write.precombine.field"),
+    ("hoodie.table.ordering.field", "hoodie.table.ordering.fields"),
+    ("hodie.table.name", "hoodie.table.name"),
+    ("hoodie.metadata.enabled", "hoodie.metadata.enable"),
+    ("hoodie.datasource.write.operations", "hoodie.datasource.write.operation"),
+    ("hoodie.cleaner.commit.retained", "hoodie.cleaner.commits.retained"),
+    ("strandline.view.retained.snapshot", "strandline.view.retained.snapshots"),
+]
+
+
+def test_a_misspelt_name_is_refused_with_the_right_one(subtests):
+    for name, right in MISSPELT:
+        with subtests.test(name=name):
+            with pytest.raises(ConfigError) as caught:
+                parse_options({name: "x"})
+            assert (
+                str(caught.value)
+                == f"{name} is 'x'; there is no such option; did you mean {right}?"
+            )
 
 
 def test_other_unknown_options_are_named_in_one_warning(caplog):
@@ -143,13 +148,14 @@ def test_a_refusal_fits_a_line_and_shows_no_secret():
     assert "password is ***; refused" in str(caught.value)
 
 
-@pytest.mark.parametrize("setting", WRITER_SETTINGS, ids=lambda setting: setting.name)
-def test_a_refused_value_leaves_room_for_the_name(setting):
-    if setting.allowed or not isinstance(setting.default, str):
-        with pytest.raises(ConfigError) as caught:
-            parse_options({setting.name: "org.example." + "x" * 5_000})
-        assert str(caught.value).startswith(f"{setting.name} is ")
-        assert f"; allowed: {setting.describe_allowed()}" in str(caught.value)
+def test_a_refused_value_leaves_room_for_the_name(subtests):
+    for setting in WRITER_SETTINGS:
+        with subtests.test(name=setting.name):
+            if setting.allowed or not isinstance(setting.default, str):
+                with pytest.raises(ConfigError) as caught:
+                    parse_options({setting.name: "org.example." + "x" * 5_000})
+                assert str(caught.value).startswith(f"{setting.name} is ")
+                assert f"; allowed: {setting.describe_allowed()}" in str(caught.value)
 
 
 def test_no_option_is_in_two_lists():
