@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from benchmarks.object_store.delay import Request
 from benchmarks.write.request_figures import ratios
 from benchmarks.write_requests import Commit, Seen, counted, kind_of, round_trips, table
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "kind"),
-    [
+def test_a_request_counts_as_what_it_does(subtests):
+    for method, target, kind in [
         ("GET", "/b?list-type=2&prefix=t/", "list"),
         ("GET", "/b/t/f.parquet", "read"),
         ("HEAD", "/b/t/f.parquet", "stat"),
@@ -20,10 +17,9 @@ from benchmarks.write_requests import Commit, Seen, counted, kind_of, round_trip
         ("POST", "/b?delete", "delete"),
         ("POST", "/b/?delete=", "delete"),
         ("DELETE", "/b/t/f.parquet", "delete"),
-    ],
-)
-def test_a_request_counts_as_what_it_does(method, target, kind):
-    assert kind_of(Request(method, target, "", 200, 0.0, 0.0)) == kind
+    ]:
+        with subtests.test(method=method, target=target):
+            assert kind_of(Request(method, target, "", 200, 0.0, 0.0)) == kind
 
 
 def test_round_trips_are_the_requests_that_wait_for_one_another():

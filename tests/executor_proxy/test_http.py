@@ -177,13 +177,14 @@ def test_an_answer_cut_short_is_lost(open_session):
         open_session(server.url).get(PATH, {})
 
 
-@pytest.mark.parametrize("garbage", [b"hello\r\n\r\n", b"\x00\xff\x00\r\n\r\n", b"SSH-2.0-x\r\n"])
-def test_what_is_not_http_is_a_bad_answer(garbage, open_session):
-    with (
-        ScriptedServer(always(Raw(garbage))) as server,
-        pytest.raises(BadAnswerError, match=PATH),
-    ):
-        open_session(server.url).get(PATH, {})
+def test_what_is_not_http_is_a_bad_answer(subtests, open_session):
+    for garbage in [b"hello\r\n\r\n", b"\x00\xff\x00\r\n\r\n", b"SSH-2.0-x\r\n"]:
+        with (
+            subtests.test(garbage=garbage),
+            ScriptedServer(always(Raw(garbage))) as server,
+            pytest.raises(BadAnswerError, match=PATH),
+        ):
+            open_session(server.url).get(PATH, {})
 
 
 def test_gzip_is_undone(open_session):
@@ -280,19 +281,16 @@ def test_a_timeout_of_nothing_is_refused(name):
         Timeouts(**{name: 0})
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
+def test_a_session_that_is_none_is_refused(subtests):
+    for name, reason in [
         ("tests.executor_proxy.own_session", "allowed: MODULE:FUNCTION"),
         ("tests.executor_proxy.own_session:", "allowed: MODULE:FUNCTION"),
         ("tests.executor_proxy.own_session:NOT_A_FACTORY", "allowed: MODULE:FUNCTION"),
         ("tests.executor_proxy.own_session:nothing", "can't be imported"),
         ("no.such.module:make", "can't be imported"),
-    ],
-)
-def test_a_session_that_is_none_is_refused(name, reason):
-    with pytest.raises(ConfigError, match=reason):
-        HttpSession("http://h:1", session=name)
+    ]:
+        with subtests.test(name=name), pytest.raises(ConfigError, match=reason):
+            HttpSession("http://h:1", session=name)
 
 
 def test_a_token_that_is_no_word_is_refused_unseen(subtests, open_session):

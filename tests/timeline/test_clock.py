@@ -52,10 +52,10 @@ def test_fourteen_digits_are_the_end_of_their_second() -> None:
     assert parse_instant_time("20261121080616", "UTC") == NOW // 1000 * 1000 + 999
 
 
-@pytest.mark.parametrize("text", ["", "2026", "2026112108061634x", "20261321080616345", "٢" * 17])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="instant time"):
-        parse_instant_time(text, "UTC")
+def test_what_is_no_time(subtests: pytest.Subtests) -> None:
+    for text in ["", "2026", "2026112108061634x", "20261321080616345", "٢" * 17]:
+        with subtests.test(text=text), pytest.raises(ValueError, match="instant time"):
+            parse_instant_time(text, "UTC")
 
 
 @given(YEARS)

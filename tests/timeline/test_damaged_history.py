@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,14 +42,17 @@ def test_properties_are_read_or_refused() -> None:
     assert len(refused) >= len(foreign)
 
 
-@pytest.mark.parametrize("key", ["hoodie.timeline.path", "hoodie.timeline.history.path"])
-@pytest.mark.parametrize("value", ["../x", "a/../../b", ".", "a//b", "a\0b"])
-def test_a_folder_outside_the_table_is_refused(key: str, value: str) -> None:
-    config = TableConfig.create(name="t").with_properties({key: value})
-    storage = MemoryStorage()
-    storage.files[CONFIG_PATH] = (config.to_bytes(), 0)
-    with pytest.raises(CorruptMetadataError, match=r"hoodie\.properties names a folder"):
-        TableMetaClient.open(storage).active_timeline()
+def test_a_folder_outside_the_table_is_refused(subtests: pytest.Subtests) -> None:
+    for key, value in product(
+        ["hoodie.timeline.path", "hoodie.timeline.history.path"],
+        ["../x", "a/../../b", ".", "a//b", "a\0b"],
+    ):
+        with subtests.test(key=key, value=value):
+            config = TableConfig.create(name="t").with_properties({key: value})
+            storage = MemoryStorage()
+            storage.files[CONFIG_PATH] = (config.to_bytes(), 0)
+            with pytest.raises(CorruptMetadataError, match=r"hoodie\.properties names a folder"):
+                TableMetaClient.open(storage).active_timeline()
 
 
 def history(scenario: str = "archival_mor_v9") -> MemoryStorage:
@@ -88,33 +92,32 @@ def test_damaged_history_is_read_or_refused() -> None:
     read_history(storage)
 
 
-@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "", "a/../b", "[" * 3, "\\ud800"])
-def test_a_manifest_that_leads_elsewhere_is_refused(name: str) -> None:
-    storage = history()
-    for path in [path for path in storage.files if "/manifest_" in path]:
-        storage.files[path] = (f'{{"files": [{{"fileName": "{name}"}}]}}'.encode(), 0)
-    with pytest.raises(CorruptMetadataError, match=HISTORY):
-        assert HistoryArchive(storage, HISTORY).timeline
+def test_a_manifest_that_leads_elsewhere_is_refused(subtests: pytest.Subtests) -> None:
+    for name in ["../../x", "/etc/passwd", "", "a/../b", "[" * 3, "\\ud800"]:
+        with subtests.test(name=name):
+            storage = history()
+            for path in [path for path in storage.files if "/manifest_" in path]:
+                storage.files[path] = (f'{{"files": [{{"fileName": "{name}"}}]}}'.encode(), 0)
+            with pytest.raises(CorruptMetadataError, match=HISTORY):
+                assert HistoryArchive(storage, HISTORY).timeline
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
+def test_a_history_file_of_other_columns_is_named(subtests: pytest.Subtests) -> None:
+    for columns in [
         {"instantTime": [1], "completionTime": ["2"], "action": ["commit"]},
         {"instantTime": [None], "completionTime": ["2"], "action": ["commit"]},
         {"completionTime": ["2"], "action": ["commit"]},
         {"instantTime": ["1"], "completionTime": [2], "action": ["commit"]},
         {"other": [1]},
-    ],
-)
-def test_a_history_file_of_other_columns_is_named(columns: dict[str, list[object]]) -> None:
-    storage = history()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    for path in [path for path in storage.files if path.endswith(".parquet")]:
-        storage.files[path] = (sink.getvalue().to_pybytes(), 0)
-    with pytest.raises(CorruptMetadataError, match=r"\.parquet is no history file"):
-        assert HistoryArchive(storage, HISTORY).timeline
+    ]:
+        with subtests.test(columns=columns):
+            storage = history()
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table(columns), sink)
+            for path in [path for path in storage.files if path.endswith(".parquet")]:
+                storage.files[path] = (sink.getvalue().to_pybytes(), 0)
+            with pytest.raises(CorruptMetadataError, match=r"\.parquet is no history file"):
+                assert HistoryArchive(storage, HISTORY).timeline
 
 
 class BrokenFile:

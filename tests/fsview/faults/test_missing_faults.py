@@ -129,31 +129,36 @@ ODD_FILES: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_FILES)
-def test_a_commit_of_odd_files_is_followed_or_refused(odd: str) -> None:
+def test_a_commit_of_odd_files_is_followed_or_refused(subtests: pytest.Subtests) -> None:
     """Whatever it is, no request ends in an error that isn't Strandline's."""
-    table, view, _ = a_table(6)
-    write = table.begin([("a", "f1-0")])
-    table.complete(write)
-    time = write.instant.requested_time
-    path = completed_path(table)
-    stats: dict[str, list[object]] = {}
-    for name, size in ODD_FILES[odd].items():
-        stat = {"fileId": "f9", "path": name.replace("_T", f"_{time}"), "fileSizeInBytes": size}
-        stats.setdefault(name.rpartition("/")[0], []).append(stat)
-    said = json.dumps({"partitionToWriteStats": stats}).encode()
-    table.storage.files[path] = (said, table.storage.files[path][1])
-    with perhaps_refused(path):
-        view.sync()
-        LocalView.newest(view).load_all_partitions()
-    arguments = {"partition": "a", "fileid": "f9", "includependingcompaction": "true"}
-    for route in ROUTES:
-        if route.method == "GET":
-            params = {param.name: arguments.get(param.name, time) for param in route.params}
-            with suppress(ViewBehindError, CorruptMetadataError):
-                assert route.encode(
-                    route.answer(LocalView.newest(view), params), PathForms.of("/t")
-                )
+    for odd in ODD_FILES:
+        with subtests.test(odd=odd):
+            table, view, _ = a_table(6)
+            write = table.begin([("a", "f1-0")])
+            table.complete(write)
+            time = write.instant.requested_time
+            path = completed_path(table)
+            stats: dict[str, list[object]] = {}
+            for name, size in ODD_FILES[odd].items():
+                stat = {
+                    "fileId": "f9",
+                    "path": name.replace("_T", f"_{time}"),
+                    "fileSizeInBytes": size,
+                }
+                stats.setdefault(name.rpartition("/")[0], []).append(stat)
+            said = json.dumps({"partitionToWriteStats": stats}).encode()
+            table.storage.files[path] = (said, table.storage.files[path][1])
+            with perhaps_refused(path):
+                view.sync()
+                LocalView.newest(view).load_all_partitions()
+            arguments = {"partition": "a", "fileid": "f9", "includependingcompaction": "true"}
+            for route in ROUTES:
+                if route.method == "GET":
+                    params = {param.name: arguments.get(param.name, time) for param in route.params}
+                    with suppress(ViewBehindError, CorruptMetadataError):
+                        assert route.encode(
+                            route.answer(LocalView.newest(view), params), PathForms.of("/t")
+                        )
 
 
 def completed_path(table: SmallTable) -> str:

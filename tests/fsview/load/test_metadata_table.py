@@ -284,33 +284,32 @@ def no_partition(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.add(time, [*records, ("z", {name: 7})])
 
 
+OUT_OF_STEP = [
+    (not_told_last, "behind"),
+    (not_told_between, "behind"),
+    (told_in_part, "behind"),
+    (not_completed_there, "behind"),
+    (cleaned_unsaid, "behind"),
+    (no_base, "missing"),
+    (no_timeline, "missing"),
+    (not_there, "missing"),
+    (undone_there, "pending"),
+    (logs_compacted, "unsupported"),
+    (other_group, "unsupported"),
+    (other_command, "unsupported"),
+    (unheard_of, "unknown"),
+    (unheard_of_and_merged, "unknown"),
+    (no_partition, "unknown"),
+]
+
+
 @VERSIONS
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (not_told_last, "behind"),
-        (not_told_between, "behind"),
-        (told_in_part, "behind"),
-        (not_completed_there, "behind"),
-        (cleaned_unsaid, "behind"),
-        (no_base, "missing"),
-        (no_timeline, "missing"),
-        (not_there, "missing"),
-        (undone_there, "pending"),
-        (logs_compacted, "unsupported"),
-        (other_group, "unsupported"),
-        (other_command, "unsupported"),
-        (unheard_of, "unknown"),
-        (unheard_of_and_merged, "unknown"),
-        (no_partition, "unknown"),
-    ],
-)
-def test_a_metadata_table_out_of_step_is_not_used(
-    version: int, change: Callable[[SmallTable, MetadataTable], object], reason: str
-) -> None:
-    table, metadata = kept(version)
-    change(table, metadata)
-    refused(table, reason)
+def test_a_metadata_table_out_of_step_is_not_used(subtests: pytest.Subtests, version: int) -> None:
+    for change, reason in OUT_OF_STEP:
+        with subtests.test(change=change.__name__):
+            table, metadata = kept(version)
+            change(table, metadata)
+            refused(table, reason)
 
 
 @VERSIONS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+
 import pytest
 
 from fsview.local_view import LocalView
@@ -16,32 +19,34 @@ from timeline.instant import State
 
 @VERSIONS
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@pytest.mark.parametrize("undone", range(6))
-@pytest.mark.parametrize("calls", range(4))
 def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
-    version: int, table_type: str, undone: int, calls: int
+    subtests: pytest.Subtests, version: int, table_type: str
 ) -> None:
     """The restore's next removal comes right after the listing, or some calls later."""
-    table = a_table(version, table_type)
-    (time,) = table.done
-    undoing.save(table, time)
-    for _ in range(3):
-        writes.complete(table, writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")]))
-    undoing.begin_restore(table, time)
-    for _ in range(undone):
-        undoing.restore_on(table)
-    watcher = Watcher(table)
-    before, right = LocalView.synced(watcher.view), table.truth.latest_base_files("a")
-    watcher.storage.then["a"] = lambda: undoing.restore_on(table)
-    watcher.storage.calls_until_then = calls
-    LocalView.newest(watcher.view).load_partitions(["a"])
-    watcher.storage.nothing_more()
-    assert shape(before.latest_base_files("a")) == right
-    assert shape(
-        LocalView.synced(watcher.view).latest_base_files("a")
-    ) == table.truth.latest_base_files("a")
-    undoing.finish_restore(table, time)
-    assert_as_rebuilt(watcher.view, table)
+    for undone, calls in product(range(6), range(4)):
+        with subtests.test(undone=undone, calls=calls):
+            table = a_table(version, table_type)
+            (time,) = table.done
+            undoing.save(table, time)
+            for _ in range(3):
+                writes.complete(
+                    table, writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")])
+                )
+            undoing.begin_restore(table, time)
+            for _ in range(undone):
+                undoing.restore_on(table)
+            watcher = Watcher(table)
+            before, right = LocalView.synced(watcher.view), table.truth.latest_base_files("a")
+            watcher.storage.then["a"] = partial(undoing.restore_on, table)
+            watcher.storage.calls_until_then = calls
+            LocalView.newest(watcher.view).load_partitions(["a"])
+            watcher.storage.nothing_more()
+            assert shape(before.latest_base_files("a")) == right
+            assert shape(
+                LocalView.synced(watcher.view).latest_base_files("a")
+            ) == table.truth.latest_base_files("a")
+            undoing.finish_restore(table, time)
+            assert_as_rebuilt(watcher.view, table)
 
 
 @VERSIONS

@@ -48,9 +48,8 @@ def test_a_log_file_name_is_read_back(
     assert parse_data_file("p", name, 1, 2, EXTENSIONS) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
+def test_file_id_and_instant_lie_where_hudi_looks(subtests: pytest.Subtests) -> None:
+    for name, parts in [
         (f"{FILE_ID}_0-55-74_{TIME}.parquet", (FILE_ID, TIME)),
         # "dots before the second underscore are harmless"
         (f"a.b_0.1-2_{TIME}.parquet", ("a.b", TIME)),
@@ -60,15 +59,13 @@ def test_a_log_file_name_is_read_back(
         (f"a_0-1-2_{TIME}", ("a", TIME)),
         ("a_b.parquet", ("a", "b.parquet")),
         ("plain.parquet", None),
-    ],
-)
-def test_file_id_and_instant_lie_where_hudi_looks(name: str, parts: tuple[str, str] | None) -> None:
-    assert parse_base_name(name) == parts
+    ]:
+        with subtests.test(name=name, parts=parts):
+            assert parse_base_name(name) == parts
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_what_is_no_data_file_is_left_out(subtests: pytest.Subtests) -> None:
+    for name in [
         ".hoodie_partition_metadata",
         ".hoodie_partition_metadata.parquet",
         f".{FILE_ID}_0-55-74_{TIME}.parquet.crc",
@@ -77,10 +74,9 @@ def test_file_id_and_instant_lie_where_hudi_looks(name: str, parts: tuple[str, s
         "foreign.parquet",
         f".a.b_{TIME}.log.1_0-1-2",  # 0.15 takes a dot in the id of a log, 1.x doesn't
         f".{FILE_ID}_{TIME}.log.x_0-1-2",
-    ],
-)
-def test_what_is_no_data_file_is_left_out(name: str) -> None:
-    assert parse_data_file("p", name, 1, 2, EXTENSIONS) is None
+    ]:
+        with subtests.test(name=name):
+            assert parse_data_file("p", name, 1, 2, EXTENSIONS) is None
 
 
 def test_a_listing_keeps_known_extensions_and_anything_with_log_in_its_name() -> None:

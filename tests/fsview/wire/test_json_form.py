@@ -51,9 +51,8 @@ def test_other_paths_begin_as_their_caller_spells_them(spelling: str) -> None:
     assert wire.read_base_file(dto, paths) == BASE
 
 
-@pytest.mark.parametrize(
-    ("partition", "encoded"),
-    [
+def test_only_uris_are_encoded_and_only_what_java_encodes(subtests: pytest.Subtests) -> None:
+    for partition, encoded in [
         ("a b", "a%20b"),
         ("50%25off", "50%2525off"),
         ("a+b&c", "a+b&c"),
@@ -61,12 +60,11 @@ def test_other_paths_begin_as_their_caller_spells_them(spelling: str) -> None:
         ("ünïcöde", "ünïcöde"),
         ("[x]#?^`{|}", "%5Bx%5D%23%3F%5E%60%7B%7C%7D"),
         ("no\u00a0break", "no%C2%A0break"),
-    ],
-)
-def test_only_uris_are_encoded_and_only_what_java_encodes(partition: str, encoded: str) -> None:
-    dto = wire.base_file_dto(BaseFile(partition, BASE.name, 7, 9, "f-0", TIME), PATHS)
-    assert dto["fileStatus"]["path"]["uri"] == f"file:///lake/t/{encoded}/{BASE.name}"
-    assert dto["fullPath"] == f"file:/lake/t/{partition}/{BASE.name}"
+    ]:
+        with subtests.test(partition=partition, encoded=encoded):
+            dto = wire.base_file_dto(BaseFile(partition, BASE.name, 7, 9, "f-0", TIME), PATHS)
+            assert dto["fileStatus"]["path"]["uri"] == f"file:///lake/t/{encoded}/{BASE.name}"
+            assert dto["fullPath"] == f"file:/lake/t/{partition}/{BASE.name}"
 
 
 def test_fields_come_in_javas_order_with_their_nulls() -> None:
@@ -119,10 +117,13 @@ def test_an_answer_is_read_back_as_it_was(subtests: pytest.Subtests) -> None:
             assert BY_NAME[name].decode(body, PATHS) == ANSWERS[name]
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b'[{"fileLen":1}]', b"<html>"])
-def test_what_a_route_does_not_answer_is_a_bad_answer(body: bytes) -> None:
-    with pytest.raises(BadAnswerError, match="datafiles/latest/partition answered"):
-        BY_NAME["latest_base_files"].decode(body, PATHS)
+def test_what_a_route_does_not_answer_is_a_bad_answer(subtests: pytest.Subtests) -> None:
+    for body in [b"", b"null", b"[1]", b'[{"fileLen":1}]', b"<html>"]:
+        with (
+            subtests.test(body=body),
+            pytest.raises(BadAnswerError, match="datafiles/latest/partition answered"),
+        ):
+            BY_NAME["latest_base_files"].decode(body, PATHS)
 
 
 def test_a_path_outside_the_table_is_a_bad_answer() -> None:
@@ -215,10 +216,13 @@ def test_missing_parameters_are_named_and_empty_ones_are_there() -> None:
     assert BY_NAME["replaced_file_groups_before"].arguments({})["max_instant"] == ""
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "[", '"p"'])
-def test_partitions_are_a_list_of_strings(text: str) -> None:
-    with pytest.raises(InputError, match="not a JSON list of strings"):
-        BY_NAME["load_partitions"].arguments({"partitions": text})
+def test_partitions_are_a_list_of_strings(subtests: pytest.Subtests) -> None:
+    for text in ["", "{}", "[1]", "[", '"p"']:
+        with (
+            subtests.test(text=text),
+            pytest.raises(InputError, match="not a JSON list of strings"),
+        ):
+            BY_NAME["load_partitions"].arguments({"partitions": text})
 
 
 def test_the_partition_of_a_request_is_found() -> None:

@@ -231,12 +231,11 @@ def test_a_simulation_is_shown_as_text_and_as_json() -> None:
     assert "a seat that goes" not in alone
 
 
-@pytest.mark.parametrize(
-    "given", [("--servers", "0"), ("--copies", "4"), ("--depth", "3"), ("--down", "2"), ("x",)]
-)
-def test_sizes_that_are_not_allowed_are_refused(given: tuple[str, ...]) -> None:
-    told = run("simulate", *given)
-    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+def test_sizes_that_are_not_allowed_are_refused(subtests: pytest.Subtests) -> None:
+    for given in [("--servers", "0"), ("--copies", "4"), ("--depth", "3"), ("--down", "2"), ("x",)]:
+        with subtests.test(given=given):
+            told = run("simulate", *given)
+            assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
 
 
 def test_a_table_is_forgotten(tmp_path: Path) -> None:

@@ -162,30 +162,30 @@ def test_a_file_that_is_gone_is_explained(local, tmp_path):
             read()
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"columns": ["ids"]}, "no column 'ids'.*did you mean 'id'"),
-        ({"columns": ["ID"]}, "did you mean 'id'"),
-        ({"columns": ["id", "v", "id"]}, "'id' is asked for twice"),
-        ({"columns": "id"}, "columns is 'id'; allowed: None, or a list of names"),
-        ({"limit": -1}, "limit is -1"),
-        ({"limit": 1.5}, r"limit is 1\.5"),
-        ({"limit": "1"}, "limit is '1'"),
-        ({"limit": True}, "limit is True; allowed: None, or a number of rows"),
-        ({"read_optimized": "false"}, "read_optimized is 'false'; allowed: True, False"),
-        ({"columns": [1]}, r"columns is \[1\], where 1 is no text"),
-        ({"columns": [["id"]]}, r"where \['id'\] is no text"),
-        ({"columns": ["id", None]}, "where None is no text"),
-        ({"columns": [""]}, "the table has no column ''"),
-        ({"columns": 7}, "columns is 7; allowed: None, or a list of names"),
-        ({"columns": b"id"}, "columns is b'id'"),
-        ({"columns": {"id"}}, r"columns is \{'id'\}"),
-    ],
-)
-def test_what_is_refused(local, tmp_path, asked, message):
-    with pytest.raises(InputError, match=message):
-        Table(tmp_path).scan(**asked)
+REFUSED = [
+    ({"columns": ["ids"]}, "no column 'ids'.*did you mean 'id'"),
+    ({"columns": ["ID"]}, "did you mean 'id'"),
+    ({"columns": ["id", "v", "id"]}, "'id' is asked for twice"),
+    ({"columns": "id"}, "columns is 'id'; allowed: None, or a list of names"),
+    ({"limit": -1}, "limit is -1"),
+    ({"limit": 1.5}, r"limit is 1\.5"),
+    ({"limit": "1"}, "limit is '1'"),
+    ({"limit": True}, "limit is True; allowed: None, or a number of rows"),
+    ({"read_optimized": "false"}, "read_optimized is 'false'; allowed: True, False"),
+    ({"columns": [1]}, r"columns is \[1\], where 1 is no text"),
+    ({"columns": [["id"]]}, r"where \['id'\] is no text"),
+    ({"columns": ["id", None]}, "where None is no text"),
+    ({"columns": [""]}, "the table has no column ''"),
+    ({"columns": 7}, "columns is 7; allowed: None, or a list of names"),
+    ({"columns": b"id"}, "columns is b'id'"),
+    ({"columns": {"id"}}, r"columns is \{'id'\}"),
+]
+
+
+def test_what_is_refused(subtests, local, tmp_path):
+    for asked, message in REFUSED:
+        with subtests.test(asked=asked), pytest.raises(InputError, match=message):
+            Table(tmp_path).scan(**asked)
 
 
 @pytest.mark.parametrize("limit", [1, np.int64(1), np.uint8(1)])

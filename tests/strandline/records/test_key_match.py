@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -80,16 +82,16 @@ def test_many_keys_match_as_in_a_dictionary(form):
     check(stored, newer)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 0x8000_0000, 0xFFFF_FFFF, 0x1234_5678])
-@pytest.mark.parametrize("known", [1, 2, 50])
-def test_keys_with_one_hash_are_told_apart(number, known):
+def test_keys_with_one_hash_are_told_apart(subtests):
     """Also if a part of their hash is one by which the table marks slots."""
-    same = keys_with_hash(number, 60)
-    others = [str(at) for at in range(1000)]
-    newer = [*others[::2], *same[:known]]
-    check([*others, *same], newer)
-    check([*same[known:], *others], newer)
-    check([*others, *same], same[:known])
+    for number, known in product([0, 1, 2, 0x8000_0000, 0xFFFF_FFFF, 0x1234_5678], [1, 2, 50]):
+        with subtests.test(number=number, known=known):
+            same = keys_with_hash(number, 60)
+            others = [str(at) for at in range(1000)]
+            newer = [*others[::2], *same[:known]]
+            check([*others, *same], newer)
+            check([*same[known:], *others], newer)
+            check([*others, *same], same[:known])
 
 
 def test_keys_that_meet_in_all_layers_match():

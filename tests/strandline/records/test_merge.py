@@ -174,9 +174,8 @@ def test_a_file_of_an_older_schema_is_brought_up():
     assert table["ts"].type == pa.int64()
 
 
-@pytest.mark.parametrize(
-    ("kind", "low", "high"),
-    [
+def test_any_type_with_an_order_orders(subtests):
+    for kind, low, high in [
         (pa.string(), "2025-01-01", "2025-01-02"),
         (pa.decimal128(10, 2), Decimal("-1.00"), Decimal("0.50")),
         (pa.timestamp("us", tz="UTC"), 1, 2),
@@ -184,19 +183,17 @@ def test_a_file_of_an_older_schema_is_brought_up():
         (pa.bool_(), False, True),
         (pa.float32(), -1.0, 0.5),
         (pa.binary(), b"a", b"b"),
-    ],
-    ids=str,
-)
-def test_any_type_with_an_order_orders(kind, low, high):
-    schema = pa.schema([("id", pa.string()), ("ts", kind)])
-    how = rules(schema=schema, ordering_fields=("ts",))
-    meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
-    old, new = (pa.table(meta | {"ts": pa.array([v], kind)}) for v in (low, high))
-    assert merge(merger_of(old, how).finish(), new, how)[1] == MergeCounts(updates=1)
-    assert merge(merger_of(new, how).finish(), old, how)[1] == MergeCounts(late=1)
-    both = pa.concat_tables([new, old])
-    assert deduplicate(both, ["ts"])["ts"] == new["ts"]
-    assert deduplicate(both, [])["ts"] == old["ts"]
+    ]:
+        with subtests.test(kind=kind, low=low, high=high):
+            schema = pa.schema([("id", pa.string()), ("ts", kind)])
+            how = rules(schema=schema, ordering_fields=("ts",))
+            meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
+            old, new = (pa.table(meta | {"ts": pa.array([v], kind)}) for v in (low, high))
+            assert merge(merger_of(old, how).finish(), new, how)[1] == MergeCounts(updates=1)
+            assert merge(merger_of(new, how).finish(), old, how)[1] == MergeCounts(late=1)
+            both = pa.concat_tables([new, old])
+            assert deduplicate(both, ["ts"])["ts"] == new["ts"]
+            assert deduplicate(both, [])["ts"] == old["ts"]
 
 
 def test_ordering_may_lie_in_a_struct():

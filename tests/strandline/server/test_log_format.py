@@ -41,9 +41,8 @@ def failed(message: str) -> logging.LogRecord:
     raise AssertionError
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_what_is_not_printable_is_escaped(subtests: pytest.Subtests) -> None:
+    for text, shown in [
         ("", ""),
         ("plain ASCII, ~", "plain ASCII, ~"),
         ("Zürich 東京 🙂", "Zürich 東京 🙂"),
@@ -51,11 +50,10 @@ def failed(message: str) -> logging.LogRecord:
         ("\x85\x9b\xa0\xad", "\\x85\\x9b\\xa0\\xad"),
         ("\u2028\u202e\ufeff\ud800", "\\u2028\\u202e\\ufeff\\ud800"),
         ("\U000e0001", "\\U000e0001"),
-    ],
-)
-def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
-    assert escaped(text) == shown
-    assert shown.isprintable()
+    ]:
+        with subtests.test(text=text):
+            assert escaped(text) == shown
+            assert shown.isprintable()
 
 
 def test_text_is_one_line() -> None:

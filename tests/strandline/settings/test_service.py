@@ -39,9 +39,8 @@ def test_values_that_are_not_text_are_taken_too():
     assert settings.other == {EMBED_PORT.name: "7", STOP_GRACE.name: "None"}
 
 
-@pytest.mark.parametrize(
-    ("setting", "text", "allowed"),
-    [
+def test_a_refusal_names_setting_value_and_what_is_allowed(subtests):
+    for setting, text, allowed in [
         (EMBED, "maybe", "true, false"),
         (EMBED_PORT, "70000", "integer, 0 to 65535"),
         (EMBED_PORT, "many", "integer, 0 to 65535"),
@@ -51,12 +50,11 @@ def test_values_that_are_not_text_are_taken_too():
             "TAPE",
             "MEMORY, SPILLABLE_DISK, EMBEDDED_KV_STORE, SQL, REMOTE_FIRST, REMOTE_ONLY",
         ),
-    ],
-)
-def test_a_refusal_names_setting_value_and_what_is_allowed(setting, text, allowed):
-    with pytest.raises(ConfigError) as caught:
-        Settings.parse({setting.name: text}, SERVICE_SETTINGS)
-    assert str(caught.value) == f"{setting.name} is {text!r}; allowed: {allowed}"
+    ]:
+        with subtests.test(setting=setting, text=text):
+            with pytest.raises(ConfigError) as caught:
+                Settings.parse({setting.name: text}, SERVICE_SETTINGS)
+            assert str(caught.value) == f"{setting.name} is {text!r}; allowed: {allowed}"
 
 
 def test_secrets_are_never_shown():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,13 +87,14 @@ def test_options_that_are_no_mapping(options: object) -> None:
         WriteClient(LocalEngine(), "/tmp/t", options)
 
 
-@pytest.mark.parametrize("value", [["id"], ("id", "region"), {"id"}, {"id": 1}, b"id"])
-def test_options_with_several_values(value: object) -> None:
-    name = "hoodie.datasource.write.recordkey.field"
-    with pytest.raises(ConfigError) as caught:
-        WriteClient(LocalEngine(), "/tmp/t", {**OPTIONS, name: value})
-    for part in (f"{name} is {value!r}", "allowed: text, a number or a boolean", "commas"):
-        assert part in str(caught.value)
+def test_options_with_several_values(subtests: pytest.Subtests) -> None:
+    for value in [["id"], ("id", "region"), {"id"}, {"id": 1}, b"id"]:
+        with subtests.test(value=value):
+            name = "hoodie.datasource.write.recordkey.field"
+            with pytest.raises(ConfigError) as caught:
+                WriteClient(LocalEngine(), "/tmp/t", {**OPTIONS, name: value})
+            for part in (f"{name} is {value!r}", "allowed: text, a number or a boolean", "commas"):
+                assert part in str(caught.value)
 
 
 def test_an_option_whose_name_is_no_text() -> None:
@@ -150,29 +152,28 @@ def test_a_closed_client(base: Path, call: str) -> None:
 # Rows.
 
 
-@pytest.mark.parametrize(
-    "rows", [None, [row("a")], (r for r in [row("a")]), {"id": ["a"]}, iter([]), "rows", 5]
-)
-def test_rows_that_are_no_table(base: Path, rows: object) -> None:
-    name = f"{type(rows).__module__}.{type(rows).__qualname__}"
-    with client(base) as c, pytest.raises(InputError) as caught:
-        c.upsert(rows)
-    for part in (name, "pyarrow.Table", "pandas.DataFrame", "pyarrow.Table.from_pylist"):
-        assert part in str(caught.value)
+def test_rows_that_are_no_table(subtests: pytest.Subtests, base: Path) -> None:
+    for rows in [None, [row("a")], (r for r in [row("a")]), {"id": ["a"]}, iter([]), "rows", 5]:
+        with subtests.test(rows=rows):
+            name = f"{type(rows).__module__}.{type(rows).__qualname__}"
+            with client(base) as c, pytest.raises(InputError) as caught:
+                c.upsert(rows)
+            for part in (name, "pyarrow.Table", "pandas.DataFrame", "pyarrow.Table.from_pylist"):
+                assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("_strandline_problem", "_strandline_file_id", "_strandline_base_file"),
-        *("_strandline_note", "_strandline_bucket", "_strandline_rows", "_strandline_key_hash"),
-        "_Strandline_Bucket",
-    ],
-)
-@pytest.mark.parametrize("operation", ["upsert", "delete"])
-def test_columns_that_the_writer_adds_itself(base: Path, name: str, operation: str) -> None:
-    rows = table(row("a", ts=2)).append_column(name, pa.array(["x"]))
-    refused(base, InputError, rf"column '{name}' .*_strandline_", rows, operation)
+def test_columns_that_the_writer_adds_itself(subtests: pytest.Subtests, base: Path) -> None:
+    for name, operation in product(
+        [
+            *("_strandline_problem", "_strandline_file_id", "_strandline_base_file"),
+            *("_strandline_note", "_strandline_bucket", "_strandline_rows", "_strandline_key_hash"),
+            "_Strandline_Bucket",
+        ],
+        ["upsert", "delete"],
+    ):
+        with subtests.test(name=name, operation=operation):
+            rows = table(row("a", ts=2)).append_column(name, pa.array(["x"]))
+            refused(base, InputError, rf"column '{name}' .*_strandline_", rows, operation)
 
 
 ROLES = {
@@ -254,14 +255,14 @@ UNIONS = {
 }
 
 
-@pytest.mark.parametrize("operation", ["upsert", "delete"])
-@pytest.mark.parametrize("name", UNIONS)
-def test_unions_can_not_be_stored(base: Path, name: str, operation: str) -> None:
-    rows = table(row("a", ts=2))
-    rows = rows.drop_columns([name] if name in rows.schema.names else [])
-    rows = rows.append_column(name, UNIONS[name])
-    match = f"column '{name}' has the type sparse_union.*cast the union"
-    refused(base, InputError, match, rows, operation)
+def test_unions_can_not_be_stored(subtests: pytest.Subtests, base: Path) -> None:
+    for operation, name in product(["upsert", "delete"], UNIONS):
+        with subtests.test(operation=operation, name=name):
+            rows = table(row("a", ts=2))
+            rows = rows.drop_columns([name] if name in rows.schema.names else [])
+            rows = rows.append_column(name, UNIONS[name])
+            match = f"column '{name}' has the type sparse_union.*cast the union"
+            refused(base, InputError, match, rows, operation)
 
 
 @pytest.mark.parametrize("values", [pa.array(["yes"]), pa.array([1])])

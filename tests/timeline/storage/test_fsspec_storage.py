@@ -63,16 +63,14 @@ def test_only_creator_may_look_first(looks_first):
         FsspecStorage(looks_first).create("other")
 
 
-@pytest.mark.parametrize(
-    ("entry", "ms"),
-    [
+def test_modification_times_of_different_file_systems(subtests: pytest.Subtests) -> None:
+    for entry, ms in [
         ({"mtime": 1.5}, 1500),
         ({"LastModified": datetime(1970, 1, 1, 0, 0, 2, tzinfo=timezone.utc)}, 2000),
         ({"updated": "1970-01-01T00:00:03.500Z"}, 3500),
         ({"last_modified": datetime(1970, 1, 1, 0, 0, 4)}, 4000),
         ({"mtime": None, "created": 5}, 5000),
         ({}, 0),
-    ],
-)
-def test_modification_times_of_different_file_systems(entry: dict, ms: int) -> None:
-    assert _modified_ms(entry) == ms
+    ]:
+        with subtests.test(entry=entry):
+            assert _modified_ms(entry) == ms

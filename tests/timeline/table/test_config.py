@@ -96,25 +96,21 @@ def test_checksum_is_of_both_names() -> None:
     assert config.properties["hoodie.table.checksum"] == str(zlib.crc32(b"db.trips"))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_create_refuses_what_no_table_can_have(subtests: pytest.Subtests) -> None:
+    for options, said in [
         ({"name": ""}, "hoodie.table.name"),
         ({"version": 7}, "version is 7; allowed: 6, 8, 9"),
         ({"table_type": "MOR"}, "'MOR'; allowed: COPY_ON_WRITE, MERGE_ON_READ"),
         ({"merge_mode": "CUSTOM"}, "'CUSTOM'; allowed: EVENT_TIME"),
         ({"key_generator_type": "X"}, "'X'; allowed: SIMPLE"),
         ({"timezone": "CET"}, "'CET'; allowed: UTC, LOCAL"),
-    ],
-)
-def test_create_refuses_what_no_table_can_have(options: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        trips(**options)
+    ]:
+        with subtests.test(options=options), pytest.raises(ConfigError, match=said):
+            trips(**options)
 
 
-@pytest.mark.parametrize(
-    ("properties", "mode"),
-    [
+def test_merge_mode(subtests: pytest.Subtests) -> None:
+    for properties, mode in [
         ({"hoodie.record.merge.mode": "CUSTOM"}, "CUSTOM"),
         ({"hoodie.compaction.payload.class": PAYLOAD}, "EVENT_TIME_ORDERING"),
         (
@@ -129,10 +125,9 @@ def test_create_refuses_what_no_table_can_have(options: dict, said: str) -> None
         ({"hoodie.compaction.payload.class": "com.example.Own"}, "CUSTOM"),
         ({"hoodie.table.ordering.fields": "ts"}, "EVENT_TIME_ORDERING"),
         ({}, "COMMIT_TIME_ORDERING"),
-    ],
-)
-def test_merge_mode(properties: dict[str, str], mode: str) -> None:
-    assert TableConfig(properties).record_merge_mode == mode
+    ]:
+        with subtests.test(properties=properties):
+            assert TableConfig(properties).record_merge_mode == mode
 
 
 @pytest.mark.parametrize(

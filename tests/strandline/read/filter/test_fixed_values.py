@@ -6,7 +6,6 @@ from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 
 from strandline.read.filter.fixed_values import fixed_values
 
@@ -45,13 +44,15 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("column", "condition", "values"), FIXED, ids=str)
-def test_values_that_a_filter_fixes(column, condition, values):
-    found = fixed_values(column, condition, SCHEMA)
-    assert found is not None
-    assert found.to_pylist() == values
+def test_values_that_a_filter_fixes(subtests):
+    for column, condition, values in FIXED:
+        with subtests.test(column=column, condition=condition):
+            found = fixed_values(column, condition, SCHEMA)
+            assert found is not None
+            assert found.to_pylist() == values
 
 
-@pytest.mark.parametrize(("column", "condition"), OPEN, ids=str)
-def test_filters_that_leave_it_open(column, condition):
-    assert fixed_values(column, condition, SCHEMA) is None
+def test_filters_that_leave_it_open(subtests):
+    for column, condition in OPEN:
+        with subtests.test(column=column, condition=condition):
+            assert fixed_values(column, condition, SCHEMA) is None

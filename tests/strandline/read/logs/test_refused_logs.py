@@ -68,13 +68,14 @@ def decimals(time, scale):
     return avro_block(time, schema, [row("a", 1) | {"ts": b"\x07"}] * 100)
 
 
-@pytest.mark.parametrize(("content", "message"), REFUSED)
-def test_blocks_that_are_refused(content, message):
-    table = based()
-    log = table.log(content)
-    with pytest.raises(UnsupportedTableError, match=message) as error:
-        read(table.storage)
-    assert log.path in str(error.value)
+def test_blocks_that_are_refused(subtests):
+    for content, message in REFUSED:
+        with subtests.test(message=message):
+            table = based()
+            log = table.log(content)
+            with pytest.raises(UnsupportedTableError, match=message) as error:
+                read(table.storage)
+            assert log.path in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -133,32 +134,33 @@ NO_STRATEGY = "00000000-0000-0000-0000-000000000000"
 LATEST_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
 
 
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"hoodie.record.merge.mode": "CUSTOM"}, "merge.mode=CUSTOM; allowed: EVENT_TIME_ORD"),
-        ({"hoodie.record.merge.mode": "LATEST"}, "merge.mode=LATEST; allowed: EVENT_TIME_ORD"),
-        ({"hoodie.record.merge.mode": ""}, "merge.mode=; allowed: EVENT_TIME_ORD"),
-        ({"hoodie.compaction.payload.class": "org.acme.Mine"}, "payload.class=org.acme.Mine"),
-        ({"hoodie.compaction.payload.class": LATEST_PAYLOAD}, "beside .*mode=EVENT_TIME_ORDERING"),
-        ({"hoodie.record.merge.strategy.id": "1897ef5f-18bc-4557"}, "strategy.id=1897ef5f-18bc"),
-        ({"hoodie.record.merge.strategy.id": NO_STRATEGY}, "strategy.id=0000"),
-        ({"hoodie.payload.delete.field": "op"}, "hoodie.payload.delete.field=op"),
-        ({"hoodie.payload.delete.marker": "D"}, "hoodie.payload.delete.marker=D"),
-        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "mode=IGNORE_DEFAULTS"),
-        ({"hoodie.record.merge.property.hoodie.payload.delete.field": "Op"}, "delete.field=Op"),
-        ({"hoodie.populate.meta.fields": "false"}, "populate.meta.fields=false"),
-    ],
-)
-def test_tables_whose_logs_can_not_be_merged(properties, message):
-    table = based(properties=properties)
-    assert len(values(table.storage)) == 3
-    table.rows_log(row("a", 1))
-    with pytest.raises(UnsupportedTableError, match=message):
-        read(table.storage)
-    with pytest.raises(UnsupportedTableError, match=message):
-        Scan.of(table.meta)
-    assert Scan.of(table.meta, read_optimized=True).slices
+NOT_MERGED = [
+    ({"hoodie.record.merge.mode": "CUSTOM"}, "merge.mode=CUSTOM; allowed: EVENT_TIME_ORD"),
+    ({"hoodie.record.merge.mode": "LATEST"}, "merge.mode=LATEST; allowed: EVENT_TIME_ORD"),
+    ({"hoodie.record.merge.mode": ""}, "merge.mode=; allowed: EVENT_TIME_ORD"),
+    ({"hoodie.compaction.payload.class": "org.acme.Mine"}, "payload.class=org.acme.Mine"),
+    ({"hoodie.compaction.payload.class": LATEST_PAYLOAD}, "beside .*mode=EVENT_TIME_ORDERING"),
+    ({"hoodie.record.merge.strategy.id": "1897ef5f-18bc-4557"}, "strategy.id=1897ef5f-18bc"),
+    ({"hoodie.record.merge.strategy.id": NO_STRATEGY}, "strategy.id=0000"),
+    ({"hoodie.payload.delete.field": "op"}, "hoodie.payload.delete.field=op"),
+    ({"hoodie.payload.delete.marker": "D"}, "hoodie.payload.delete.marker=D"),
+    ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "mode=IGNORE_DEFAULTS"),
+    ({"hoodie.record.merge.property.hoodie.payload.delete.field": "Op"}, "delete.field=Op"),
+    ({"hoodie.populate.meta.fields": "false"}, "populate.meta.fields=false"),
+]
+
+
+def test_tables_whose_logs_can_not_be_merged(subtests):
+    for properties, message in NOT_MERGED:
+        with subtests.test(properties=properties):
+            table = based(properties=properties)
+            assert len(values(table.storage)) == 3
+            table.rows_log(row("a", 1))
+            with pytest.raises(UnsupportedTableError, match=message):
+                read(table.storage)
+            with pytest.raises(UnsupportedTableError, match=message):
+                Scan.of(table.meta)
+            assert Scan.of(table.meta, read_optimized=True).slices
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -40,21 +41,23 @@ class FailingStorage(MemoryStorage):
         return pa.PythonFile(Failing(self.read(path), self.nth, self.error), mode="r")
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        (errno.EIO, StorageUnavailableError),
-        (errno.ESTALE, StorageUnavailableError),
-        (errno.ENOENT, PathNotFoundError),
-        (errno.EINVAL, TableError),
-    ],
-)
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_read_that_fails(number, expected, nth):
-    storage = FailingStorage()
-    write_base_file(storage, "f", pa.Table.from_pylist(BASE, with_meta_fields(SCHEMA)), AVRO)
-    storage.nth, storage.error = nth, OSError(number, os.strerror(number))
-    with pytest.raises(expected, match="f under /memory/t"):
-        read_base_file(storage, "f")
-    storage.nth = 99
-    assert read_base_file(storage, "f").num_rows == len(BASE)
+def test_a_read_that_fails(subtests):
+    for (number, expected), nth in product(
+        [
+            (errno.EIO, StorageUnavailableError),
+            (errno.ESTALE, StorageUnavailableError),
+            (errno.ENOENT, PathNotFoundError),
+            (errno.EINVAL, TableError),
+        ],
+        [1, 2],
+    ):
+        with subtests.test(number=number, expected=expected, nth=nth):
+            storage = FailingStorage()
+            write_base_file(
+                storage, "f", pa.Table.from_pylist(BASE, with_meta_fields(SCHEMA)), AVRO
+            )
+            storage.nth, storage.error = nth, OSError(number, os.strerror(number))
+            with pytest.raises(expected, match="f under /memory/t"):
+                read_base_file(storage, "f")
+            storage.nth = 99
+            assert read_base_file(storage, "f").num_rows == len(BASE)

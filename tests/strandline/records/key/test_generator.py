@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from decimal import Decimal
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -83,24 +84,32 @@ def test_paths_follow_the_rule(values, hive, encode):
 METADATA = ".hoodie_partition_metadata"
 
 
-@pytest.mark.parametrize("value", [".", "..", ".hoodie", METADATA, f"{METADATA}.parquet"])
-@pytest.mark.parametrize("encode", [False, True])
-def test_reserved_names_are_no_partitions(value, encode):
-    with pytest.raises(InputError, match=f"'p' has the value '{value}', which can't") as caught:
-        generator(url_encode=encode).partition_paths(rows(p=[value]))
-    assert caught.value.hint == (
-        f"write another value; '.', '..', '.hoodie' and '{METADATA}' are reserved"
-    )
-    hive = generator(hive_style=True).partition_paths(rows(p=[value]))
-    assert hive.to_pylist() == [f"p={value}"]
+def test_reserved_names_are_no_partitions(subtests):
+    for value, encode in product(
+        [".", "..", ".hoodie", METADATA, f"{METADATA}.parquet"], [False, True]
+    ):
+        with subtests.test(value=value, encode=encode):
+            with pytest.raises(
+                InputError, match=f"'p' has the value '{value}', which can't"
+            ) as caught:
+                generator(url_encode=encode).partition_paths(rows(p=[value]))
+            assert caught.value.hint == (
+                f"write another value; '.', '..', '.hoodie' and '{METADATA}' are reserved"
+            )
+            hive = generator(hive_style=True).partition_paths(rows(p=[value]))
+            assert hive.to_pylist() == [f"p={value}"]
 
 
-@pytest.mark.parametrize("value", ["/a", "a/", "a//b", "a/../b", "a\x00b", f"a/{METADATA}"])
-def test_values_that_can_be_encoded_say_so(value):
-    with pytest.raises(InputError, match="partition column 'p' has the value") as caught:
-        generator().partition_paths(rows(p=[value]))
-    assert caught.value.hint == "encode it by hoodie.datasource.write.partitionpath.urlencode=true"
-    assert generator(url_encode=True).partition_paths(rows(p=[value]))[0].as_py()
+def test_values_that_can_be_encoded_say_so(subtests):
+    for value in ["/a", "a/", "a//b", "a/../b", "a\x00b", f"a/{METADATA}"]:
+        with subtests.test(value=value):
+            with pytest.raises(InputError, match="partition column 'p' has the value") as caught:
+                generator().partition_paths(rows(p=[value]))
+            assert (
+                caught.value.hint
+                == "encode it by hoodie.datasource.write.partitionpath.urlencode=true"
+            )
+            assert generator(url_encode=True).partition_paths(rows(p=[value]))[0].as_py()
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "CUSTOM"])
@@ -231,19 +240,20 @@ def test_generators_that_cannot_be_are_refused(keys, partitions, kind):
 INVALID = [b"\xff\xfe", b"\xed\xa0\x80", b"a\xc3"]
 
 
-@pytest.mark.parametrize("data", INVALID)
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-@pytest.mark.parametrize("is_dictionary", [False, True])
-def test_text_that_is_not_utf_8_is_refused(data, kind, is_dictionary):
-    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
-    column = pa.array([b"a", data], binary).view(kind)
-    if is_dictionary:
-        column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), column)
-    good = pa.array(["k", "l"])
-    with pytest.raises(InputError, match="key column 'id' has text that isn't UTF-8"):
-        generator().record_keys(rows(id=column, p=good))
-    with pytest.raises(InputError, match="partition column 'p' has text that isn't UTF-8"):
-        generator().partition_paths(rows(id=good, p=column))
+def test_text_that_is_not_utf_8_is_refused(subtests):
+    for data, kind, is_dictionary in product(
+        INVALID, [pa.string(), pa.large_string()], [False, True]
+    ):
+        with subtests.test(data=data, kind=kind, is_dictionary=is_dictionary):
+            binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+            column = pa.array([b"a", data], binary).view(kind)
+            if is_dictionary:
+                column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), column)
+            good = pa.array(["k", "l"])
+            with pytest.raises(InputError, match="key column 'id' has text that isn't UTF-8"):
+                generator().record_keys(rows(id=column, p=good))
+            with pytest.raises(InputError, match="partition column 'p' has text that isn't UTF-8"):
+                generator().partition_paths(rows(id=good, p=column))
 
 
 @pytest.mark.parametrize(("kind", "value"), [(pa.float32(), 2.0**25), (pa.float64(), 1e22)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,12 @@ def test_a_key_has_one_hash_whatever_the_other_keys_are():
     assert hashes([]) == []
 
 
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 24])
-def test_keys_of_one_length_have_the_hashes_that_they_have_among_others(length):
-    keys = [f"{number:0{length}}" for number in range(10)]
-    assert hashes(keys) == hashes([*keys, "longer than any other"])[:10]
-    assert key_hashes(pa.array(["", *keys]).slice(3, 4)).to_pylist() == hashes(keys)[2:6]
+def test_keys_of_one_length_have_the_hashes_that_they_have_among_others(subtests):
+    for length in [1, 7, 8, 9, 24]:
+        with subtests.test(length=length):
+            keys = [f"{number:0{length}}" for number in range(10)]
+            assert hashes(keys) == hashes([*keys, "longer than any other"])[:10]
+            assert key_hashes(pa.array(["", *keys]).slice(3, 4)).to_pylist() == hashes(keys)[2:6]
 
 
 def test_many_keys_have_the_hashes_that_each_has_alone():
@@ -37,14 +39,15 @@ def test_many_keys_have_the_hashes_that_each_has_alone():
     assert hashes(keys)[few] == hashes(keys[few])
 
 
-@pytest.mark.parametrize("form", ["key-{:07}", "{:08}", "{}", "{:040}", ""])
-def test_blocks_of_keys_have_the_hashes_of_each_key(form):
+def test_blocks_of_keys_have_the_hashes_of_each_key(subtests):
     """Also if all keys of a block have one length, whether whole words or not."""
-    keys = pa.array([form.format(number) for number in range(2 * BLOCK + 5)], pa.string())
-    for begin in (0, 3):
-        found = key_hashes(keys.slice(begin)).to_pylist()
-        for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK, len(found) - 1):
-            assert hashes([keys[begin + at].as_py()]) == [found[at]]
+    for form in ["key-{:07}", "{:08}", "{}", "{:040}", ""]:
+        with subtests.test(form=form):
+            keys = pa.array([form.format(number) for number in range(2 * BLOCK + 5)], pa.string())
+            for begin in (0, 3):
+                found = key_hashes(keys.slice(begin)).to_pylist()
+                for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK, len(found) - 1):
+                    assert hashes([keys[begin + at].as_py()]) == [found[at]]
 
 
 def test_keys_of_both_widths_have_one_hash():
@@ -69,15 +72,15 @@ def test_other_keys_have_other_hashes(keys):
     assert len(set(hashes(keys))) == len(keys)
 
 
-@pytest.mark.parametrize("form", ["{}", "key-{:010}", "{:036}", "{0}:{0},{0}"])
-@pytest.mark.parametrize("shares", [2, 10, 64])
-def test_consecutive_keys_spread_evenly(form, shares):
-    found = hashes([form.format(number) for number in range(64_000)])
-    counts = np.bincount(np.array(found) * shares >> 32, minlength=shares)
-    even = 64_000 / shares
-    assert abs(counts - even).max() < 5 * even**0.5
-    # Of 64,000 numbers drawn from 2**32, some 0.5 are drawn twice.
-    assert len(set(found)) >= 63_990
+def test_consecutive_keys_spread_evenly(subtests):
+    for form, shares in product(["{}", "key-{:010}", "{:036}", "{0}:{0},{0}"], [2, 10, 64]):
+        with subtests.test(form=form, shares=shares):
+            found = hashes([form.format(number) for number in range(64_000)])
+            counts = np.bincount(np.array(found) * shares >> 32, minlength=shares)
+            even = 64_000 / shares
+            assert abs(counts - even).max() < 5 * even**0.5
+            # Of 64,000 numbers drawn from 2**32, some 0.5 are drawn twice.
+            assert len(set(found)) >= 63_990
 
 
 @pytest.mark.parametrize("form", ["{}{}", "user-{}{}", "123456{}{}", "12345678123456{}{}", "{}:{}"])

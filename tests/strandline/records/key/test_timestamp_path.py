@@ -18,9 +18,8 @@ TEXT = {"timestamp.type": "DATE_STRING", "input.dateformat": "yyyy-MM-dd", **UNI
 }
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_what_is_not_supported_is_refused_by_name(subtests):
+    for settings, message in [
         ({}, "timestamp.type is empty"),
         ({**UNIX, "timestamp.type": "JULIAN"}, "'JULIAN'; allowed: UNIX_TIMESTAMP, "),
         ({"timestamp.type": "UNIX_TIMESTAMP"}, "output.dateformat is empty"),
@@ -33,35 +32,37 @@ TEXT = {"timestamp.type": "DATE_STRING", "input.dateformat": "yyyy-MM-dd", **UNI
         ({**UNIX, "output.timezone": "Mars/Olympus"}, "output.timezone is 'Mars/Olympus'"),
         ({**UNIX, "timezone": "EST5"}, "timebased.timezone is 'EST5'"),
         ({**TEXT, "input.dateformat.list.delimiter.regex": "[,;]"}, "allowed: one character"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(settings, message):
-    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        TimestampFormat.of(settings)
-    assert PREFIX in str(caught.value)
+    ]:
+        with subtests.test(settings=settings):
+            with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+                TimestampFormat.of(settings)
+            assert PREFIX in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "column", "message"),
-    [
-        (UNIX, pa.array(["1"]), "timestamp.type allows numbers, dates or timestamps"),
-        (TEXT, pa.array([1]), "timestamp.type allows text"),
-        (UNIX, pa.array([True]), "has the type bool"),
-        (UNIX, pa.array([2**62]), f"has the value {2**62} in SECONDS .*years 6 to 3934"),
-        (UNIX, pa.array([-(2**63)]), "in SECONDS"),
-        (UNIX, pa.array([float("inf")]), "the value inf in SECONDS"),
-        (UNIX, pa.array([None, -1e300]), "the value -1e[+]300 in SECONDS"),
-        (UNIX, pa.array([Decimal(10) ** 30]), "the value 1e[+]30 in SECONDS"),
-        (DAYS, pa.array([6 * 10**13]), "in DAYS"),
-        (DAYS, pa.array([-(2**63)]), "in DAYS"),
-        ({**UNIX, "timestamp.type": "EPOCHMILLISECONDS"}, pa.array([-(2**63)]), "in MILLISECONDS"),
-        ({**UNIX, "timestamp.type": "EPOCHMICROSECONDS"}, pa.array([-(2**63)]), "in MICROSECONDS"),
-        (TEXT, pa.array(["2024-02-30"]), "the value '2024-02-30', which is no time by"),
-    ],
-)
-def test_columns_and_values_that_are_no_times_are_refused(settings, column, message):
-    with pytest.raises(InputError, match=message):
-        TimestampFormat.of(settings).paths(column, "ts")
+NO_TIMES = [
+    (UNIX, pa.array(["1"]), "timestamp.type allows numbers, dates or timestamps"),
+    (TEXT, pa.array([1]), "timestamp.type allows text"),
+    (UNIX, pa.array([True]), "has the type bool"),
+    (UNIX, pa.array([2**62]), f"has the value {2**62} in SECONDS .*years 6 to 3934"),
+    (UNIX, pa.array([-(2**63)]), "in SECONDS"),
+    (UNIX, pa.array([float("inf")]), "the value inf in SECONDS"),
+    (UNIX, pa.array([None, -1e300]), "the value -1e[+]300 in SECONDS"),
+    (UNIX, pa.array([Decimal(10) ** 30]), "the value 1e[+]30 in SECONDS"),
+    (DAYS, pa.array([6 * 10**13]), "in DAYS"),
+    (DAYS, pa.array([-(2**63)]), "in DAYS"),
+    ({**UNIX, "timestamp.type": "EPOCHMILLISECONDS"}, pa.array([-(2**63)]), "in MILLISECONDS"),
+    ({**UNIX, "timestamp.type": "EPOCHMICROSECONDS"}, pa.array([-(2**63)]), "in MICROSECONDS"),
+    (TEXT, pa.array(["2024-02-30"]), "the value '2024-02-30', which is no time by"),
+]
+
+
+def test_columns_and_values_that_are_no_times_are_refused(subtests):
+    for settings, column, message in NO_TIMES:
+        with (
+            subtests.test(settings=settings, column=column),
+            pytest.raises(InputError, match=message),
+        ):
+            TimestampFormat.of(settings).paths(column, "ts")
 
 
 def test_offsets_with_seconds_of_old_times_count():

@@ -115,10 +115,11 @@ def test_types_are_spelled_as_spark_spells_them():
     assert inner["type"][1]["values"][1]["namespace"] == "hoodie.my__table.my__table_record.s.m"
 
 
-@pytest.mark.parametrize(("precision", "size"), [(1, 1), (2, 1), (3, 2), (9, 4), (18, 8), (38, 16)])
-def test_a_decimal_takes_the_fewest_bytes(precision, size):
-    avro = json.loads(arrow_to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
-    assert avro["fields"][0]["type"][1]["size"] == size
+def test_a_decimal_takes_the_fewest_bytes(subtests):
+    for precision, size in [(1, 1), (2, 1), (3, 2), (9, 4), (18, 8), (38, 16)]:
+        with subtests.test(precision=precision):
+            avro = json.loads(arrow_to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
+            assert avro["fields"][0]["type"][1]["size"] == size
 
 
 @pytest.mark.parametrize(
@@ -170,9 +171,8 @@ def test_other_writers_avro_is_read():
     )
 
 
-@pytest.mark.parametrize(
-    "avro",
-    [
+def test_what_could_not_be_written_back_is_unsupported(subtests):
+    for avro in [
         {"type": "enum", "name": "E", "symbols": ["A"]},
         {"type": "fixed", "name": "F", "size": 4},
         ["null", "int", "string"],
@@ -180,12 +180,9 @@ def test_other_writers_avro_is_read():
         {"type": "bytes", "logicalType": "decimal", "precision": 40},
         "nowhere.Named",
         "r",
-    ],
-    ids=str,
-)
-def test_what_could_not_be_written_back_is_unsupported(avro):
-    with pytest.raises(UnsupportedTableError, match=r"at 'r\.odd'"):
-        avro_to_arrow(record({"name": "odd", "type": avro}))
+    ]:
+        with subtests.test(avro=avro), pytest.raises(UnsupportedTableError, match=r"at 'r\.odd'"):
+            avro_to_arrow(record({"name": "odd", "type": avro}))
 
 
 def test_meta_columns_come_first_and_once():
@@ -262,30 +259,31 @@ INSIDE = {
 }
 
 
-@pytest.mark.parametrize("case", INSIDE)
-@pytest.mark.parametrize("declared", [True, False])
-def test_a_null_inside_a_column_that_allows_none_is_refused_by_name(case, declared):
-    kind, values, column = INSIDE[case]
-    schema = pa.schema([("x", kind)])
-    given_type = kind if declared else nullable_inside(schema).field("x").type
-    rows = pa.table({"x": pa.array([None, *values], given_type)})
-    with pytest.raises(InputError, match=f"column '{re.escape(column)}' has 1 nulls"):
-        conform(rows, schema)
-    # The other rows' memory isn't looked at.
-    assert conform(rows.slice(0, 1), schema).schema == schema
+def test_a_null_inside_a_column_that_allows_none_is_refused_by_name(subtests):
+    for case, declared in itertools.product(INSIDE, [True, False]):
+        with subtests.test(case=case, declared=declared):
+            kind, values, column = INSIDE[case]
+            schema = pa.schema([("x", kind)])
+            given_type = kind if declared else nullable_inside(schema).field("x").type
+            rows = pa.table({"x": pa.array([None, *values], given_type)})
+            with pytest.raises(InputError, match=f"column '{re.escape(column)}' has 1 nulls"):
+                conform(rows, schema)
+            # The other rows' memory isn't looked at.
+            assert conform(rows.slice(0, 1), schema).schema == schema
 
 
-@pytest.mark.parametrize("case", INSIDE)
-def test_a_new_table_is_nullable_inside(case):
-    kind, values, _ = INSIDE[case]
-    schema = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("x", kind)])
-    table_schema = avro_to_arrow(arrow_to_avro(nullable_inside(schema), "t"))
-    assert table_schema.field("id").nullable is False
-    ids = pa.array(list("abc")[: len(values)])
-    rows = pa.table([ids, pa.array(values, kind)], schema=schema)
-    held = conform(rows, table_schema)
-    held.validate(full=True)
-    assert held["x"].to_pylist() == values
+def test_a_new_table_is_nullable_inside(subtests):
+    for case in INSIDE:
+        with subtests.test(case=case):
+            kind, values, _ = INSIDE[case]
+            schema = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("x", kind)])
+            table_schema = avro_to_arrow(arrow_to_avro(nullable_inside(schema), "t"))
+            assert table_schema.field("id").nullable is False
+            ids = pa.array(list("abc")[: len(values)])
+            rows = pa.table([ids, pa.array(values, kind)], schema=schema)
+            held = conform(rows, table_schema)
+            held.validate(full=True)
+            assert held["x"].to_pylist() == values
 
 
 def text_of(*values):

@@ -26,13 +26,14 @@ def nested(wrap, times):
     return kind
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_the_depth_of_columns_is_limited(name):
-    deepest = DEEPEST.get(name, 49)
-    check_nesting(pa.schema({"v": nested(WRAPPERS[name], deepest)}))
-    for times in (deepest + 1, 200, 2_000):
-        with pytest.raises(InputError, match="column 'v' is nested too deeply"):
-            check_nesting(pa.schema({"v": nested(WRAPPERS[name], times)}))
+def test_the_depth_of_columns_is_limited(subtests):
+    for name in WRAPPERS:
+        with subtests.test(name=name):
+            deepest = DEEPEST.get(name, 49)
+            check_nesting(pa.schema({"v": nested(WRAPPERS[name], deepest)}))
+            for times in (deepest + 1, 200, 2_000):
+                with pytest.raises(InputError, match="column 'v' is nested too deeply"):
+                    check_nesting(pa.schema({"v": nested(WRAPPERS[name], times)}))
 
 
 def with_column(kind):

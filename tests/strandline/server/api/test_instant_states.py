@@ -57,24 +57,21 @@ def states_in(body: bytes) -> list[tuple[str, str]]:
     return sorted((dto["instant"], dto["state"]) for dto in orjson.loads(body))
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [
+def test_a_message_is_a_name_of_two_parts(subtests: pytest.Subtests) -> None:
+    for name, state in [
         ("20261121090000000.INFLIGHT", InstantState("20261121090000000", "INFLIGHT")),
         ("a.b.", InstantState("a", "b")),
         (".20261121090000000.INFLIGHT.crc", None),
         ("20261121090000000", None),
         ("a.", None),
         ("", None),
-    ],
-)
-def test_a_message_is_a_name_of_two_parts(name: str, state: InstantState | None) -> None:
-    assert state_of(name) == state
+    ]:
+        with subtests.test(name=name):
+            assert state_of(name) == state
 
 
-@pytest.mark.parametrize(
-    "directory",
-    [
+def test_a_directory_elsewhere_is_refused(subtests: pytest.Subtests, client: AppClient) -> None:
+    for directory in [
         "",
         "/t",
         ".hoodie/.aux",
@@ -84,13 +81,12 @@ def test_a_message_is_a_name_of_two_parts(name: str, state: InstantState | None)
         "/t/.hoodie/./x",
         "/t/.hoodie//x",
         "/t/.hoodie/a\0b",
-    ],
-)
-def test_a_directory_elsewhere_is_refused(client: AppClient, directory: str) -> None:
-    with pytest.raises(InputError, match=r"allowed: <base path>/\.hoodie"):
-        split_directory(directory)
-    asked = {"instantstatedirpath": directory}
-    assert client.ask("GET", ALL, asked)[0] == client.ask("POST", REFRESH, asked)[0] == 400
+    ]:
+        with subtests.test(directory=directory):
+            with pytest.raises(InputError, match=r"allowed: <base path>/\.hoodie"):
+                split_directory(directory)
+            asked = {"instantstatedirpath": directory}
+            assert client.ask("GET", ALL, asked)[0] == client.ask("POST", REFRESH, asked)[0] == 400
 
 
 def test_the_last_meta_folder_is_the_tables() -> None:

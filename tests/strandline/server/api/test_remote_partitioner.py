@@ -65,15 +65,16 @@ def test_what_is_too_much_to_remember_is_the_same_each_time() -> None:
     assert all(0 <= index < 1000 for index in first)
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "-1", "+1", " 1", "1.0", "x", "\uff11", "2147483648", "9" * 5000]
-)
-def test_a_number_that_is_none_is_refused(parts: Parts, text: str) -> None:
-    with pytest.raises(InputError, match=r"numbuckets is .*; allowed: a whole number from 1 to"):
-        count_of(text, "numbuckets")
-    for name in ("numbuckets", "partitionnum"):
-        asked = {"numbuckets": "4", "partitionnum": "8", "partitionpath": "a", name: text}
-        assert AppClient(parts).ask("GET", PARTITION_INDEX, asked)[0] == 400
+def test_a_number_that_is_none_is_refused(subtests: pytest.Subtests, parts: Parts) -> None:
+    for text in ["0", "-1", "+1", " 1", "1.0", "x", "\uff11", "2147483648", "9" * 5000]:
+        with subtests.test(text=text):
+            with pytest.raises(
+                InputError, match=r"numbuckets is .*; allowed: a whole number from 1 to"
+            ):
+                count_of(text, "numbuckets")
+            for name in ("numbuckets", "partitionnum"):
+                asked = {"numbuckets": "4", "partitionnum": "8", "partitionpath": "a", name: text}
+                assert AppClient(parts).ask("GET", PARTITION_INDEX, asked)[0] == 400
 
 
 def test_the_largest_numbers_are_taken() -> None:

@@ -159,24 +159,21 @@ def test_the_status_is_indented_as_asked(client: AppClient) -> None:
     assert said == pretty(said)
 
 
-@pytest.mark.parametrize(
-    ("header", "zipped"),
-    [
+def test_what_an_accept_encoding_header_admits(subtests: pytest.Subtests) -> None:
+    for header, zipped in [
         ("gzip", True),
         ("br, GZIP;q=0.5", True),
         ("*", True),
         ("gzip; q=0", False),
         ("identity", False),
         ("", False),
-    ],
-)
-def test_what_an_accept_encoding_header_admits(header: str, zipped: bool) -> None:
-    assert accepted(header.encode(), b"*/*") == (zipped, False)
+    ]:
+        with subtests.test(header=header):
+            assert accepted(header.encode(), b"*/*") == (zipped, False)
 
 
-@pytest.mark.parametrize(
-    ("header", "columns"),
-    [
+def test_what_an_accept_header_admits(subtests: pytest.Subtests) -> None:
+    for header, columns in [
         (COLUMNS, True),
         (COLUMNS.upper(), True),
         (f"application/json, {COLUMNS} ; q=0.5", True),
@@ -185,10 +182,9 @@ def test_what_an_accept_encoding_header_admits(header: str, zipped: bool) -> Non
         (f"{COLUMNS}-v2", False),
         (f"x{COLUMNS}", False),
         ("*/*", False),
-    ],
-)
-def test_what_an_accept_header_admits(header: str, columns: bool) -> None:
-    assert accepted(b"", header.encode()) == (False, columns)
+    ]:
+        with subtests.test(header=header):
+            assert accepted(b"", header.encode()) == (False, columns)
 
 
 def test_pretty_is_jacksons_form() -> None:

@@ -80,20 +80,17 @@ def test_a_peers_network_says_what_is_free_to_it(subtests):
             assert Admission("abc", ",".join(networks)).free_to(peer) == free
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_no_network_is_refused(subtests):
+    for text, said in [
         ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         ("ten", "'ten' does not appear to be an IPv4 or IPv6 network"),
         ("10.0.0.0/33", "10.0.0.0/33"),
         ("10.0.0.0/8=writes", "'writes' is no right; allowed: reads, markers, all"),
         ("10.0.0.0/8=", "'' is no right"),
         ("10.0.0.0/8,=reads", "'' does not appear to be an IPv4 or IPv6 network"),
-    ],
-)
-def test_what_is_no_network_is_refused(text, said):
-    with pytest.raises(ConfigError, match=f"^network '.*{said}"):
-        Admission("abc", text)
+    ]:
+        with subtests.test(text=text), pytest.raises(ConfigError, match=f"^network '.*{said}"):
+            Admission("abc", text)
 
 
 def test_no_networks_are_none():
@@ -165,26 +162,21 @@ def statuses(server: ServiceServer, token: str | None, **headers: str) -> dict[s
 FREE, REFUSED = {False}, {True}
 
 
-@pytest.mark.parametrize(
-    ("networks", "reads", "markers"),
-    [
+def test_a_network_has_what_it_was_given(subtests: pytest.Subtests) -> None:
+    for networks, reads, markers in [
         (["127.0.0.0/8"], {200}, FREE),
         (["127.0.0.0/8=reads"], {200}, REFUSED),
         (["127.0.0.0/8=markers"], {401}, FREE),
         (["127.0.0.0/8=markers", "127.0.0.1=reads"], {200}, FREE),
         (["10.0.0.0/8"], {401}, REFUSED),
         ([], {401}, REFUSED),
-    ],
-)
-def test_a_network_has_what_it_was_given(
-    networks: list[str], reads: set[int], markers: set[bool]
-) -> None:
-    with admitting(*networks) as server:
-        assert statuses(server, None) == {"reads": reads, "markers": markers}
-        if reads == {200}:
-            assert server.parts.hot.counts.total() > 0
-        assert statuses(server, "wrong") == {"reads": reads, "markers": markers}
-        assert statuses(server, TOKEN) == {"reads": {200}, "markers": FREE}
+    ]:
+        with subtests.test(networks=networks), admitting(*networks) as server:
+            assert statuses(server, None) == {"reads": reads, "markers": markers}
+            if reads == {200}:
+                assert server.parts.hot.counts.total() > 0
+            assert statuses(server, "wrong") == {"reads": reads, "markers": markers}
+            assert statuses(server, TOKEN) == {"reads": {200}, "markers": FREE}
 
 
 def test_what_headers_say_of_the_peer_does_not_count() -> None:

@@ -25,36 +25,35 @@ from timeline.storage.table_id import is_relative
 VIEW = "/v1/hoodie/view/slices/partition/latest/"
 
 
-@pytest.mark.parametrize(
-    ("path", "params", "table"),
-    [
-        (VIEW, {"partition": "p", "basepath": "/lake/a b"}, "/lake/a b"),
-        (VIEW, {"basepath": "/lake/t/"}, "/lake/t"),
-        (VIEW, {"basepath": "s3://lake/t%25"}, "s3://lake/t%25"),
-        (VIEW, {"basepath": "/"}, "/"),
-        (VIEW, {"basepath": ""}, NO_TABLE),
-        (VIEW, {"basepath": "/" + 4096 * "x"}, NO_TABLE),
-        (VIEW, {"markerdirpath": "/lake/t/.hoodie/.temp/1"}, NO_TABLE),
-        (VIEW, {}, NO_TABLE),
-        (
-            "/v1/hoodie/marker/all",
-            {"markerdirpath": "/lake/t/.hoodie/.temp/20260101000000000", "basepath": "/other"},
-            "/lake/t",
-        ),
-        ("/v1/hoodie/marker/dir/delete", {"markerdirpath": "/lake/t"}, NO_TABLE),
-        (
-            "/v1/hoodie/instantstate/all",
-            {"instantstatedirpath": "/lake/t/.hoodie/.aux/ckp_meta"},
-            "/lake/t",
-        ),
-        ("/v1/hoodie/partitioner/getpartitionindex", {"partitionpath": "/lake/t"}, NO_TABLE),
-        ("/v1/strandline/status", {"basepath": "/lake/t"}, NO_TABLE),
-    ],
-)
-def test_a_request_is_about_the_table_that_its_route_reads(
-    path: str, params: dict[str, str], table: str
-) -> None:
-    assert asked_table(path, urlencode(params).encode()) == table
+REQUESTS = [
+    (VIEW, {"partition": "p", "basepath": "/lake/a b"}, "/lake/a b"),
+    (VIEW, {"basepath": "/lake/t/"}, "/lake/t"),
+    (VIEW, {"basepath": "s3://lake/t%25"}, "s3://lake/t%25"),
+    (VIEW, {"basepath": "/"}, "/"),
+    (VIEW, {"basepath": ""}, NO_TABLE),
+    (VIEW, {"basepath": "/" + 4096 * "x"}, NO_TABLE),
+    (VIEW, {"markerdirpath": "/lake/t/.hoodie/.temp/1"}, NO_TABLE),
+    (VIEW, {}, NO_TABLE),
+    (
+        "/v1/hoodie/marker/all",
+        {"markerdirpath": "/lake/t/.hoodie/.temp/20260101000000000", "basepath": "/other"},
+        "/lake/t",
+    ),
+    ("/v1/hoodie/marker/dir/delete", {"markerdirpath": "/lake/t"}, NO_TABLE),
+    (
+        "/v1/hoodie/instantstate/all",
+        {"instantstatedirpath": "/lake/t/.hoodie/.aux/ckp_meta"},
+        "/lake/t",
+    ),
+    ("/v1/hoodie/partitioner/getpartitionindex", {"partitionpath": "/lake/t"}, NO_TABLE),
+    ("/v1/strandline/status", {"basepath": "/lake/t"}, NO_TABLE),
+]
+
+
+def test_a_request_is_about_the_table_that_its_route_reads(subtests: pytest.Subtests) -> None:
+    for path, params, table in REQUESTS:
+        with subtests.test(path=path, params=params):
+            assert asked_table(path, urlencode(params).encode()) == table
 
 
 def test_of_several_base_paths_the_first_counts_however_its_name_is_written() -> None:

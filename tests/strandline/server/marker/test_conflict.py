@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -30,18 +29,16 @@ from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.timeline import Timeline
 
 
-@pytest.mark.parametrize(
-    ("name", "group"),
-    [
+def test_a_marker_names_partition_and_file_id(subtests: pytest.Subtests) -> None:
+    for name, group in [
         ("p/f1-0_1-2-3_2024.parquet.marker.MERGE", ("p", "f1-0")),
         ("f1-0_1-2-3_2024.parquet.marker.CREATE", ("", "f1-0")),
         ("a_b/c_d/f1-0_1-2-3_2024.parquet.marker.CREATE", ("a_b/c_d", "f1-0")),
         ("p/.f1-0_2024.log.1_1-2-3.marker.APPEND", ("p", "f1-0")),
         (".f1-0_2024.log.1_1-2-3.marker.CREATE", ("", "f1-0")),
-    ],
-)
-def test_a_marker_names_partition_and_file_id(name: str, group: tuple[str, str]) -> None:
-    assert file_group_of(name) == group
+    ]:
+        with subtests.test(name=name):
+            assert file_group_of(name) == group
 
 
 @pytest.mark.parametrize(
@@ -154,14 +151,15 @@ def compaction(site: Site) -> None:
     site.announce(time)
 
 
-@pytest.mark.parametrize("make", [dead, never_alive, of_the_future, completed, compaction])
-def test_what_is_no_write_under_way_does_not_count(make: Callable[[Site], None]) -> None:
-    site = Site()
-    make(site)
-    second = f"{site.table.times.next()[:-3]}999"
-    assert site.announce(second)
-    site.look()
-    assert site.announce(second, OTHER)
+def test_what_is_no_write_under_way_does_not_count(subtests: pytest.Subtests) -> None:
+    for make in [dead, never_alive, of_the_future, completed, compaction]:
+        with subtests.test(make=make.__name__):
+            site = Site()
+            make(site)
+            second = f"{site.table.times.next()[:-3]}999"
+            assert site.announce(second)
+            site.look()
+            assert site.announce(second, OTHER)
 
 
 def test_a_newer_write_does_not_count() -> None:

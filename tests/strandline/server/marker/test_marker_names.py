@@ -25,28 +25,31 @@ from timeline.table.config_file import write_table_config
 OLDER = "20261121080000000"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "/",
-        "/.hoodie/.temp/1",
-        "/t",
-        "/t/.hoodie",
-        "/t/.hoodie/.temp",
-        "/t/.hoodie/.temp/",
-        "/t/.hoodie/.temp/..",
-        "/t/.hoodie/.temp/1/..",
-        "/t/.hoodie/.temp/1/2",
-        "/t/.hoodie/.temp/x",
-        "/t/.hoodie/timeline/1",
-        "/t/.hoodie/.temp/1\n",
-        "/t\0/.hoodie/.temp/1",
-    ],
-)
-def test_only_the_directory_of_an_instant_is_taken(path: str) -> None:
-    with pytest.raises(InputError, match=r"markerdirpath is .*; allowed: <base path>/\.hoodie"):
-        split_directory(path)
+NO_DIRECTORIES = [
+    "",
+    "/",
+    "/.hoodie/.temp/1",
+    "/t",
+    "/t/.hoodie",
+    "/t/.hoodie/.temp",
+    "/t/.hoodie/.temp/",
+    "/t/.hoodie/.temp/..",
+    "/t/.hoodie/.temp/1/..",
+    "/t/.hoodie/.temp/1/2",
+    "/t/.hoodie/.temp/x",
+    "/t/.hoodie/timeline/1",
+    "/t/.hoodie/.temp/1\n",
+    "/t\0/.hoodie/.temp/1",
+]
+
+
+def test_only_the_directory_of_an_instant_is_taken(subtests: pytest.Subtests) -> None:
+    for path in NO_DIRECTORIES:
+        with (
+            subtests.test(path=path),
+            pytest.raises(InputError, match=r"markerdirpath is .*; allowed: <base path>/\.hoodie"),
+        ):
+            split_directory(path)
 
 
 def test_a_directory_is_base_path_and_instant() -> None:

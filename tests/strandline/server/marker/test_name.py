@@ -64,9 +64,8 @@ def test_names_that_are_no_markers_are_refused(subtests: pytest.Subtests) -> Non
             check_name(bad, T)
 
 
-@pytest.mark.parametrize(
-    "stolen",
-    [
+def test_a_marker_of_another_writes_file_is_refused(subtests: pytest.Subtests) -> None:
+    for stolen in [
         f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.CREATE",
         f"p/{ID}_0-1-2_{BEFORE}.parquet.marker.MERGE",
         f"{ID}_0-1-2_{BEFORE}.parquet.marker.MERGE",
@@ -75,11 +74,12 @@ def test_names_that_are_no_markers_are_refused(subtests: pytest.Subtests) -> Non
         f"p/{ID}_0-1-2_{T}0.parquet.marker.CREATE",
         f"p/{ID}_0-1-2_1{T}.parquet.marker.CREATE",
         f"p/.{ID}_{BEFORE}.log.1_0-1-2.marker.MERGE",
-    ],
-)
-def test_a_marker_of_another_writes_file_is_refused(stolen: str) -> None:
-    with pytest.raises(InputError, match=f"markername is .*; allowed under instant {T}: CREATE"):
-        check_name(stolen, T)
+    ]:
+        with (
+            subtests.test(stolen=stolen),
+            pytest.raises(InputError, match=f"markername is .*; allowed under instant {T}: CREATE"),
+        ):
+            check_name(stolen, T)
 
 
 def test_a_log_of_another_instant_is_left_to_the_timeline() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
@@ -81,9 +79,8 @@ def names(planned) -> list[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("instants", "earliest", "gone"),
-    [
+def test_the_newest_slice_before_the_earliest_stays(subtests):
+    for instants, earliest, gone in [
         (("1",), "4", []),
         (("4", "5"), "4", []),
         (("1", "4"), "4", []),
@@ -91,12 +88,11 @@ def names(planned) -> list[str]:
         (("1", "2", "3", "4", "5"), "4", ["1", "2"]),
         (("1", "3", "5"), "3", []),
         (("1", "2", "3", "5"), "3", ["1"]),
-    ],
-)
-def test_the_newest_slice_before_the_earliest_stays(instants, earliest, gone):
-    timeline = commits("1", "2", "3", "4", "5")
-    planned = plan(timeline, earliest, [group("a", *instants)])
-    assert names(planned) == [base("a", instant).name for instant in gone]
+    ]:
+        with subtests.test(instants=instants, earliest=earliest):
+            timeline = commits("1", "2", "3", "4", "5")
+            planned = plan(timeline, earliest, [group("a", *instants)])
+            assert names(planned) == [base("a", instant).name for instant in gone]
 
 
 def test_what_is_not_committed_neither_goes_nor_counts():
@@ -240,9 +236,8 @@ def test_only_instants_that_left_the_window_since_are_read():
     assert instants_between(timeline, "4", earliest) == ()
 
 
-@pytest.mark.parametrize(
-    ("last_clean", "saved", "since"),
-    [
+def test_plan_since(subtests):
+    for last_clean, saved, since in [
         (None, (), FROM_THE_START),
         (CleanMetadata(), (), FROM_THE_START),
         (CleanMetadata(earliest_commit_to_retain="2"), (), "2"),
@@ -263,10 +258,9 @@ def test_only_instants_that_left_the_window_since_are_read():
             ("3",),
             FROM_THE_START,
         ),
-    ],
-)
-def test_plan_since(last_clean, saved, since):
-    assert plan_since(commits("2", "3", "4"), last_clean, saved) == since
+    ]:
+        with subtests.test(last_clean=last_clean, saved=saved):
+            assert plan_since(commits("2", "3", "4"), last_clean, saved) == since
 
 
 def test_an_instant_kept_by_a_savepoint_does_not_hide_that_others_are_archived():

@@ -28,45 +28,44 @@ def timeline(*said: str) -> Timeline:
 COMMITS = ("1 commit", "2 replacecommit", "3 deltacommit", "4 commit")
 
 
-@pytest.mark.parametrize(
-    ("said", "retained", "earliest"),
-    [
-        ((), 1, None),
-        (("1 commit",), 1, None),
-        (COMMITS, 4, None),
-        (COMMITS, 5, None),
-        (COMMITS, 3, "2"),
-        (COMMITS, 1, "4"),
-        # Only writes count.
-        ((*COMMITS, "5 clean", "6 rollback", "4 savepoint"), 3, "2"),
-        # Nothing from a pending write on may go; it doesn't count among the retained.
-        ((*COMMITS, "5 commit inflight"), 1, "4"),
-        ((*COMMITS, "35 commit requested"), 1, "3"),
-        ((*COMMITS, "25 compaction requested"), 1, "2"),
-        ((*COMMITS, "25 clustering inflight"), 2, "2"),
-        ((*COMMITS, "0 replacecommit requested"), 1, None),
-        ((*COMMITS, "35 clean requested"), 1, "4"),
-    ],
-)
-def test_earliest_to_retain(said, retained, earliest):
-    found = earliest_to_retain(timeline(*said), retained)
-    assert (found and found.requested_time) == earliest
-    assert found is None or found.is_completed
+RETAINED = [
+    ((), 1, None),
+    (("1 commit",), 1, None),
+    (COMMITS, 4, None),
+    (COMMITS, 5, None),
+    (COMMITS, 3, "2"),
+    (COMMITS, 1, "4"),
+    # Only writes count.
+    ((*COMMITS, "5 clean", "6 rollback", "4 savepoint"), 3, "2"),
+    # Nothing from a pending write on may go; it doesn't count among the retained.
+    ((*COMMITS, "5 commit inflight"), 1, "4"),
+    ((*COMMITS, "35 commit requested"), 1, "3"),
+    ((*COMMITS, "25 compaction requested"), 1, "2"),
+    ((*COMMITS, "25 clustering inflight"), 2, "2"),
+    ((*COMMITS, "0 replacecommit requested"), 1, None),
+    ((*COMMITS, "35 clean requested"), 1, "4"),
+]
 
 
-@pytest.mark.parametrize(
-    ("said", "max_commits", "due"),
-    [
+def test_earliest_to_retain(subtests):
+    for said, retained, earliest in RETAINED:
+        with subtests.test(said=said, retained=retained):
+            found = earliest_to_retain(timeline(*said), retained)
+            assert (found and found.requested_time) == earliest
+            assert found is None or found.is_completed
+
+
+def test_is_due(subtests):
+    for said, max_commits, due in [
         (("1 commit",), 1, True),
         (("1 commit",), 2, False),
         (("1 commit", "2 clean"), 1, False),
         (("1 commit", "2 clean", "3 commit", "4 replacecommit"), 2, True),
         (("1 commit", "2 clean", "3 commit", "4 commit inflight"), 2, False),
         (("1 commit", "2 clean inflight", "3 commit"), 2, True),
-    ],
-)
-def test_is_due(said, max_commits, due):
-    assert is_due(timeline(*said), max_commits) is due
+    ]:
+        with subtests.test(said=said, max_commits=max_commits):
+            assert is_due(timeline(*said), max_commits) is due
 
 
 def parsed(options):

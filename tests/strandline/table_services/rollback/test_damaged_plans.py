@@ -21,9 +21,8 @@ def plan_of(instant, *paths):
     return RollbackPlan(InstantInfo(instant, COMMIT), (request,))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_such_paths_are_refused(subtests):
+    for path in [
         "/t/.hoodie/hoodie.properties",
         "/t/.hoodie",
         "/t/eu/../.hoodie/timeline/x.commit",
@@ -34,12 +33,13 @@ def plan_of(instant, *paths):
         "/t/a\0b",
         "/t",
         "",
-    ],
-)
-def test_such_paths_are_refused(path):
-    plan = plan_of(TIME, f"/t/eu/{NAME.format(TIME)}", path)
-    with pytest.raises(CorruptMetadataError, match=f"^{TIME}.rollback.requested of file:///t"):
-        planned_paths(plan, "/t", f"{TIME}.rollback.requested")
+    ]:
+        with subtests.test(path=path):
+            plan = plan_of(TIME, f"/t/eu/{NAME.format(TIME)}", path)
+            with pytest.raises(
+                CorruptMetadataError, match=f"^{TIME}.rollback.requested of file:///t"
+            ):
+                planned_paths(plan, "/t", f"{TIME}.rollback.requested")
 
 
 @pytest.mark.parametrize("path", ["x/../.hoodie/hoodie.properties", "../u/x", "./x"])

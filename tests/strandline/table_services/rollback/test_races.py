@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from strandline.commit.markers import delete_if_ended, finish_markers
@@ -80,14 +82,16 @@ def test_an_inflight_rollback_is_finished(setting):
     assert setting.states(ROLLBACK) == {time: "COMPLETED"}
 
 
-@pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
-@pytest.mark.parametrize("target", [None, State.REQUESTED, State.INFLIGHT, State.COMPLETED])
-def test_next_step(state, target):
-    found = None if target is None else Instant("1", COMMIT, target, "2")
-    gone = target in (None, State.COMPLETED) and state is State.REQUESTED
-    assert next_step(Instant("3", ROLLBACK, state), found) is (
-        RollbackStep.WITHDRAW if gone else RollbackStep.GO_ON
-    )
+def test_next_step(subtests):
+    for state, target in product(
+        [State.REQUESTED, State.INFLIGHT], [None, State.REQUESTED, State.INFLIGHT, State.COMPLETED]
+    ):
+        with subtests.test(state=state, target=target):
+            found = None if target is None else Instant("1", COMMIT, target, "2")
+            gone = target in (None, State.COMPLETED) and state is State.REQUESTED
+            assert next_step(Instant("3", ROLLBACK, state), found) is (
+                RollbackStep.WITHDRAW if gone else RollbackStep.GO_ON
+            )
 
 
 def test_an_inflight_rollback_without_a_plan_is_taken_off(setting):

@@ -18,20 +18,18 @@ def plan_naming(path):
     return RollbackPlan(InstantInfo("1", COMMIT), (request,))
 
 
-@pytest.mark.parametrize(
-    ("base_path", "full"),
-    [
+def test_plans_name_files_as_hudi_does(subtests):
+    for base_path, full in [
         ("s3://bucket/warehouse/t", "s3://bucket/warehouse/t/p/f.parquet"),
         ("s3a://bucket/warehouse/t", "s3a://bucket/warehouse/t/p/f.parquet"),
         ("gs://bucket/t", "gs://bucket/t/p/f.parquet"),
         ("/warehouse/t", "/warehouse/t/p/f.parquet"),
         ("file:///warehouse/t", "/warehouse/t/p/f.parquet"),
-    ],
-)
-def test_plans_name_files_as_hudi_does(base_path, full):
-    plan = plan_rollback(COMMITTED, ["p/f.parquet"], base_path)
-    assert plan.rollback_requests[0].files_to_be_deleted == (full,)
-    assert planned_paths(plan, base_path) == ("p/f.parquet",)
+    ]:
+        with subtests.test(base_path=base_path):
+            plan = plan_rollback(COMMITTED, ["p/f.parquet"], base_path)
+            assert plan.rollback_requests[0].files_to_be_deleted == (full,)
+            assert planned_paths(plan, base_path) == ("p/f.parquet",)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +46,19 @@ def test_plans_of_any_writer_are_read(path, base_path):
     assert planned_paths(plan_naming(path), base_path) == ("p/f",)
 
 
-@pytest.mark.parametrize(
-    ("path", "base_path"),
-    [
+def test_files_of_other_tables_are_refused(subtests):
+    for path, base_path in [
         ("s3://other/warehouse/t/p/f", "s3://bucket/warehouse/t"),
         ("gs://bucket/warehouse/t/p/f", "s3://bucket/warehouse/t"),
         ("file:/warehouse/t/p/f", "s3://bucket/warehouse/t"),
         ("s3://bucket/warehouse/t2/p/f", "s3://bucket/warehouse/t"),
         ("s3://bucket/warehouse/t/p/f", "/warehouse/t"),
-    ],
-)
-def test_files_of_other_tables_are_refused(path, base_path):
-    with pytest.raises(CorruptMetadataError, match="outside the table"):
-        planned_paths(plan_naming(path), base_path)
+    ]:
+        with (
+            subtests.test(path=path, base_path=base_path),
+            pytest.raises(CorruptMetadataError, match="outside the table"),
+        ):
+            planned_paths(plan_naming(path), base_path)
 
 
 @pytest.mark.s3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
 from strandline.write.engine.empty_lists import with_offsets
 
@@ -27,9 +26,8 @@ def as_spark_sends(values: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), buffers, values.null_count, children=children)
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
+def test_missing_offsets_are_added(subtests):
+    for kind, values in [
         (LISTS, [None, []]),
         (LISTS, [[[], None], []]),
         (MAPS, [None, []]),
@@ -38,21 +36,21 @@ def as_spark_sends(values: pa.Array) -> pa.Array:
         (STRUCTS, [{"maps": [], "number": 1}, None]),
         (pa.string(), []),
         (pa.list_(pa.int64()), []),
-    ],
-    ids=str,
-)
-def test_missing_offsets_are_added(kind, values):
-    sound = pa.record_batch({"a": pa.array(values, kind), "b": pa.nulls(len(values), pa.int8())})
-    sent = pa.RecordBatch.from_arrays(
-        [as_spark_sends(c) for c in sound.columns], sound.schema.names
-    )
+    ]:
+        with subtests.test(kind=kind, values=values):
+            sound = pa.record_batch(
+                {"a": pa.array(values, kind), "b": pa.nulls(len(values), pa.int8())}
+            )
+            sent = pa.RecordBatch.from_arrays(
+                [as_spark_sends(c) for c in sound.columns], sound.schema.names
+            )
 
-    made = with_offsets(sent)
+            made = with_offsets(sent)
 
-    assert made.equals(sound)
-    made.validate(full=True)
-    # It would end the process, or be an arbitrary number, if it read a missing offset.
-    assert made.nbytes == sound.nbytes
+            assert made.equals(sound)
+            made.validate(full=True)
+            # It would end the process, or be an arbitrary number, if it read a missing offset.
+            assert made.nbytes == sound.nbytes
 
 
 def test_a_sound_batch_is_passed_as_it_is():

@@ -47,9 +47,8 @@ def test_a_key_in_which_hudi_loops_forever_is_parsed():
     assert key_values("a:x,b:13:50:42", ["b"]) == ["13:50:42"]
 
 
-@pytest.mark.parametrize(
-    ("file_id", "bucket"),
-    [
+def test_a_file_id_names_its_bucket(subtests):
+    for file_id, bucket in [
         ("00000007-1526-4c67-a742-00249055b3e8-0", 7),
         ("00000012-0000-0000-0000-000000000000-0", 12),
         ("99999999-1526-4c67-a742-00249055b3e8-0", 99_999_999),
@@ -59,10 +58,9 @@ def test_a_key_in_which_hudi_loops_forever_is_parsed():
         ("0000000\N{ARABIC-INDIC DIGIT SEVEN}-1526-4c67-a742-00249055b3e8-0", None),
         ("00000007", None),
         ("", None),
-    ],
-)
-def test_a_file_id_names_its_bucket(file_id, bucket):
-    assert bucket_of(file_id) == bucket
+    ]:
+        with subtests.test(file_id=file_id):
+            assert bucket_of(file_id) == bucket
 
 
 def test_new_file_ids_name_their_bucket_and_differ():

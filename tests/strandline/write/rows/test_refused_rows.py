@@ -56,10 +56,11 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_ROWS)
-def test_bad_rows(base, case):
-    rows, match = BAD_ROWS[case]
-    refused(base, InputError, match, rows)
+def test_bad_rows(subtests, base):
+    for case in BAD_ROWS:
+        with subtests.test(case=case):
+            rows, match = BAD_ROWS[case]
+            refused(base, InputError, match, rows)
 
 
 def test_a_table_without_partitions_has_no_long_one(tmp_path):
