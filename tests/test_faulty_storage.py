@@ -42,7 +42,9 @@ def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[
         (Effect.CRASH_TORN, Crash, False),
     ],
 )
-def test_create(inner: LocalStorage, effect: Effect, error: type, there: bool) -> None:
+def test_a_fault_of_a_creation_leaves_the_whole_file_or_none(
+    inner: LocalStorage, effect: Effect, error: type, there: bool
+) -> None:
     storage = FaultyStorage(inner, [Fault(2, effect)])
     storage.stat("file")
     assert run(storage, lambda s: s.create("file", b"data")) is error
@@ -80,7 +82,9 @@ def test_a_stream_is_an_open_its_writes_and_an_end(inner: LocalStorage) -> None:
         (4, Effect.ERROR_AFTER, b"12345678"),
     ],
 )
-def test_stream(inner: LocalStorage, at: int, effect: Effect, left: bytes | None) -> None:
+def test_a_fault_of_a_stream_leaves_what_was_written_before(
+    inner: LocalStorage, at: int, effect: Effect, left: bytes | None
+) -> None:
     run(FaultyStorage(inner, [Fault(at, effect)]), write_two)
     assert (inner.read("data") if inner.stat("data") else None) == left
 

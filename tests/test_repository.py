@@ -39,7 +39,7 @@ def tracked() -> list[Path]:
 
 
 @pytest.mark.parametrize("what", sorted(FORBIDDEN))
-def test_no_file_names(what: str) -> None:
+def test_no_file_has_what_is_forbidden(what: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
         for path in tracked()

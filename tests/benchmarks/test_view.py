@@ -83,7 +83,7 @@ def test_the_ratio_is_taken_round_by_round() -> None:
     ],
     ids=lambda value: value.what if isinstance(value, Figure) else "",
 )
-def test_targets(figure: Figure, met: bool | None) -> None:
+def test_a_figure_meets_all_of_its_target(figure: Figure, met: bool | None) -> None:
     assert figure.met is met
 
 

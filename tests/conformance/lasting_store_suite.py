@@ -18,7 +18,7 @@ from timeline.errors import StoreError
 class LastingStoreSuite(StoreSuite):
     """The promises of a store whose rows and blobs outlive the process."""
 
-    def test_it_says_so(self, store: Store) -> None:
+    def test_the_store_says_that_it_lasts(self, store: Store) -> None:
         assert store.lasts
 
     def test_rows_and_blobs_are_there_again(self, open_store: OpenStore, tmp_path: Path) -> None:

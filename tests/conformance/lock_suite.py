@@ -87,7 +87,7 @@ class LockSuite:
                 provider.unlock()
                 assert not provider.is_held()
 
-    def test_one_client_holds_it(self, subject: LockSubject) -> None:
+    def test_one_client_holds_the_lock(self, subject: LockSubject) -> None:
         with contextlib.closing(subject.open()) as one, contextlib.closing(subject.open()) as two:
             assert one.try_lock(0)
             assert not two.try_lock(0)
@@ -96,7 +96,7 @@ class LockSuite:
             assert two.try_lock(60)
             assert (one.is_held(), two.is_held()) == (False, True)
 
-    def test_who_does_not_hold_it_cannot_release_it(self, subject: LockSubject) -> None:
+    def test_who_does_not_hold_the_lock_cannot_release_it(self, subject: LockSubject) -> None:
         with contextlib.closing(subject.open()) as one:
             assert one.try_lock(0)
             with contextlib.closing(subject.open()) as two:

@@ -97,7 +97,9 @@ class SharedStoreSuite:
         with pytest.raises(StoreError, match=str(chunk.handle)):
             pair[1].get_many("p/b", [chunk.handle])
 
-    def test_in_turn(self, pair: list[SharedStore]) -> None:
+    def test_servers_that_change_in_turn_adopt_each_others_rows(
+        self, pair: list[SharedStore]
+    ) -> None:
         seen = [pair[0].head()] * 2
         for n in range(10):
             at = n % 2
@@ -158,7 +160,7 @@ class SharedStoreSuite:
         assert other.status()["blobs"] == 0
         assert other.status()["bytes"] == 0
 
-    def test_both_forget_a_blob(self, pair: list[SharedStore]) -> None:
+    def test_a_blob_may_be_forgotten_by_two_servers(self, pair: list[SharedStore]) -> None:
         store, other = pair
         (chunk,) = store.commit(blobs_of([b"blob"]), lambda _: {"a": b"0"})
         other.rows()
@@ -408,7 +410,7 @@ class SharedStoreSuite:
             assert session.delete_garbage(1, 100) == 1
             assert not session.has_garbage(2)
 
-    def test_one_has_the_turn_to_read(self, pair: list[SharedStore]) -> None:
+    def test_one_server_at_a_time_has_the_turn_to_read(self, pair: list[SharedStore]) -> None:
         """Another that wants it waits, and has it as soon as it has ended."""
         store, other = pair
         asked, had = threading.Event(), []

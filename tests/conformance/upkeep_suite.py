@@ -131,7 +131,7 @@ class UpkeepSuite:
         assert store.status()["blobs"] == 0
         assert place.count("row", TABLES[0]) == 1
 
-    def test_it_ends_between_two_transactions(self, opened: Open) -> None:
+    def test_upkeep_that_is_stopped_ends_between_two_transactions(self, opened: Open) -> None:
         between = Between()
         store, database = opened(faults=between)
         leave_garbage(store, 10)
@@ -145,7 +145,7 @@ class UpkeepSuite:
         upkeep.run()
         assert store.status()["blobs"] == left
 
-    def test_one_that_leads_no_more_leaves_the_other_tables(self, opened: Open) -> None:
+    def test_a_server_that_leads_no_more_leaves_the_other_tables(self, opened: Open) -> None:
         stores = [opened(table)[0] for table in TABLES]
         for store in stores:
             leave_garbage(store, 1)

@@ -100,7 +100,7 @@ def test_near_its_doom_the_process_dies_before_the_commit_and_only_then(tmp_path
     assert sorted(os.listdir(tmp_path)) == ["1_2.commit", "3.commit.requested"]
 
 
-def test_on_an_object_store_it_dies_there_too(tmp_path):
+def test_on_an_object_store_the_process_dies_before_the_commit_too(tmp_path):
     with ObjectStoreLake.running(tmp_path, 0) as lake:
         assert died(lake.address("t")) == -signal.SIGKILL
         assert sorted(os.listdir(lake.files("t"))) == ["1_2.commit", "3.commit.requested"]

@@ -27,7 +27,7 @@ def texts(rows):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_recorded_tables(scenario, tmp_path):
+def test_recorded_tables_are_read_as_by_hudi_rs(scenario, tmp_path):
     base = golden.build_final(scenario, tmp_path)
     found = Table(base).to_arrow()
     rust = through_hudi_rs(base).select(found.schema.names)

@@ -75,7 +75,7 @@ def closed(circuit: ProbedCircuit) -> bool:
     return not circuit.is_open
 
 
-def test_it_is_open_from_a_failure_until_a_probe_is_answered(circuit, waits):
+def test_a_circuit_is_open_from_a_failure_until_a_probe_is_answered(circuit, waits):
     assert not circuit.is_open
     circuit.failed(LOST, Probe(LOST, ServiceTimeoutError("late")))
     assert circuit.is_open
@@ -138,7 +138,7 @@ def test_an_address_that_never_answers_is_not_probed_for_ever(circuit, waits):
     assert closed(circuit), "the next question finds out"
 
 
-def test_it_remembers_that_it_was_answered_once(circuit):
+def test_a_circuit_remembers_that_a_call_was_answered_once(circuit):
     assert not circuit.has_answered
     circuit.answered()
     assert circuit.has_answered

@@ -234,7 +234,7 @@ REFUSALS = [
 ]
 
 
-def test_statuses(subtests, open_session):
+def test_an_error_status_is_raised_as_its_class(subtests, open_session):
     for status, body, error, text in REFUSALS:
         with (
             subtests.test(status=status, body=body),

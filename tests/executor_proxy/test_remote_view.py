@@ -111,7 +111,7 @@ def test_what_is_asked_and_what_comes_back():
     }
 
 
-def test_it_answers_at_its_instant_while_the_table_moves_on():
+def test_a_remote_view_answers_at_its_instant_while_the_table_moves_on():
     table = SmallTable()
     first = table.write(A)
     served = TableView(table.storage)

@@ -156,7 +156,7 @@ def test_the_next_answers_for_one_that_is_busy_or_stops(servers, table, headers)
     unasked(report)
 
 
-def test_all_that_are_busy_are_asked_again(table):
+def test_services_that_are_all_busy_are_asked_again(table):
     busy = Reply(b"", 503, {"Retry-After": "0"})
     answers = iter([busy, busy, Reply(b"[]")])
     with (
@@ -188,7 +188,7 @@ def test_a_marker_goes_to_the_next_only_if_no_other_got_it(servers, table):
 
 
 @pytest.mark.parametrize("copies", [0, 4])
-def test_so_many_copies_are_refused(servers, copies):
+def test_a_number_of_copies_that_is_not_allowed_is_refused(servers, copies):
     with pytest.raises(ConfigError, match=f"copies is {copies}; allowed: from 1 to .* 3"):
         servers.location(copies=copies).open()
 

@@ -23,13 +23,17 @@ def test_20_rounds_with_a_lease(s3: S3Endpoint, tmp_path: Path, report: Report) 
     assert conflicts["row"] + conflicts["file"] > 0
 
 
-def test_one_is_killed_20_times(open_s3, tmp_path: Path, report: Report) -> None:
+def test_rows_stay_right_if_a_writer_is_killed_20_times(
+    open_s3, tmp_path: Path, report: Report
+) -> None:
     counts = play_s3_rounds(open_s3, tmp_path, kills=20 * TIMES, seed=24)
     report(f"killed on S3: {dict(counts)}")
     assert counts["rolled back"] >= 4 * TIMES
 
 
-def test_one_stalls_10_times(open_s3, tmp_path: Path, report: Report) -> None:
+def test_rows_stay_right_if_a_writer_stalls_10_times(
+    open_s3, tmp_path: Path, report: Report
+) -> None:
     """It fails if another one has rolled its write back, and leaves nothing of its own."""
     counts = play_s3_rounds(open_s3, tmp_path, stalls=10 * TIMES, seed=25)
     report(f"stalled on S3: {dict(counts)}")

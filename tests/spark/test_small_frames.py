@@ -143,7 +143,7 @@ def test_executors_write_fetched_rows_where_only_they_reach_the_data(spark, base
 
 
 @pytest.mark.covering
-def test_one_job_reads_them(spark, base, files):
+def test_one_job_reads_small_frames(spark, base, files):
     frame = spark.read.parquet(files)
     with client(spark, base, **ALONE) as c:
         for write in (c.upsert, c.bulk_insert, c.delete):

@@ -35,7 +35,7 @@ def test_a_server_that_starts_again_counts_from_none() -> None:
         ([ROUND], [PROOF, replace(PROOF, difference="a row")], False),
     ],
 )
-def test_it_is_right_if_every_answer_and_row_is(
+def test_a_run_is_right_if_every_answer_and_row_is(
     rounds: list[Round], proofs: list[Proof], is_right: bool
 ) -> None:
     found = record()

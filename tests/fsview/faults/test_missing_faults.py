@@ -193,7 +193,9 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [as_a_directory, as_a_link_to_nothing, as_a_link_to_itself, cut])
 @pytest.mark.parametrize("which", ["commit", "properties"])
-def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str) -> None:
+def test_a_file_that_is_damaged_on_disk_changes_no_answer(
+    tmp_path: Path, damage: Callable[[Path], None], which: str
+) -> None:
     base = disk(tmp_path, 2)
     view = TableView(LocalStorage(str(base)))
     LocalView.newest(view).load_all_partitions()

@@ -110,7 +110,7 @@ def test_one_of_two_base_files_that_a_clean_has_deleted_is_not_replaced_by_the_o
 
 
 @TOKENS
-def test_the_one_of_a_write_that_is_undone_goes_with_it(token: str) -> None:
+def test_the_duplicate_of_a_write_that_is_undone_goes_with_it(token: str) -> None:
     table = a_table(9)
     write = written(table, token)
     view = TableView(table.storage)

@@ -82,7 +82,9 @@ EVENTS = ("commit", "replace", "clean", "compact", "half", "archive", "archive t
 @VERSIONS
 @given(events=st.lists(st.sampled_from(EVENTS), max_size=12), told=st.booleans())
 @settings(max_examples=40)
-def test_it_is_used_if_it_has_every_instant(version: int, events: list[str], told: bool) -> None:
+def test_a_metadata_table_is_used_if_it_has_every_instant(
+    version: int, events: list[str], told: bool
+) -> None:
     table, metadata = kept(version)
     for event in events:
         happen(table, metadata, event)

@@ -92,7 +92,7 @@ def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
     assert "new" in view.loaded.in_order()
 
 
-def test_a_pinned_client_keeps_none_of_them() -> None:
+def test_a_pinned_client_keeps_no_missing_partitions() -> None:
     table = small_table()
     view = TableView(table.storage)
     pinned = LocalView.newest(view)
@@ -126,7 +126,7 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
     assert held_missing(view) == MOST_MISSING
 
 
-def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
+def test_a_restart_goes_on_without_missing_partitions(tmp_path: Path) -> None:
     table = small_table()
     service = Restarted("rocksdb", tmp_path, table.storage)
     LocalView.newest(service.view).load_partitions(

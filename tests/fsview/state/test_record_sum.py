@@ -13,7 +13,9 @@ CHANGES = st.lists(st.dictionaries(NAMES, st.none() | st.binary(max_size=3)), ma
 
 
 @given(changes=CHANGES)
-def test_it_follows_from_the_rows_alone(changes: list[dict[str, bytes | None]]) -> None:
+def test_the_sum_of_a_record_follows_from_its_rows_alone(
+    changes: list[dict[str, bytes | None]],
+) -> None:
     rows: dict[str, bytes] = {}
     kept = RecordSum()
     for changed in changes:
@@ -33,6 +35,6 @@ def test_other_rows_have_another(rows: dict[str, bytes], other: dict[str, bytes]
     assert (RecordSum(rows).value == RecordSum(other).value) == (counted == its)
 
 
-def test_it_is_that_of_earlier_processes() -> None:
+def test_the_sum_of_a_record_is_that_of_earlier_processes() -> None:
     assert RecordSum().value == "0" * 16
     assert RecordSum({"p/a": b"", "p/b": b"[]"}).value == "dfbc9a8dab686b76"

@@ -65,7 +65,9 @@ def test_20_rounds_with_zookeeper(tmp_path: Path, zookeeper: str, provider: str)
 
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("locked", [True, False], ids=["lock", "no lock"])
-def test_one_is_killed_50_times(tmp_path: Path, version: str, locked: bool, report: Report) -> None:
+def test_rows_stay_right_if_one_of_two_writers_is_killed_50_times(
+    tmp_path: Path, version: str, locked: bool, report: Report
+) -> None:
     """At a storage call of its own, or, with a lock, at one of the survivor's."""
     named = {"hoodie.write.table.version": version}
     options = with_lock("FileSystemBasedLockProvider", **named) if locked else named

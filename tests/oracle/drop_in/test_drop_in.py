@@ -33,7 +33,7 @@ def test_a_table_lives_its_whole_life_on_our_service(
     assert asked(service.relay.exchanges) == seen
 
 
-def test_so_do_the_tables_of_an_older_release(
+def test_tables_of_an_older_release_live_their_whole_life_on_our_service(
     service: Service, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     log = tmp_path / "driver.log"

@@ -36,7 +36,7 @@ def test_rows_are_those_that_spark_reads(hudi: Hudi, tmp_path: Path) -> None:
     assert EVERYTHING - done.keys() == set()
 
 
-def test_so_are_those_of_an_older_release(tmp_path: Path) -> None:
+def test_rows_of_an_older_release_are_those_that_spark_reads(tmp_path: Path) -> None:
     """One process has one release."""
     walks = subprocess.run(
         [sys.executable, "-m", "tests.oracle.rows.taking", HUDI_0, tmp_path],

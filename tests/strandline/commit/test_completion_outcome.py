@@ -109,7 +109,7 @@ def test_what_can_not_be_seen_is_in_doubt(base, happened):
     assert len(completed_files(base)) == happened
 
 
-def test_it_is_not_repeated_once_another_writer_may_have_taken_over(base):
+def test_a_completion_is_not_repeated_once_another_writer_may_have_taken_over(base):
     meta, instant = begun(base, failing("create", ".commit", times=1))
 
     def taken_over():

@@ -47,7 +47,7 @@ def test_a_beat_names_its_process_and_goes_when_the_write_ends(storage):
 
 
 @pytest.mark.parametrize("error", [StorageUnavailableError("away"), RuntimeError("unmapped")])
-def test_it_goes_on_beating_and_repeats_a_beat_that_failed(storage, error):
+def test_a_heartbeat_goes_on_and_repeats_a_beat_that_failed(storage, error):
     storage.error = error
     heartbeat = Heartbeat(storage, FAST, SystemClock())
     heartbeat.start(T)

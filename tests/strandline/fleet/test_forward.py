@@ -70,7 +70,7 @@ def test_a_copy_answers_at_an_instant_and_asks_the_owner_for_the_newest(fleet, t
     assert fleet.asked(0)["latest_base_files"] == 1, "it names no instant"
 
 
-def test_one_that_answers_for_the_owner_syncs_first(fleet, table):
+def test_a_server_that_answers_for_the_owner_syncs_first(fleet, table):
     fleet.client(1).request("GET", LATEST, known(table.storage, partition="p=1"))
     new = table.write(A)
     fleet.kill(0)
@@ -81,7 +81,7 @@ def test_one_that_answers_for_the_owner_syncs_first(fleet, table):
     assert fleet.asked(2) == {}
 
 
-def test_one_that_cannot_sync_for_the_owner_says_so_and_tells_nothing_old(fleet, table):
+def test_a_server_that_cannot_sync_for_the_owner_says_so_and_tells_nothing_old(fleet, table):
     fleet.client(1).request("GET", LATEST, known(table.storage, partition="p=1"))
     fleet.kill(0)
     base = {"basepath": table.storage.base_path}

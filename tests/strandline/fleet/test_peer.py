@@ -275,7 +275,7 @@ def test_requests_that_fail_together_shut_a_peer_once_and_one_trial_is_under_way
         loop.close()
 
 
-def test_one_without_a_place_in_time_has_not_been_sent() -> None:
+def test_a_request_without_a_connection_in_time_has_not_been_sent() -> None:
     async def play() -> None:
         held = Held()
         async with listening(held) as url:

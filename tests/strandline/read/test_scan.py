@@ -182,7 +182,7 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused(subtests, local, tmp_path):
+def test_bad_arguments_of_a_scan_are_refused_by_name(subtests, local, tmp_path):
     for asked, message in REFUSED:
         with subtests.test(asked=asked), pytest.raises(InputError, match=message):
             Table(tmp_path).scan(**asked)

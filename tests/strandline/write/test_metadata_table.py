@@ -49,7 +49,7 @@ def base(request, tmp_path):
     return tmp_path / "t"
 
 
-def test_it_is_refused_unless_the_option_is_set(base):
+def test_a_metadata_table_is_refused_unless_the_option_is_set(base):
     before = content(base)
     with client(base) as c, pytest.raises(UnsupportedTableError, match="metadata table") as caught:
         c.upsert(table(row("a", ts=2)))
@@ -59,7 +59,7 @@ def test_it_is_refused_unless_the_option_is_set(base):
 
 
 @pytest.mark.parametrize("lock", [{}, {"write__lock__provider": LOCK}])
-def test_an_upsert_drops_it_and_names_its_indexes(base, lock, caplog):
+def test_an_upsert_drops_the_metadata_table_and_names_its_indexes(base, lock, caplog):
     with client(base, **DROPPING, **lock) as c, caplog.at_level(logging.WARNING):
         c.upsert(table(row("a", ts=2)))
         assert not is_named(base)
@@ -71,7 +71,7 @@ def test_an_upsert_drops_it_and_names_its_indexes(base, lock, caplog):
     assert len(caplog.records) == 1
 
 
-def test_rows_that_are_refused_leave_it(base):
+def test_rows_that_are_refused_leave_the_metadata_table(base):
     before = content(base)
     with client(base, **DROPPING) as c, pytest.raises(InputError):
         c.upsert(table(row(None)))
@@ -79,7 +79,7 @@ def test_rows_that_are_refused_leave_it(base):
 
 
 @pytest.mark.parametrize("service", ["clean", "rollback"])
-def test_other_services_drop_it_too(base, service):
+def test_cleans_and_rollbacks_drop_the_metadata_table_too(base, service):
     with client(base, **DROPPING, clean__commits__retained=1) as c:
         arguments = [max(reader.committed(base))] if service == "rollback" else []
         getattr(c, service)(*arguments)
@@ -87,7 +87,7 @@ def test_other_services_drop_it_too(base, service):
     assert not (base / FOLDER).exists()
 
 
-def test_a_commit_fails_if_another_writer_has_built_it_anew(base):
+def test_a_commit_fails_if_another_writer_has_built_the_metadata_table_anew(base):
     rebuilt = []
 
     def rebuild(kind: str, path: str) -> None:
@@ -113,7 +113,7 @@ def test_a_commit_fails_if_another_writer_has_built_it_anew(base):
 
 @pytest.mark.property
 @pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER, Effect.CRASH_TORN])
-def test_no_fault_leaves_a_commit_beside_it(base, effect, tmp_path):
+def test_no_fault_leaves_a_commit_beside_a_metadata_table(base, effect, tmp_path):
     """No commit of ours is ever visible while the properties name a metadata table."""
     whole = tmp_path / "whole"
     shutil.copytree(base, whole)

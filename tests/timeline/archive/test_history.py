@@ -71,7 +71,7 @@ def history(storage: LocalStorage) -> HistoryArchive:
     return HistoryArchive(storage.for_cause("timeline"), HISTORY)
 
 
-def test_history(history: HistoryArchive) -> None:
+def test_the_history_has_instants_metadata_and_plans(history: HistoryArchive) -> None:
     assert [(i.requested_time, i.completion_time, i.action) for i in history.timeline] == [
         ("10", "105", "commit"),
         ("20", "205", "clean"),

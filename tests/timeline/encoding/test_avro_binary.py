@@ -216,7 +216,7 @@ FLAT = json.loads(ALL_TYPES) | {"name": "Flat", "fields": json.loads(ALL_TYPES)[
 
 
 @given(RECORDS, st.sets(st.sampled_from([field["name"] for field in FLAT["fields"]])))
-def test_so_they_are_of_any_type(record: dict, fields: set) -> None:
+def test_wanted_fields_of_any_type_are_those_of_the_whole(record: dict, fields: set) -> None:
     flat = {name: value for name, value in record.items() if name != "inner"}
     check_wanted(json.dumps(FLAT), "Flat", flat, fields)
 

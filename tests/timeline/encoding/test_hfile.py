@@ -78,7 +78,7 @@ def test_real_files_have_the_entries_that_they_say(scenario: str) -> None:
     assert read >= 15
 
 
-def test_every_form(subtests: pytest.Subtests) -> None:
+def test_files_of_every_form_are_read(subtests: pytest.Subtests) -> None:
     for compressed, checksum, per_block, versions, between in product(
         [True, False], [0, 1, 2], [1, 7, 100], [True, False], [b"", b"IDXLEAF2"]
     ):

@@ -29,7 +29,7 @@ TEXTS = [
 ]
 
 
-def test_parse(subtests: pytest.Subtests) -> None:
+def test_properties_are_read_as_java_reads_them(subtests: pytest.Subtests) -> None:
     for text, found in TEXTS:
         with subtests.test(text=text):
             assert parse_properties(text.encode("latin-1")) == found

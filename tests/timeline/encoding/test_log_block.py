@@ -33,7 +33,7 @@ def blocks(data: bytes) -> list[LogBlock]:
 
 
 @pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
-def test_real_logs(scenario: str) -> None:
+def test_the_blocks_of_real_logs_are_read(scenario: str) -> None:
     kinds = []
     for path, data in real(scenario).items():
         if ".log." not in path:
@@ -68,7 +68,7 @@ DAMAGE = [
 ]
 
 
-def test_what_is_no_block(subtests: pytest.Subtests) -> None:
+def test_what_is_no_block_is_refused_with_its_offset(subtests: pytest.Subtests) -> None:
     for at, byte, match in DAMAGE:
         with subtests.test(at=at, byte=byte):
             damaged = bytearray(TWO)

@@ -86,7 +86,7 @@ def test_a_version_that_is_no_number(storage: Storage) -> None:
         read_table_config(storage)
 
 
-def test_no_table(storage: Storage) -> None:
+def test_a_folder_without_properties_is_no_table(storage: Storage) -> None:
     with pytest.raises(TableNotFoundError, match=storage.base_path):
         read_table_config(storage)
 
@@ -184,7 +184,9 @@ def test_nothing_unsupported_is_written(storage: Storage) -> None:
 CHANGED = trips().with_properties({"hoodie.table.metadata.partitions": "files"})
 
 
-def test_update(storage: LocalStorage, tmp_path: Path) -> None:
+def test_an_update_leaves_neither_backup_nor_checksum_file(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
     write_table_config(storage, trips(), create=True)
     checksum = tmp_path / "table/.hoodie/.hoodie.properties.crc"
     checksum.write_bytes(b"of Java's")
@@ -246,7 +248,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())
-def test_golden_tables(scenario: str) -> None:
+def test_the_properties_of_golden_tables_are_read(scenario: str) -> None:
     info = golden.info(scenario)
     options = info["write_conf"]
     for step in golden.steps(scenario):

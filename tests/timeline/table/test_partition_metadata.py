@@ -28,7 +28,7 @@ def test_written_file_reads_back(storage: LocalStorage, partition: str, depth: i
     assert [f.name for f in storage.list(partition)] == [FILE_NAME]
 
 
-def test_it_is_never_changed(storage: LocalStorage) -> None:
+def test_partition_metadata_is_never_changed(storage: LocalStorage) -> None:
     write_partition_metadata(storage, "a", "1")
     assert not write_partition_metadata(storage, "a", "2")
     assert read_partition_metadata(storage, "a") == PartitionMetadata("1", 1)

@@ -201,7 +201,9 @@ def renewing() -> set[threading.Thread]:
 
 @pytest.mark.parametrize("trouble", ["not sent", "no answer", "repeated"])
 @pytest.mark.parametrize("at", ["acquire", "renew", "release"])
-def test_lost_answers(subject: Subject, clock: ManualClock, trouble: str, at: str) -> None:
+def test_a_lock_is_held_and_released_though_requests_or_answers_are_lost(
+    subject: Subject, clock: ManualClock, trouble: str, at: str
+) -> None:
     before = {"acquire": 0, "renew": 1, "release": 2}[at]
     file = Troubled(subject.file, *[""] * before, trouble)
     provider = StorageBasedLock(file, VALIDITY_S, 60.0, clock=clock)
@@ -267,7 +269,7 @@ def test_requests_are_counted(subject: Subject) -> None:
     assert storage.calls.snapshot() == {("read", "lock"): 1, ("replace", "lock"): 2}
 
 
-def test_options(subject: Subject) -> None:
+def test_the_options_set_how_long_a_lock_is_valid(subject: Subject) -> None:
     options = {"validity__timeout__secs": "40", "heartbeat__poll__secs": "4"}
     lock = opened(subject.storage, **options)
     with contextlib.closing(lock), lock.held("the test"):

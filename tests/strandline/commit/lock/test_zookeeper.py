@@ -24,7 +24,7 @@ PREFIX = "hoodie.write.lock.zookeeper."
         (bytes(range(32)), 2**64 - 1, 0x35220DFDB7D4D7C9),
     ],
 )
-def test_xxhash64(data: bytes, seed: int, expected: int) -> None:
+def test_hashes_are_those_of_xxhash64(data: bytes, seed: int, expected: int) -> None:
     assert xxhash64(data, seed) == expected
 
 
@@ -50,7 +50,7 @@ def described(table_name: str = "trips", **options: str) -> str:
         ({"url": "a", "base_path": "/l", "port": "2181"}, "a/l/trips"),
     ],
 )
-def test_place(options: dict[str, str], place: str) -> None:
+def test_a_lock_is_described_by_its_servers_and_path(options: dict[str, str], place: str) -> None:
     assert described(**options) == f"ZookeeperBasedLockProvider at {place}"
 
 
@@ -66,7 +66,7 @@ def test_place(options: dict[str, str], place: str) -> None:
         ({"url": "a", "base_path": "/l", "port": "1"}, f"{PREFIX}port is 1 and {PREFIX}url is a"),
     ],
 )
-def test_refusals(options: dict[str, str], named: str) -> None:
+def test_missing_and_contradicting_options_are_named(options: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError) as raised:
         described(**options)
     assert named in str(raised.value)

@@ -59,7 +59,7 @@ def record(kind: object) -> str:
     return json.dumps({"type": "record", "name": "r", "namespace": "n", "fields": made})
 
 
-def test_values(subtests):
+def test_values_of_every_kind_are_read(subtests):
     one_by_one, by_columns = 3, 200
     for count, (kind, stored, arrow, value) in product([one_by_one, by_columns], KINDS):
         with subtests.test(kind=kind, stored=stored, count=count):
@@ -90,7 +90,7 @@ def test_an_enum_without_such_a_symbol(number):
         decoder_of(schema).rows(encoded, {"x"})
 
 
-def test_they_are_not_written(subtests):
+def test_kinds_that_are_only_read_are_not_written(subtests):
     for kind, *_ in KINDS[:7]:
         with (
             subtests.test(kind=kind),

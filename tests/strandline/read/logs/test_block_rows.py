@@ -100,7 +100,7 @@ def test_damaged_records_are_a_value_error(subtests):
                     assert found.num_rows == 1  # what was cut out was part of a text or a number
 
 
-def test_blocks():
+def test_blocks_of_avro_and_parquet_become_rows():
     (block,) = scan_blocks(avro_block("1", AVRO, [stored(FULL_ROW)] * 3))
     assert isinstance(block, LogBlock)
     rows = rows_of(block, set(ALL_TYPES.names))

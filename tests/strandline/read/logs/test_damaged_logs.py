@@ -63,7 +63,7 @@ def test_the_logs_have_rows_and_deletes():
     st.integers(0, len(TABLES)),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=9))),
 )
-def test_any_damage(number, changes):
+def test_a_log_with_any_damage_is_read_or_refused(number, changes):
     rules, found = logs()
     data = bytearray(found[number])
     for place, noise in changes:

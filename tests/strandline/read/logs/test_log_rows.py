@@ -123,7 +123,7 @@ def test_the_merge_is_that_of_a_model(blocks, event_time, piece, budget):
 
 @pytest.mark.parametrize("mode", merge_cases.MODES)
 @pytest.mark.parametrize("kind", merge_cases.KINDS)
-def test_hudi_has_answered_so(kind, mode):
+def test_rows_of_logs_are_merged_as_hudi_merges_them(kind, mode):
     """Each row of a case is in a block of its own, in the place of the rows of one write."""
     answers = merge_cases.answers(kind, mode)
     cases = [case for case in merge_cases.cases_of(kind) if answers[case.name] != FAILS]

@@ -36,7 +36,7 @@ def damaged(request, tmp_path):
     return LocalStorage(str(tmp_path)), name
 
 
-def test_row_groups_are_not_chosen_by_them(damaged):
+def test_row_groups_are_not_chosen_by_damaged_statistics(damaged):
     storage, name = damaged
     condition = pc.field(name) > pa.scalar("a" if name != "n" else 1)
     with (
@@ -46,7 +46,7 @@ def test_row_groups_are_not_chosen_by_them(damaged):
         stored.groups_that_may_match(condition, pa.schema([SCHEMA.field(name)]))
 
 
-def test_a_span_of_keys_is_not_taken_from_them(damaged):
+def test_a_span_of_keys_is_not_taken_from_damaged_statistics(damaged):
     storage, name = damaged
     with stored_rows(storage, NAME) as stored:
         if name == "n":
@@ -56,7 +56,7 @@ def test_a_span_of_keys_is_not_taken_from_them(damaged):
             stored.key_span(0)
 
 
-def test_a_dataset_does_not_filter_by_them(damaged, caplog):
+def test_a_dataset_does_not_filter_by_damaged_statistics(damaged, caplog):
     storage, name = damaged
     base = BaseFile("", NAME, storage.stat(NAME).size, 0, "f", "20260101000000000")
     config = TableConfig.create(name="t", record_key_fields=("n",), partition_fields=())

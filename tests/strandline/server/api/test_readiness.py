@@ -67,12 +67,12 @@ def readiness(things: Things, clock: ManualClock, wait_s: float = 20) -> Readine
     return Readiness(things, clock, wait_s=wait_s, kept_s=1)
 
 
-def test_it_is_ready_when_nothing_is_wrong(things: Things, clock: ManualClock) -> None:
+def test_the_service_is_ready_when_nothing_is_wrong(things: Things, clock: ManualClock) -> None:
     assert readiness(things, clock).ask().result() == ()
     assert things.looked == {"a": 1, "b": 1}
 
 
-def test_all_reasons_are_given(things: Things, clock: ManualClock) -> None:
+def test_a_service_that_is_not_ready_gives_all_reasons(things: Things, clock: ManualClock) -> None:
     things.wrong = {"a": "gone\nfor good", "b": "full"}
     assert readiness(things, clock).ask().result() == ("a: gone\\nfor good", "b: full")
 

@@ -143,7 +143,7 @@ def test_what_is_kept_of_refusals_is_no_more_than_a_line_of_each(
     assert kept < KEYS * 4_096
 
 
-def test_they_are_counted_by_route_status_and_code(refusals: Refusals) -> None:
+def test_refusals_are_counted_by_route_status_and_code(refusals: Refusals) -> None:
     for path in (FILES, f"{FILES}/", "/x", "/y", "", "/", f"{VIEW}/refresh"):
         refusals.note(Refusal(404, "none", path=path))
     refusals.note(one())

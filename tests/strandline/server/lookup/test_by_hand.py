@@ -76,7 +76,7 @@ def test_what_the_headers_say_can_be_asked_for_later(table: SmallTable, client: 
     assert "strandline-last-instant" not in again.headers
 
 
-def test_every_question_can_be_asked_so(table: SmallTable, client: HttpClient) -> None:
+def test_every_question_can_be_asked_by_hand(table: SmallTable, client: HttpClient) -> None:
     values = {"maxinstant": "9", "instants": "1", "fileid": "a", "instant": "1", "partition": "p"}
     more = {"includependingcompaction": "true", "currentinstant": "9"}
     asked = {"basepath": table.storage.base_path, **values, **more}

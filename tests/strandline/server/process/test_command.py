@@ -245,7 +245,7 @@ class Serving:
 
 @pytest.mark.property
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_command_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     base = golden.build("cow_basic_v9", 7, tmp_path / "lake" / "t")
     (tmp_path / "token").write_text("s3cret\n")
     lake, token = str(tmp_path / "lake"), str(tmp_path / "token")

@@ -45,7 +45,7 @@ def release_after_fork(service: SharedService, root: str, answers: multiprocessi
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("in_process", [False, True])
-def test_after_a_fork_it_is_unusable_and_harmless(lake: Path, in_process: bool) -> None:
+def test_after_a_fork_the_service_is_unusable_and_harmless(lake: Path, in_process: bool) -> None:
     context = multiprocessing.get_context("fork")
     with TimelineService([str(lake)], in_process=in_process) as service:
         pid = status_of(service)["pid"]
@@ -89,7 +89,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_a_forked_process_that_lives_on_does_not_keep_it(lake: Path) -> None:
+def test_a_forked_process_that_lives_on_does_not_keep_the_service(lake: Path) -> None:
     reader, writer = os.pipe()
     driver = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", FORKING_DRIVER, str(lake)],

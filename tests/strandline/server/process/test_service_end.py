@@ -132,7 +132,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("end", ["kill -9", "exception"])
-def test_it_ends_with_its_driver_however_that_ends(lake: Path, end: str) -> None:
+def test_the_service_ends_with_its_driver_however_that_ends(lake: Path, end: str) -> None:
     code = "1/0" if end == "exception" else ""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER.format(end=code), str(lake)],

@@ -38,7 +38,9 @@ def service(lake: Path) -> Iterator[TimelineService]:
         yield service
 
 
-def test_it_answers_from_a_process_of_its_own(service: TimelineService, lake: Path) -> None:
+def test_the_service_answers_from_a_process_of_its_own(
+    service: TimelineService, lake: Path
+) -> None:
     session = HttpSession(service.url, service.token)
     body = json.loads(session.get(LATEST, params(lake / "one")))
     assert len(body) == 2
@@ -90,7 +92,7 @@ def test_in_process_it_is_the_same_service(lake: Path) -> None:
         urllib.request.urlopen(url, timeout=5)
 
 
-def test_it_can_be_stopped_twice_and_started_again(lake: Path) -> None:
+def test_the_service_can_be_stopped_twice_and_started_again(lake: Path) -> None:
     service = TimelineService([str(lake)], in_process=True)
     service.start()
     with pytest.raises(ServiceUnreachableError, match="started already"):

@@ -21,7 +21,7 @@ def plan_of(instant, *paths):
     return RollbackPlan(InstantInfo(instant, COMMIT), (request,))
 
 
-def test_such_paths_are_refused(subtests):
+def test_planned_paths_that_are_no_files_of_the_target_are_refused(subtests):
     for path in [
         "/t/.hoodie/hoodie.properties",
         "/t/.hoodie",
@@ -71,7 +71,7 @@ def test_a_rollback_of_another_writes_file_is_not_planned():
 
 
 @pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
-def test_nothing_is_deleted(tmp_path, reached):
+def test_a_rollback_with_a_damaged_plan_deletes_nothing(tmp_path, reached):
     setting = Setting(LocalStorage(str(tmp_path / "t")))
     target = setting.pending_commit()
     path = f"{tmp_path}/t/.hoodie/hoodie.properties"

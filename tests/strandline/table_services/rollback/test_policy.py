@@ -57,7 +57,9 @@ def alive(setting, instant):
         (EAGER, "old", False, False, Verdict.DEAD),
     ],
 )
-def test_verdicts(setting, policy, found, is_gone, all_beat, verdict):
+def test_a_writer_is_judged_by_its_heartbeat_and_the_policy(
+    setting, policy, found, is_gone, all_beat, verdict
+):
     instant = setting.pending_commit()
     age_ms = HEARTBEATS.timeout_ms + (1 if found == "old" else 0)
     last = None if found == "none" else beat(instant, 1_000_000 - age_ms)

@@ -82,7 +82,7 @@ def test_an_inflight_rollback_is_finished(setting):
     assert setting.states(ROLLBACK) == {time: "COMPLETED"}
 
 
-def test_next_step(subtests):
+def test_a_requested_rollback_is_withdrawn_if_its_target_is_gone_or_completed(subtests):
     for state, target in product(
         [State.REQUESTED, State.INFLIGHT], [None, State.REQUESTED, State.INFLIGHT, State.COMPLETED]
     ):

@@ -69,7 +69,7 @@ def test_the_next_write_finishes_it_before_it_begins(base, policy):
 
 
 @POLICIES
-def test_one_that_deleted_nothing_is_withdrawn(base, policy):
+def test_a_rollback_that_deleted_nothing_is_withdrawn(base, policy):
     die_undoing(base, ending=".rollback.requested", **LOCKED)
     with client(base, clean__failed__writes__policy=policy, **LOCKED) as c:
         assert c.upsert(table(row("a1", ts=5))).rolled_back == ()

@@ -93,17 +93,17 @@ def setting(request):
     return Setting(request.param)
 
 
-def test_its_rows_are_not_overwritten(setting):
+def test_rows_of_a_commit_archived_meanwhile_are_not_overwritten(setting):
     with pytest.raises(WriteConflictError, match=f"{setting.earlier.requested_time} changed file"):
         setting.upsert(table(row("b", ts=2)), setting.archive)
 
 
-def test_it_is_compared_with_a_commit_of_other_file_groups(setting):
+def test_a_write_is_compared_with_an_archived_commit_of_other_file_groups(setting):
     result = setting.upsert(table(row("x", "us")), setting.archive)
     assert result.concurrent == (setting.earlier.requested_time,)
 
 
-def test_one_archived_between_the_list_and_the_read_is_compared(setting):
+def test_a_commit_archived_between_the_list_and_the_read_is_compared(setting):
     def complete():
         done = setting.complete()
 
@@ -119,11 +119,11 @@ def test_one_archived_between_the_list_and_the_read_is_compared(setting):
         setting.upsert(table(row("b", ts=2)), complete)
 
 
-def test_one_that_was_rolled_back_is_not_compared(setting):
+def test_a_commit_that_was_rolled_back_is_not_compared(setting):
     assert setting.upsert(table(row("b", ts=2)), setting.roll_back).concurrent == ()
 
 
-def test_one_that_left_no_trace_conflicts(setting):
+def test_a_commit_that_left_no_trace_conflicts(setting):
     with pytest.raises(WriteConflictError, match=r"can't be compared with .*isn't in the archive"):
         setting.upsert(table(row("x", "us")), setting.vanish)
 

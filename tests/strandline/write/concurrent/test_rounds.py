@@ -39,5 +39,5 @@ def test_processes_with_a_lease(tmp_path):
 @pytest.mark.parametrize(
     "options", [with_lock("FileSystemBasedLockProvider"), {}], ids=["lock", "no lock"]
 )
-def test_one_is_killed(tmp_path, options):
+def test_rows_stay_right_if_a_writer_is_killed(tmp_path, options):
     play_killed(tmp_path / "t", options, KILLS, seed=1)

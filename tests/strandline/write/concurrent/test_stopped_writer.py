@@ -75,7 +75,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("version", "operation", "point"), CASES)
-def test_it_fails_and_leaves_nothing_of_its_own(tmp_path, version, operation, point):
+def test_a_stopped_writer_fails_and_leaves_nothing_of_its_own(tmp_path, version, operation, point):
     base = tmp_path / "t"
     with client(base, write__table__version=version) as c:
         c.upsert(table(row("a"), row("b", "us")))

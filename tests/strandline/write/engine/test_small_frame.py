@@ -20,7 +20,7 @@ FILE = "Relation [id#1,ts#2L] parquet"
         "RelationV2[id#1] file:/rows.parquet",
     ],
 )
-def test_rows_that_pass(plan):
+def test_plans_that_keep_rows_are_known(plan):
     assert keeps_rows(plan)
 
 
@@ -40,5 +40,5 @@ def test_rows_that_pass(plan):
         "InMemoryRelation [id#1], StorageLevel(disk, memory)\n   +- *(1) ColumnarToRow",
     ],
 )
-def test_other_plans(plan):
+def test_no_other_plan_counts_as_keeping_rows(plan):
     assert not keeps_rows(plan)

@@ -114,7 +114,7 @@ def leftovers(place: Place, storage: Storage) -> list[str]:
 
 @pytest.mark.parametrize("effect", ERRORS, ids=lambda effect: effect.value)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_one_failed_call(place, operation, effect):
+def test_a_write_is_repeated_after_any_failed_call(place, operation, effect):
     log, rows = learned(place, operation)
     calls = list(distinct_calls(log, effect))
     assert calls

@@ -56,7 +56,7 @@ BAD_ROWS = {
 }
 
 
-def test_bad_rows(subtests, base):
+def test_bad_rows_are_refused_with_the_reason(subtests, base):
     for case in BAD_ROWS:
         with subtests.test(case=case):
             rows, match = BAD_ROWS[case]
