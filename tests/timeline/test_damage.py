@@ -7,11 +7,12 @@ import random
 import tracemalloc
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 import pytest
 
 from tests.kit import golden
-from tests.kit.avro_container import container, record_schema
+from tests.kit.avro_container import container, engine, record_schema
 from tests.kit.memory_storage import MemoryStorage
 from tests.timeline.refusals import perhaps_refused
 from timeline.encoding import avro, avro_binary
@@ -70,20 +71,18 @@ def test_every_cut_of_a_real_file_is_refused(subtests: pytest.Subtests) -> None:
                     codec.decode(kind, data[:cut], source="the/file")
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize(("action", "state"), kinds())
 def test_flipped_and_overwritten_bytes_are_read_or_refused(
-    action: str, state: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+    subtests: pytest.Subtests,
 ) -> None:
-    if plain:  # as on an executor without fastavro
-        monkeypatch.setattr(avro, "fastavro", None)
-    data, kind = real_files()[action, state], kind_of(action, state)
-    rng = random.Random(f"{action} {state}")
-    for _ in range(150):
-        at = rng.randrange(len(data))
-        length = rng.choice((1, 1, 1, 4, 12))
-        damage = rng.choice((rng.randbytes(length), b"\xff" * length, b"\x00" * length))
-        read_or_refused(kind, data[:at] + damage + data[at + length :])
+    for plain, (action, state) in product([False, True], kinds()):
+        with subtests.test(plain=plain, action=action, state=state), engine(plain=plain):
+            data, kind = real_files()[action, state], kind_of(action, state)
+            rng = random.Random(f"{action} {state}")
+            for _ in range(150):
+                at = rng.randrange(len(data))
+                length = rng.choice((1, 1, 1, 4, 12))
+                damage = rng.choice((rng.randbytes(length), b"\xff" * length, b"\x00" * length))
+                read_or_refused(kind, data[:at] + damage + data[at + length :])
 
 
 def test_a_file_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
@@ -125,23 +124,22 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("name", HOSTILE)
 def test_what_could_fill_the_memory_is_refused(
-    name: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+    subtests: pytest.Subtests,
 ) -> None:
-    if plain:
-        monkeypatch.setattr(avro, "fastavro", None)
-    data = HOSTILE[name]
-    kind = CommitMetadata if name == "deep JSON" else codec.metadata_type("clean", State.COMPLETED)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptMetadataError, match=r"^the/file"):
-            codec.decode(kind, data, source="the/file")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 20 * len(data) + 2_000_000
+    for plain, name in product([False, True], HOSTILE):
+        with subtests.test(plain=plain, name=name), engine(plain=plain):
+            data = HOSTILE[name]
+            is_commit = name == "deep JSON"
+            kind = CommitMetadata if is_commit else codec.metadata_type("clean", State.COMPLETED)
+            tracemalloc.start()
+            try:
+                with pytest.raises(CorruptMetadataError, match=r"^the/file"):
+                    codec.decode(kind, data, source="the/file")
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 20 * len(data) + 2_000_000
 
 
 def test_a_record_that_may_hold_itself_is_read_in_plain_python() -> None:

@@ -286,20 +286,21 @@ class MovedAt(LocalStorage):
             base.rename(away) if base.exists() else away.rename(base)
 
 
-@pytest.mark.parametrize("moves", [m for n in (1, 2) for m in itertools.combinations(range(6), n)])
 def test_a_table_that_goes_or_comes_while_it_is_read_is_never_called_corrupt(
-    moves: tuple[int, ...], tmp_path: Path
+    subtests: pytest.Subtests, tmp_path: Path
 ) -> None:
-    for begins_away in (False, True):
-        base = tmp_path / str(begins_away) / "t"
-        base.mkdir(parents=True)
-        config = TableConfig.create(name="t")
-        write_table_config(LocalStorage(str(base)), config, create=True)
-        if begins_away:
-            base.rename(base.with_name("away"))
-        client = TableMetaClient(MovedAt(base, moves), config)
-        with suppress(TableNotFoundError):
-            assert not client.active_timeline()
+    for moves in [m for n in (1, 2) for m in itertools.combinations(range(6), n)]:
+        with subtests.test(moves=moves):
+            for begins_away in (False, True):
+                base = tmp_path / f"{moves} {begins_away}" / "t"
+                base.mkdir(parents=True)
+                config = TableConfig.create(name="t")
+                write_table_config(LocalStorage(str(base)), config, create=True)
+                if begins_away:
+                    base.rename(base.with_name("away"))
+                client = TableMetaClient(MovedAt(base, moves), config)
+                with suppress(TableNotFoundError):
+                    assert not client.active_timeline()
 
 
 def test_a_table_of_another_layout_in_its_place_is_never_called_corrupt(tmp_path: Path) -> None:

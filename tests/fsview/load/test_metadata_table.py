@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from fsview.load.metadata_table_state import FOLDER
@@ -157,34 +155,34 @@ def appended(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.add(time, [("a", smaller)])
 
 
+IN_STEP = {
+    "nothing else": lambda table, metadata: None,
+    "cleaned": lambda table, metadata: (cleaned(table), metadata.follow()),
+    "a write is requested": lambda table, metadata: table.meta.create_requested(
+        COMMIT, table.tick()
+    ),
+    "dropped": dropped,
+    "compacted": compacted,
+    "indexed": indexed,
+    "half compacted": half_compacted,
+    "archived there": archived_there,
+    "archived here": archived_here,
+    "failed there": failed_there,
+    "logged in Avro": avro_logged,
+    "deleted and written again": deleted_and_written_again,
+    "appended": appended,
+}
+
+
 @VERSIONS
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda table, metadata: None, id="nothing else"),
-        pytest.param(lambda table, metadata: (cleaned(table), metadata.follow()), id="cleaned"),
-        pytest.param(
-            lambda table, metadata: table.meta.create_requested(COMMIT, table.tick()),
-            id="a write is requested",
-        ),
-        dropped,
-        compacted,
-        indexed,
-        half_compacted,
-        archived_there,
-        archived_here,
-        failed_there,
-        avro_logged,
-        deleted_and_written_again,
-        appended,
-    ],
-)
 def test_a_metadata_table_in_step_says_what_a_listing_says(
-    version: int, change: Callable[[SmallTable, MetadataTable], object]
+    subtests: pytest.Subtests, version: int
 ) -> None:
-    table, metadata = kept(version)
-    change(table, metadata)
-    assert files_of(read(table.storage)) == listed(table.storage)
+    for what, change in IN_STEP.items():
+        with subtests.test(what=what):
+            table, metadata = kept(version)
+            change(table, metadata)
+            assert files_of(read(table.storage)) == listed(table.storage)
 
 
 @pytest.mark.parametrize("again", [True, False])

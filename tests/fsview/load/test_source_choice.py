@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -82,26 +83,21 @@ def requested(table: SmallTable, action: str) -> None:
     table.meta.create_requested(action, table.tick())
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda table: None, id="nothing else"),
-        pytest.param(cleaned, id="cleaned"),
-        pytest.param(lambda table: requested(table, COMMIT), id="a write is requested"),
-        pytest.param(lambda table: requested(table, REPLACE_COMMIT), id="a replace is requested"),
-        pytest.param(
-            lambda table: table.complete(table.begin([("a", "f3-0")], [("a", "f1-0")])),
-            id="replaced",
-        ),
-    ],
-)
-def test_tables_with_complete_metadata_can_be_read(
-    version: int, change: Callable[[SmallTable], object]
-) -> None:
-    table = small_table(version)
-    change(table)
-    assert is_as_listed(table.storage)
+COMPLETE = {
+    "nothing else": lambda table: None,
+    "cleaned": cleaned,
+    "a write is requested": lambda table: requested(table, COMMIT),
+    "a replace is requested": lambda table: requested(table, REPLACE_COMMIT),
+    "replaced": lambda table: table.complete(table.begin([("a", "f3-0")], [("a", "f1-0")])),
+}
+
+
+def test_tables_with_complete_metadata_can_be_read(subtests: pytest.Subtests) -> None:
+    for version, what in product([6, 9], COMPLETE):
+        with subtests.test(version=version, what=what):
+            table = small_table(version)
+            COMPLETE[what](table)
+            assert is_as_listed(table.storage)
 
 
 def rolled_back(table: SmallTable) -> None:
@@ -142,45 +138,34 @@ def cleaned_in_part(table: SmallTable) -> None:
     table.storage.files[path] = data, table.storage.files[path][1]
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize(
-    "change",
-    [
-        archived,
-        rolled_back,
-        bootstrapped,
-        began_as_a_bootstrap,
-        emptied,
-        cut_off,
-        cleaned_in_part,
-        pytest.param(lambda table: table.begin([("a", "f1-0")]), id="a write is under way"),
-        pytest.param(lambda table: table.begin_clean(table.to_clean()), id="a clean is under way"),
-        pytest.param(lambda table: requested(table, CLEAN), id="a clean is requested"),
-        pytest.param(
-            lambda table: rewritten(table, lambda stat: replace(stat, path=None)), id="no path"
-        ),
-        pytest.param(
-            lambda table: rewritten(table, lambda stat: replace(stat, file_size_in_bytes=0)),
-            id="no size",
-        ),
-        pytest.param(
-            lambda table: rewritten(table, lambda s: replace(s, prev_commit="20200101000000000")),
-            id="files of an instant that isn't there were superseded",
-        ),
-        pytest.param(
-            lambda table: rewritten(
-                table, lambda s: replace(s, path="a/f1-0_0-1-1_20200101000000000.parquet")
-            ),
-            id="another instant's file",
-        ),
-    ],
-)
-def test_tables_with_incomplete_metadata_are_listed(
-    version: int, change: Callable[[SmallTable], object]
-) -> None:
-    table = small_table(version)
-    change(table)
-    assert read(table.storage) is None
+INCOMPLETE = {
+    "archived": archived,
+    "rolled back": rolled_back,
+    "bootstrapped": bootstrapped,
+    "began as a bootstrap": began_as_a_bootstrap,
+    "emptied": emptied,
+    "cut off": cut_off,
+    "cleaned in part": cleaned_in_part,
+    "a write is under way": lambda table: table.begin([("a", "f1-0")]),
+    "a clean is under way": lambda table: table.begin_clean(table.to_clean()),
+    "a clean is requested": lambda table: requested(table, CLEAN),
+    "no path": lambda table: rewritten(table, lambda stat: replace(stat, path=None)),
+    "no size": lambda table: rewritten(table, lambda stat: replace(stat, file_size_in_bytes=0)),
+    "files of an instant that isn't there were superseded": lambda table: rewritten(
+        table, lambda stat: replace(stat, prev_commit="20200101000000000")
+    ),
+    "another instant's file": lambda table: rewritten(
+        table, lambda stat: replace(stat, path="a/f1-0_0-1-1_20200101000000000.parquet")
+    ),
+}
+
+
+def test_tables_with_incomplete_metadata_are_listed(subtests: pytest.Subtests) -> None:
+    for version, what in product([6, 9], INCOMPLETE):
+        with subtests.test(version=version, what=what):
+            table = small_table(version)
+            INCOMPLETE[what](table)
+            assert read(table.storage) is None
 
 
 def test_a_table_without_any_write_is_listed() -> None:

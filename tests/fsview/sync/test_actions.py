@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from fsview.local_view import LocalView
@@ -100,27 +102,27 @@ def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are
 
 @VERSIONS
 @TYPES
-@pytest.mark.parametrize("loaded", ["before", "while"])
-@pytest.mark.parametrize("rolled_back", [False, True], ids=["unsaid", "by-an-empty-rollback"])
 def test_a_pending_write_that_vanishes_with_its_files(
-    version: int, table_type: str, loaded: str, rolled_back: bool
+    subtests: pytest.Subtests, version: int, table_type: str
 ) -> None:
     """A view that listed its files while they existed has them no more."""
-    table = a_table(version, table_type)
-    view, metrics = watched(table)
-    write = writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")])
-    if loaded == "while":
-        view, metrics = watched(table)
-    forget(table, write)
-    if rolled_back:
-        asked = table.meta.create_requested(ROLLBACK, table.tick())
-        rollback = table.meta.transition_to_inflight(asked)
-        said = RollbackMetadata(rollback.requested_time, commits_rollback=(write.time,))
-        table.meta.complete(rollback, said, table.tick())
-    assert_as_rebuilt(view, table)
-    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
-    assert_as_rebuilt(view, table)
-    assert "check-failed" not in reloads(metrics)
+    for loaded, rolled_back in product(["before", "while"], [False, True]):
+        with subtests.test(loaded=loaded, rolled_back=rolled_back):
+            table = a_table(version, table_type)
+            view, metrics = watched(table)
+            write = writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")])
+            if loaded == "while":
+                view, metrics = watched(table)
+            forget(table, write)
+            if rolled_back:
+                asked = table.meta.create_requested(ROLLBACK, table.tick())
+                rollback = table.meta.transition_to_inflight(asked)
+                said = RollbackMetadata(rollback.requested_time, commits_rollback=(write.time,))
+                table.meta.complete(rollback, said, table.tick())
+            assert_as_rebuilt(view, table)
+            writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+            assert_as_rebuilt(view, table)
+            assert "check-failed" not in reloads(metrics)
 
 
 @VERSIONS

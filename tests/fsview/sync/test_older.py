@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import product
 
 import pytest
 
@@ -177,37 +178,40 @@ def test_a_client_that_knows_a_dropped_plan_is_refused(
 
 
 @VERSIONS
-@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-@pytest.mark.parametrize("action", ["write", "overwrite", "clustering", "compaction"])
-@pytest.mark.parametrize("asked", ["all_file_groups", "latest_file_slices_including_inflight"])
 def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
-    version: int, table_type: str, action: str, asked: str
+    subtests: pytest.Subtests, version: int
 ) -> None:
     """Only a listing shows such files, and it was made at an instant later than the clients'."""
-    table = a_table(version, table_type)
-    compacts = action == "compaction" and table_type == "MERGE_ON_READ"
-    if compacts:
-        writes.complete(table, writes.begin(table, [(GROUP, "log")]))
-    followed = TableView(table.storage)
-    followed.sync()
-    client, right = Pin.of(table), table.truth.all_file_slices("a")
-    if compacts:
-        compaction = services.request_compaction(table, [GROUP], logs_only=False)
-        services.start(table, compaction, leftovers=True)
-    elif action == "clustering":
-        services.start(table, services.request_clustering(table, [GROUP]), leftovers=True)
-    elif action == "overwrite":
-        writes.begin_overwrite(table, [GROUP], ["a"], "INSERT_OVERWRITE", leftovers=True)
-    else:
-        wanted = [(GROUP, "log"), (("a", "a1-0"), "base"), (("a", "a2-0"), "log")]
-        writes.begin(table, wanted, leftovers_in="a")
-    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
-    for server in (followed, TableView(table.storage)):
-        LocalView.synced(server).load_partitions(["a"])
-        found = LocalView.at(server, client.last_instant, client.timeline_hash)
-        refused = version == 6 and (table_type, action) == ("MERGE_ON_READ", "write")
-        with pytest.raises(ViewBehindError) if refused else nullcontext():
-            assert shape(getattr(found, asked)("a")) == right
+    for table_type, action, asked in product(
+        ["COPY_ON_WRITE", "MERGE_ON_READ"],
+        ["write", "overwrite", "clustering", "compaction"],
+        ["all_file_groups", "latest_file_slices_including_inflight"],
+    ):
+        with subtests.test(table_type=table_type, action=action, asked=asked):
+            table = a_table(version, table_type)
+            compacts = action == "compaction" and table_type == "MERGE_ON_READ"
+            if compacts:
+                writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+            followed = TableView(table.storage)
+            followed.sync()
+            client, right = Pin.of(table), table.truth.all_file_slices("a")
+            if compacts:
+                compaction = services.request_compaction(table, [GROUP], logs_only=False)
+                services.start(table, compaction, leftovers=True)
+            elif action == "clustering":
+                services.start(table, services.request_clustering(table, [GROUP]), leftovers=True)
+            elif action == "overwrite":
+                writes.begin_overwrite(table, [GROUP], ["a"], "INSERT_OVERWRITE", leftovers=True)
+            else:
+                wanted = [(GROUP, "log"), (("a", "a1-0"), "base"), (("a", "a2-0"), "log")]
+                writes.begin(table, wanted, leftovers_in="a")
+            writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+            for server in (followed, TableView(table.storage)):
+                LocalView.synced(server).load_partitions(["a"])
+                found = LocalView.at(server, client.last_instant, client.timeline_hash)
+                refused = version == 6 and (table_type, action) == ("MERGE_ON_READ", "write")
+                with pytest.raises(ViewBehindError) if refused else nullcontext():
+                    assert shape(getattr(found, asked)("a")) == right
 
 
 @VERSIONS

@@ -38,12 +38,14 @@ NO_PROCESS = [
 ]
 
 
-@pytest.mark.parametrize("content", NO_PROCESS, ids=range(len(NO_PROCESS)))
-def test_of_heartbeats_without_a_process_only_the_age_tells(storage, content):
-    storage.create(heartbeat_path(T), content)
-    beat = read_beat(storage, T)
-    assert beat == Beat(T, beat.modified_ms, None)
-    assert not writer_is_gone(beat)
+def test_of_heartbeats_without_a_process_only_the_age_tells(subtests, tmp_path):
+    for number, content in enumerate(NO_PROCESS):
+        with subtests.test(content=content):
+            storage = Watched(str(tmp_path / str(number)))
+            storage.create(heartbeat_path(T), content)
+            beat = read_beat(storage, T)
+            assert beat == Beat(T, beat.modified_ms, None)
+            assert not writer_is_gone(beat)
 
 
 @pytest.mark.property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 
 import pytest
 
@@ -93,19 +93,18 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("what", MALFORMED)
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_what_is_malformed_is_refused_however_it_is_cut(what: str, size: int) -> None:
-    data, error = MALFORMED[what]
-
-    async def play() -> None:
+def test_what_is_malformed_is_refused_however_it_is_cut(subtests: pytest.Subtests) -> None:
+    async def play(data: bytes, size: int, error: type[Exception]) -> None:
         received = Received()
         async with listening(sending(pieces(data, size))) as url:
             with pytest.raises(error):
                 await soon(asking(Peer(url, LIMITS, received)))
             assert received.held_bytes == 0
 
-    asyncio.run(play())
+    for what, size in product(MALFORMED, [1, 7, 1000]):
+        with subtests.test(what=what, size=size):
+            data, error = MALFORMED[what]
+            asyncio.run(play(data, size, error))
 
 
 def test_bodies_count_together_until_they_are_dropped() -> None:

@@ -37,24 +37,27 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return local.confined(below(tmp_path)) if request.param == "confined" else local
 
 
-@pytest.mark.parametrize(("kind", "most"), [*zip(FileKind, (10, 20, 30, 40, 50), strict=True)])
 def test_a_file_larger_than_its_kind_may_be_is_refused(
-    storage: Storage, kind: FileKind, most: int
+    subtests: pytest.Subtests, storage: Storage
 ) -> None:
     """1.5 GB of zeros took 3 GB as properties, 11 GB as a commit."""
-    storage.create("file", b"x" * most)
-    assert storage.read("file", kind) == b"x" * most
-    storage.create("large", b"x" * (most + 1))
-    expected = rf"/large has {most + 1} bytes or more; {kind.setting} allows {most} \(raise"
-    with pytest.raises(CorruptMetadataError, match=expected):
-        storage.read("large", kind)
-    with (
-        pytest.raises(CorruptMetadataError, match=expected),
-        storage.open_input("large", kind),
-    ):
-        pass
-    with storage.open_input("large") as file:
-        assert file.read(1) == b"x"
+    for kind, most in zip(FileKind, (10, 20, 30, 40, 50), strict=True):
+        with subtests.test(kind=kind, most=most):
+            storage.create(f"file{most}", b"x" * most)
+            assert storage.read(f"file{most}", kind) == b"x" * most
+            storage.create(f"large{most}", b"x" * (most + 1))
+            expected = (
+                rf"/large{most} has {most + 1} bytes or more; {kind.setting} allows {most} \(raise"
+            )
+            with pytest.raises(CorruptMetadataError, match=expected):
+                storage.read(f"large{most}", kind)
+            with (
+                pytest.raises(CorruptMetadataError, match=expected),
+                storage.open_input(f"large{most}", kind),
+            ):
+                pass
+            with storage.open_input(f"large{most}") as file:
+                assert file.read(1) == b"x"
 
 
 def test_an_empty_file_is_read(storage: Storage) -> None:

@@ -1,5 +1,6 @@
 """The file `hoodie.properties` and its backup: read, created, updated, cut off."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -269,21 +270,23 @@ def test_the_properties_of_golden_tables_are_read(scenario: str) -> None:
         assert bool(config.metadata_partitions) == info["metadata_table"]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "utc", "LOCAL", None])
-@pytest.mark.parametrize("kind", ["PARQUET", "parquet", "ORC", None])
-def test_zones_and_formats_in_any_case(
-    storage: Storage, zone: str | None, kind: str | None
-) -> None:
-    changes = {"hoodie.table.timeline.timezone": zone, "hoodie.table.base.file.format": kind}
-    storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
-    config = read_table_config(storage)
-    assert config.timezone == (zone or "LOCAL").upper()
-    assert config.base_file_extension == f".{(kind or 'parquet').lower()}"
+def test_zones_and_formats_in_any_case(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    zones, formats = ["UTC", "utc", "LOCAL", None], ["PARQUET", "parquet", "ORC", None]
+    for number, (zone, kind) in enumerate(product(zones, formats)):
+        with subtests.test(zone=zone, kind=kind):
+            changes = {
+                "hoodie.table.timeline.timezone": zone,
+                "hoodie.table.base.file.format": kind,
+            }
+            storage = LocalStorage(str(tmp_path / str(number)))
+            storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
+            config = read_table_config(storage)
+            assert config.timezone == (zone or "LOCAL").upper()
+            assert config.base_file_extension == f".{(kind or 'parquet').lower()}"
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
+def test_a_message_shows_part_of_a_long_value(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    keys = [
         "hoodie.table.version",
         "hoodie.timeline.layout.version",
         "hoodie.table.type",
@@ -291,12 +294,13 @@ def test_zones_and_formats_in_any_case(
         "hoodie.table.timeline.timezone",
         "hoodie.table.base.file.format",
         "hoodie.timeline.path",
-    ],
-)
-@pytest.mark.parametrize("value", ["x" * 100_000, "7" * 4000, "../" * 1000, "\\uZZ" * 1000])
-def test_a_message_shows_part_of_a_long_value(key: str, value: str, storage: Storage) -> None:
-    data = trips().to_bytes() + f"{key}={value}\n".encode()
-    storage.create(CONFIG_PATH, data)
-    with pytest.raises(StrandlineError) as refused:
-        TableMetaClient.open(storage).active_timeline()
-    assert len(refused.value.message) < 1000
+    ]
+    values = ["x" * 100_000, "7" * 4000, "../" * 1000, "\\uZZ" * 1000]
+    for number, (key, value) in enumerate(product(keys, values)):
+        with subtests.test(key=key, value=value):
+            data = trips().to_bytes() + f"{key}={value}\n".encode()
+            storage = LocalStorage(str(tmp_path / str(number)))
+            storage.create(CONFIG_PATH, data)
+            with pytest.raises(StrandlineError) as refused:
+                TableMetaClient.open(storage).active_timeline()
+            assert len(refused.value.message) < 1000

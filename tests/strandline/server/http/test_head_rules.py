@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from itertools import product
 from urllib.parse import urlencode
 
 import pytest
@@ -160,16 +161,10 @@ class NeverAsked:
         return success(b"")
 
 
-@pytest.mark.parametrize("lines", [(), ("Authorization: Bearer wrong",)])
-@pytest.mark.parametrize(("method", "target"), [way for way in WAYS if way[1] != "/healthz"])
-def test_a_request_is_refused_before_its_body_and_any_handler(
-    method: str, target: str, lines: tuple[str, ...]
-) -> None:
+def test_a_request_is_refused_before_its_body_and_any_handler(subtests: pytest.Subtests) -> None:
     """It needs no thread: a refusal once took twenty times as long as an answer."""
-    never = NeverAsked()
-    asked = head(method, target, "Host: h", "Content-Length: 9", *lines)
 
-    async def serve() -> bytes:
+    async def serve(never: NeverAsked, asked: bytes) -> bytes:
         loop = asyncio.get_running_loop()
         refusals = Refusals(ManualClock(0), ())
         threads = TableThreads("requests", 1)
@@ -186,9 +181,14 @@ def test_a_request_is_refused_before_its_body_and_any_handler(
         await registry.close(5)
         return said
 
-    said = asyncio.run(serve())
-    assert said.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
-    assert never.asked == 0
+    ways = [way for way in WAYS if way[1] != "/healthz"]
+    for (method, target), lines in product(ways, [(), ("Authorization: Bearer wrong",)]):
+        with subtests.test(method=method, target=target, lines=lines):
+            never = NeverAsked()
+            asked = head(method, target, "Host: h", "Content-Length: 9", *lines)
+            said = asyncio.run(serve(never, asked))
+            assert said.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+            assert never.asked == 0
 
 
 def test_a_refusal_for_want_of_a_token_has_the_forms_of_all_errors(server: ServiceServer) -> None:

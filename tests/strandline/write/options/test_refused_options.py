@@ -77,14 +77,15 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_asked_for_and_not_there_is_refused_by_name(tmp_path, name):
-    value = REFUSED[name]
-    with pytest.raises(ConfigError) as caught:
-        client(tmp_path, **{name: value})
-    assert f"hoodie.{name.replace('__', '.')} is " in str(caught.value)
-    assert value in str(caught.value)
-    assert "allowed" in str(caught.value)
+def test_what_is_asked_for_and_not_there_is_refused_by_name(subtests, tmp_path):
+    for name in REFUSED:
+        with subtests.test(name=name):
+            value = REFUSED[name]
+            with pytest.raises(ConfigError) as caught:
+                client(tmp_path, **{name: value})
+            assert f"hoodie.{name.replace('__', '.')} is " in str(caught.value)
+            assert value in str(caught.value)
+            assert "allowed" in str(caught.value)
 
 
 @pytest.mark.parametrize(
