@@ -31,25 +31,27 @@ def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[
     return caught.type
 
 
-@pytest.mark.parametrize(
-    ("effect", "error", "there"),
-    [
-        (Effect.ERROR_BEFORE, StorageUnavailableError, False),
-        (Effect.ERROR_AFTER, StorageUnavailableError, True),
-        (Effect.EXISTS_AFTER, AlreadyExistsError, True),
-        (Effect.CRASH_BEFORE, Crash, False),
-        (Effect.CRASH_AFTER, Crash, True),
-        (Effect.CRASH_TORN, Crash, False),
-    ],
-)
+CREATED = [
+    (Effect.ERROR_BEFORE, StorageUnavailableError, False),
+    (Effect.ERROR_AFTER, StorageUnavailableError, True),
+    (Effect.EXISTS_AFTER, AlreadyExistsError, True),
+    (Effect.CRASH_BEFORE, Crash, False),
+    (Effect.CRASH_AFTER, Crash, True),
+    (Effect.CRASH_TORN, Crash, False),
+]
+
+
 def test_a_fault_of_a_creation_leaves_the_whole_file_or_none(
-    inner: LocalStorage, effect: Effect, error: type, there: bool
+    subtests: pytest.Subtests, tmp_path: Path
 ) -> None:
-    storage = FaultyStorage(inner, [Fault(2, effect)])
-    storage.stat("file")
-    assert run(storage, lambda s: s.create("file", b"data")) is error
-    assert (inner.stat("file") is not None) is there
-    assert storage.log == [("stat", "file"), ("create", "file")]
+    for number, (effect, error, there) in enumerate(CREATED):
+        with subtests.test(effect=effect):
+            inner = LocalStorage(str(tmp_path / str(number)))
+            storage = FaultyStorage(inner, [Fault(2, effect)])
+            storage.stat("file")
+            assert run(storage, lambda s: s.create("file", b"data")) is error
+            assert (inner.stat("file") is not None) is there
+            assert storage.log == [("stat", "file"), ("create", "file")]
 
 
 def write_two(storage: FaultyStorage) -> None:
@@ -64,29 +66,31 @@ def test_a_stream_is_an_open_its_writes_and_an_end(inner: LocalStorage) -> None:
     assert [kind for kind, _ in storage.log] == ["create_stream", "write", "write", "close"]
 
 
-@pytest.mark.parametrize(
-    ("at", "effect", "left"),
-    [
-        (1, Effect.CRASH_BEFORE, None),
-        (1, Effect.CRASH_AFTER, b""),
-        (2, Effect.CRASH_BEFORE, b""),
-        (2, Effect.CRASH_TORN, b"12"),
-        (3, Effect.CRASH_TORN, b"123456"),
-        (3, Effect.CRASH_AFTER, b"12345678"),
-        (4, Effect.CRASH_BEFORE, b"12345678"),
-        (4, Effect.CRASH_AFTER, b"12345678"),
-        (1, Effect.ERROR_AFTER, None),
-        (3, Effect.ERROR_BEFORE, None),
-        (3, Effect.ERROR_AFTER, None),
-        (4, Effect.ERROR_BEFORE, None),
-        (4, Effect.ERROR_AFTER, b"12345678"),
-    ],
-)
+LEFT = [
+    (1, Effect.CRASH_BEFORE, None),
+    (1, Effect.CRASH_AFTER, b""),
+    (2, Effect.CRASH_BEFORE, b""),
+    (2, Effect.CRASH_TORN, b"12"),
+    (3, Effect.CRASH_TORN, b"123456"),
+    (3, Effect.CRASH_AFTER, b"12345678"),
+    (4, Effect.CRASH_BEFORE, b"12345678"),
+    (4, Effect.CRASH_AFTER, b"12345678"),
+    (1, Effect.ERROR_AFTER, None),
+    (3, Effect.ERROR_BEFORE, None),
+    (3, Effect.ERROR_AFTER, None),
+    (4, Effect.ERROR_BEFORE, None),
+    (4, Effect.ERROR_AFTER, b"12345678"),
+]
+
+
 def test_a_fault_of_a_stream_leaves_what_was_written_before(
-    inner: LocalStorage, at: int, effect: Effect, left: bytes | None
+    subtests: pytest.Subtests, tmp_path: Path
 ) -> None:
-    run(FaultyStorage(inner, [Fault(at, effect)]), write_two)
-    assert (inner.read("data") if inner.stat("data") else None) == left
+    for number, (at, effect, left) in enumerate(LEFT):
+        with subtests.test(at=at, effect=effect):
+            inner = LocalStorage(str(tmp_path / str(number)))
+            run(FaultyStorage(inner, [Fault(at, effect)]), write_two)
+            assert (inner.read("data") if inner.stat("data") else None) == left
 
 
 def test_a_dead_process_does_nothing_more(inner: LocalStorage) -> None:

@@ -263,10 +263,10 @@ def test_after_a_wait_beyond_the_deadline_the_last_error_is_raised(error):
     assert bool(scene.open) == (error is LOST)
 
 
-@pytest.mark.parametrize("name", ["first_s", "deadline_s", "first_wait_s", "longest_wait_s"])
-def test_a_patience_of_nothing_is_refused(name):
-    with pytest.raises(ConfigError, match=f"{name} is 0"):
-        Patience(**{name: 0})
+def test_a_patience_of_nothing_is_refused(subtests):
+    for name in ["first_s", "deadline_s", "first_wait_s", "longest_wait_s"]:
+        with subtests.test(name=name), pytest.raises(ConfigError, match=f"{name} is 0"):
+            Patience(**{name: 0})
 
 
 def test_fewer_than_no_retries_are_refused():

@@ -90,9 +90,8 @@ def test_the_service_is_asked_first_and_no_local_view_is_made():
     assert subject.causes == []
 
 
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
+def test_a_failure_turns_to_the_local_view_for_the_rest(subtests):
+    for error, cause in [
         (UNREACHABLE, "unreachable"),
         (ServiceTimeoutError("late"), "late"),
         (ServiceBusyError("still loading"), "late"),
@@ -102,15 +101,14 @@ def test_the_service_is_asked_first_and_no_local_view_is_made():
         (StorageUnavailableError("the service's storage"), "refused"),
         (CorruptMetadataError("as the service reads it"), "refused"),
         (RootNotAllowedError("its root was removed"), "refused"),
-    ],
-)
-def test_a_failure_turns_to_the_local_view_for_the_rest(error, cause):
-    subject = Priority(Scripted("remote", error))
-    for _ in range(3):
-        assert subject.view.latest_base_files("p") == ("local", {"partition": "p"})
-    assert subject.remote.asked == ["latest_base_files"]
-    assert subject.made == 1
-    assert subject.report.fallbacks == [Fallback(cause, f"{type(error).__name__}: {error}")]
+    ]:
+        with subtests.test(error=error):
+            subject = Priority(Scripted("remote", error))
+            for _ in range(3):
+                assert subject.view.latest_base_files("p") == ("local", {"partition": "p"})
+            assert subject.remote.asked == ["latest_base_files"]
+            assert subject.made == 1
+            assert subject.report.fallbacks == [Fallback(cause, f"{type(error).__name__}: {error}")]
 
 
 @pytest.mark.parametrize("error", [InputError("partition"), TableNotFoundError("/t")])

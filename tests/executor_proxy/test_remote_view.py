@@ -149,9 +149,8 @@ def test_a_timeline_that_is_not_the_services_is_behind():
             _ = view.timeline
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_an_answer_that_is_none_is_a_bad_answer(subtests):
+    for body in [
         b"",
         b"{",
         b"null",
@@ -161,13 +160,11 @@ def test_a_timeline_that_is_not_the_services_is_behind():
         b'[{"fullPath": "/elsewhere/f", "fileLen": 1, "fileId": "f", "commitTime": "1"}]',
         b"<html>",
         b"\xff",
-    ],
-)
-def test_an_answer_that_is_none_is_a_bad_answer(body):
-    with ScriptedServer(lambda request: Reply(body)) as server:
-        view = RemoteView(service_at(server.url), "/t", "1", "00")
-        with pytest.raises(BadAnswerError):
-            view.latest_base_files("p")
+    ]:
+        with subtests.test(body=body), ScriptedServer(lambda _, body=body: Reply(body)) as server:
+            view = RemoteView(service_at(server.url), "/t", "1", "00")
+            with pytest.raises(BadAnswerError):
+                view.latest_base_files("p")
 
 
 def test_an_empty_answer_of_the_wrong_kind_is_not_taken_for_no_files():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
 from hashlib import sha1
 
 import pytest
@@ -129,19 +128,22 @@ def test_partitions_of_a_table_stay_together_at_depth_1_and_are_spread_at_depth_
     assert sorted(spread) == list(range(10))
 
 
-@pytest.mark.parametrize("servers", [2, 3, 5, 10, 30])
-def test_shares_are_even(servers: int) -> None:
+def test_shares_are_even(subtests: pytest.Subtests) -> None:
     """A seat's share of the circle is a sum of ``tokens`` gaps, of mean 1/n.
 
     Its standard deviation is at most 1/sqrt(tokens) of the mean; five of them are allowed, and as
     many of drawing the tables.
     """
-    layout, tables_each = Layout(), 1000
-    ring = SeatRing(seats_of(set(range(servers))), layout)
-    found = Counter(ring.owners(table)[0].number for table in tables_named(servers * tables_each))
-    assert len(found) == servers
-    allowed = 5 * (1 / math.sqrt(layout.tokens) + 1 / math.sqrt(tables_each))
-    assert all(abs(count / tables_each - 1) < allowed for count in found.values())
+    for servers in [2, 3, 5, 10, 30]:
+        with subtests.test(servers=servers):
+            layout, tables_each = Layout(), 1000
+            ring = SeatRing(seats_of(set(range(servers))), layout)
+            found = Counter(
+                ring.owners(table)[0].number for table in tables_named(servers * tables_each)
+            )
+            assert len(found) == servers
+            allowed = 5 * (1 / math.sqrt(layout.tokens) + 1 / math.sqrt(tables_each))
+            assert all(abs(count / tables_each - 1) < allowed for count in found.values())
 
 
 def test_the_tables_of_a_dead_seat_are_spread_over_the_others() -> None:
@@ -165,9 +167,8 @@ def test_two_that_join_take_the_share_of_two() -> None:
     assert abs(moved / len(tables) - 2 / 12) < 5 * 0.07 * 2 / 12
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
+def test_bad_values_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    for make, said in [
         (lambda: Layout(copies=0), "strandline.fleet.copies is 0; allowed: .* 1 to 3"),
         (lambda: Layout(copies=4), "strandline.fleet.copies is 4; allowed: .* 1 to 3"),
         (lambda: Layout(depth=3), "strandline.fleet.depth is 3; allowed: .* 1 to 2"),
@@ -179,11 +180,9 @@ def test_two_that_join_take_the_share_of_two() -> None:
             lambda: SeatRing([Seat(2, "http://a:1"), Seat(2, "http://b:1")]),
             "seat 2 is there twice, held by http://a:1 and http://b:1",
         ),
-    ],
-)
-def test_bad_values_are_refused_by_name(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make()
+    ]:
+        with subtests.test(said=said), pytest.raises(ConfigError, match=said):
+            make()
 
 
 def test_the_same_seat_twice_counts_once() -> None:

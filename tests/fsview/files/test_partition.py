@@ -42,12 +42,13 @@ def test_a_row_is_read_back_as_it_was(file: DataFile) -> None:
     assert list(unpack_rows("p", file.file_id, b"xx" + row, 2, 2 + len(row))) == [file]
 
 
-@pytest.mark.parametrize("mtime", [-(2**63) - 1, -(2**80), 2**63, 2**80])
-def test_a_time_beyond_javas_longs_is_the_last_there_is(mtime: int) -> None:
+def test_a_time_beyond_javas_longs_is_the_last_there_is(subtests: pytest.Subtests) -> None:
     """No file has such a time; a storage that reports one must not fail its partition (#12)."""
-    listing = [FileInfo("f_0-1-2_20240101000000000.parquet", 2**80, mtime)]
-    (file,) = PartitionVersion.of_listing("p", listing, (".parquet",)).files()
-    assert (file.size, file.mtime_ms) == (2**63 - 1, max(-(2**63), min(mtime, 2**63 - 1)))
+    for mtime in [-(2**63) - 1, -(2**80), 2**63, 2**80]:
+        with subtests.test(mtime=mtime):
+            listing = [FileInfo("f_0-1-2_20240101000000000.parquet", 2**80, mtime)]
+            (file,) = PartitionVersion.of_listing("p", listing, (".parquet",)).files()
+            assert (file.size, file.mtime_ms) == (2**63 - 1, max(-(2**63), min(mtime, 2**63 - 1)))
 
 
 @given(file_ids)
@@ -202,18 +203,19 @@ def test_packed_files_are_as_many_as_they_give(files: list[DataFile]) -> None:
     assert again == PackedFiles.of("p", [file for file in read if file is not None])
 
 
-@pytest.mark.parametrize(
-    ("size", "mtime_ms", "kept"),
-    [(10_000, 0, 1_795_248_452_128), (10_001, 0, 0), (10_000, 5, 5), (UNKNOWN_SIZE, 0, None)],
-)
-def test_a_time_once_known_is_kept_while_the_size_is_the_same(
-    size: int, mtime_ms: int, kept: int | None
-) -> None:
-    first = a_base_file(1)
-    told = BaseFile("p", first.name, size, mtime_ms, first.file_id, first.instant)
-    (now,) = PartitionVersion.of("p", [first]).with_changes([told]).files()
-    assert now.mtime_ms == (first.mtime_ms if kept is None else kept)
-    assert now.size == (first.size if size == UNKNOWN_SIZE else size)
+def test_a_time_once_known_is_kept_while_the_size_is_the_same(subtests: pytest.Subtests) -> None:
+    for size, mtime_ms, kept in [
+        (10_000, 0, 1_795_248_452_128),
+        (10_001, 0, 0),
+        (10_000, 5, 5),
+        (UNKNOWN_SIZE, 0, None),
+    ]:
+        with subtests.test(size=size, mtime_ms=mtime_ms, kept=kept):
+            first = a_base_file(1)
+            told = BaseFile("p", first.name, size, mtime_ms, first.file_id, first.instant)
+            (now,) = PartitionVersion.of("p", [first]).with_changes([told]).files()
+            assert now.mtime_ms == (first.mtime_ms if kept is None else kept)
+            assert now.size == (first.size if size == UNKNOWN_SIZE else size)
 
 
 def test_a_version_is_equal_to_another_of_the_same_files_and_answers_are_its_own() -> None:

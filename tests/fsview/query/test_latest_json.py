@@ -138,13 +138,14 @@ def one_group(*names: str, size: int = 5) -> tuple[Snapshot, PartitionVersion]:
     )
 
 
-@pytest.mark.parametrize("name", NEWEST)
-def test_base_files_alone_take_no_query(name: str) -> None:
-    snapshot, version = one_group(*(f"{IDS[0]}_0-1-0_{time}.parquet" for time in TIMES))
-    asked = arguments(name, TIMES[3], pending=True)
-    said = newest_as_json(snapshot, version, NEWEST[name], asked, HOME, plain_only=True)
-    assert said is not None
-    assert said.count(b'"fileId"') == (2 if NEWEST[name].of_slices else 1)
+def test_base_files_alone_take_no_query(subtests: pytest.Subtests) -> None:
+    for name in NEWEST:
+        with subtests.test(name=name):
+            snapshot, version = one_group(*(f"{IDS[0]}_0-1-0_{time}.parquet" for time in TIMES))
+            asked = arguments(name, TIMES[3], pending=True)
+            said = newest_as_json(snapshot, version, NEWEST[name], asked, HOME, plain_only=True)
+            assert said is not None
+            assert said.count(b'"fileId"') == (2 if NEWEST[name].of_slices else 1)
 
 
 def test_what_isn_t_plain_or_looks_like_a_field_is_left_to_the_query() -> None:

@@ -276,43 +276,47 @@ def with_row(items: Items, name: str, content: object) -> Items:
     return (*items_without(items, name), StreamedRow(name, json.dumps(content).encode()))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda items: (),
-        lambda items: items_without(items, SNAPSHOT),
-        lambda items: edited(items, SNAPSHOT, format=2),
-        lambda items: edited(items, SNAPSHOT, instants=[]),
-        lambda items: edited(items, SNAPSHOT, instants=[[1, 2, 3, 4]]),
-        lambda items: edited(items, SNAPSHOT, properties="x"),
-        lambda items: with_row(items, SNAPSHOT, 7),
-        lambda items: with_row(items, "p/a", [True, False, [[9999, 10, "a0"]], []]),
-        lambda items: with_row(items, "p/a", [True, False, [[1, 10**9, "a0"]], []]),
-        lambda items: with_row(items, "p/a", [True, False, [["zz", 10, "a0"]], []]),
-        lambda items: with_row(items, "p/a", {}),
-        lambda items: with_row(items, "compaction", [{"x": 1}]),
-        # Where no partition can be.
-        lambda items: (*items, StreamedRow("p/../x", b"")),
-        lambda items: with_row(items, "p//etc", [True, False, [], []]),
-        # Blobs that two rows name.
-        lambda items: with_row(
-            items,
-            "p/x",
-            next(json.loads(i.content) for i in items if getattr(i, "name", "") == "p/a"),
-        ),
-    ],
-)
-@pytest.mark.parametrize("kind", ["memory", "rocksdb", "sql"])
-def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(tmp_path, kind, change):
-    table = small()
-    recorded = loaded(table).state.record()
-    assert recorded is not None
-    items = tuple(record_items(TableView(table.storage).table_id, recorded))
-    with view_in(kind, tmp_path / "b", table) as view:
-        with pytest.raises(BadAnswerError, match="can't be read"):
-            view.take(stream_of(change(items)), MOST)
-        assert not view.has_record()
-        check(LocalView.newest(view), table.storage)
+NO_SNAPSHOT = {
+    "no items": lambda items: (),
+    "no snapshot": lambda items: items_without(items, SNAPSHOT),
+    "another format": lambda items: edited(items, SNAPSHOT, format=2),
+    "no instants": lambda items: edited(items, SNAPSHOT, instants=[]),
+    "instants of numbers": lambda items: edited(items, SNAPSHOT, instants=[[1, 2, 3, 4]]),
+    "properties that are a text": lambda items: edited(items, SNAPSHOT, properties="x"),
+    "a snapshot that is a number": lambda items: with_row(items, SNAPSHOT, 7),
+    "a chunk that isn't there": lambda items: with_row(
+        items, "p/a", [True, False, [[9999, 10, "a0"]], []]
+    ),
+    "a chunk that is too large": lambda items: with_row(
+        items, "p/a", [True, False, [[1, 10**9, "a0"]], []]
+    ),
+    "a chunk that is no number": lambda items: with_row(
+        items, "p/a", [True, False, [["zz", 10, "a0"]], []]
+    ),
+    "a partition that is no list": lambda items: with_row(items, "p/a", {}),
+    "a malformed compaction": lambda items: with_row(items, "compaction", [{"x": 1}]),
+    "a path where no partition can be": lambda items: (*items, StreamedRow("p/../x", b"")),
+    "an absolute path": lambda items: with_row(items, "p//etc", [True, False, [], []]),
+    "blobs that two rows name": lambda items: with_row(
+        items,
+        "p/x",
+        next(json.loads(i.content) for i in items if getattr(i, "name", "") == "p/a"),
+    ),
+}
+
+
+def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests, tmp_path):
+    for what, kind in product(NO_SNAPSHOT, ["memory", "rocksdb", "sql"]):
+        with subtests.test(what=what, kind=kind):
+            table = small()
+            recorded = loaded(table).state.record()
+            assert recorded is not None
+            items = tuple(record_items(TableView(table.storage).table_id, recorded))
+            with view_in(kind, tmp_path / f"{kind} {what}", table) as view:
+                with pytest.raises(BadAnswerError, match="can't be read"):
+                    view.take(stream_of(NO_SNAPSHOT[what](items)), MOST)
+                assert not view.has_record()
+                check(LocalView.newest(view), table.storage)
 
 
 @pytest.mark.parametrize("error", [ServiceUnreachableError("lost"), StoreError("full")])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 
-import pytest
-
 from strandline.commit.announcement import decode_announcement, encode_announcement
 from strandline.commit.conflict import ConcurrentOperation
 from timeline.instant import COMMIT, Instant, State
@@ -22,9 +20,8 @@ def test_an_announcement_is_read_as_it_was_written():
     assert decode_announcement(INSTANT, encode_announcement(nothing)) == nothing
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_another_version_or_type_is_unknown(subtests):
+    for name, value in [
         ("version", 2),
         ("version", None),
         ("operation", 1),
@@ -32,19 +29,21 @@ def test_an_announcement_is_read_as_it_was_written():
         ("groups", [["eu", "a-0"]]),
         ("groups", {"eu": "a-0"}),
         ("groups", {"eu": [["a-0"]]}),
-    ],
-)
-def test_another_version_or_type_is_unknown(name, value):
-    content = json.loads(encode_announcement(OPERATION))
-    assert decode_announcement(INSTANT, json.dumps({**content, name: value}).encode()) is None
-    del content[name]
-    assert decode_announcement(INSTANT, json.dumps(content).encode()) is None
+    ]:
+        with subtests.test(name=name, value=value):
+            content = json.loads(encode_announcement(OPERATION))
+            assert (
+                decode_announcement(INSTANT, json.dumps({**content, name: value}).encode()) is None
+            )
+            del content[name]
+            assert decode_announcement(INSTANT, json.dumps(content).encode()) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])
-def test_what_is_not_an_announcement_is_unknown(data):
-    assert decode_announcement(INSTANT, data) is None
-    assert decode_announcement(INSTANT, encode_announcement(OPERATION)[:-1]) is None
+def test_what_is_not_an_announcement_is_unknown(subtests):
+    for data in [b"", b"[]", b"\xff", b"[" * 100_000]:
+        with subtests.test(data=data):
+            assert decode_announcement(INSTANT, data) is None
+            assert decode_announcement(INSTANT, encode_announcement(OPERATION)[:-1]) is None
 
 
 def test_a_file_group_takes_less_than_fifty_bytes():

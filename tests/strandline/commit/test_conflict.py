@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from strandline.commit.conflict import (
     BUCKET_INDEX,
     PREFER_WRITER,
@@ -84,9 +82,8 @@ def test_what_writes_no_files_or_still_runs_does_not_count():
     assert candidates(Timeline.of([OURS]), now, OURS, SIMPLE, 9) == ()
 
 
-@pytest.mark.parametrize(
-    ("action", "version", "requested", "counts"),
-    [
+def test_planned_table_services(subtests):
+    for action, version, requested, counts in [
         (CLUSTERING, 9, 40, True),
         (CLUSTERING, 9, 60, True),
         (REPLACE_COMMIT, 6, 40, True),  # may be a clustering; its plan decides
@@ -94,14 +91,13 @@ def test_what_writes_no_files_or_still_runs_does_not_count():
         (COMPACTION, 6, 40, False),
         (COMPACTION, 6, 60, True),
         (COMPACTION, 8, 60, False),
-    ],
-)
-def test_planned_table_services(action, version, requested, counts):
-    for state in (State.REQUESTED, State.INFLIGHT):
-        now = Timeline.of([OURS, at(requested, action, state)])
-        found = candidates(Timeline.of([OURS]), now, OURS, SIMPLE, version)
-        assert (times(found) == [requested]) == counts
-        assert candidates(Timeline.of([OURS]), now, OURS, PREFER_WRITER, version) == ()
+    ]:
+        with subtests.test(action=action, version=version, requested=requested):
+            for state in (State.REQUESTED, State.INFLIGHT):
+                now = Timeline.of([OURS, at(requested, action, state)])
+                found = candidates(Timeline.of([OURS]), now, OURS, SIMPLE, version)
+                assert (times(found) == [requested]) == counts
+                assert candidates(Timeline.of([OURS]), now, OURS, PREFER_WRITER, version) == ()
 
 
 def test_only_the_same_group_of_the_same_partition_conflicts():

@@ -143,14 +143,17 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_only_data_files_of_the_instant_count(storage, name, caplog):
+def test_only_data_files_of_the_instant_count(subtests, tmp_path, caplog):
     folder = f".hoodie/.temp/{T}"
-    storage.create(f"{folder}/MARKERS0", name.encode() + b"\n" + lines("eu/f"))
-    assert marked_files(storage, T) == (own("eu/f"),)
-    assert caplog.messages == [
-        f"{folder}: 1 markers don't name data files of this instant and are ignored"
-    ]
+    for number, name in enumerate(FOREIGN):
+        with subtests.test(name=name):
+            caplog.clear()
+            storage = LocalStorage(str(tmp_path / str(number)))
+            storage.create(f"{folder}/MARKERS0", name.encode() + b"\n" + lines("eu/f"))
+            assert marked_files(storage, T) == (own("eu/f"),)
+            assert caplog.messages == [
+                f"{folder}: 1 markers don't name data files of this instant and are ignored"
+            ]
 
 
 def test_a_marker_of_bytes_that_are_no_utf_8_is_ignored(storage, tmp_path):

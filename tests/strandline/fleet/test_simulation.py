@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from executor_proxy.seat_ring import Layout, Seat, SeatRing
@@ -19,17 +21,17 @@ def test_a_server_alone_has_all_and_shares_with_a_second() -> None:
     assert found.without_copy == found.any_without_copy == found.without_server == 0.1
 
 
-@pytest.mark.parametrize("servers", [2, 5, 9])
-@pytest.mark.parametrize("copies", [1, 2, 3])
-def test_what_goes_moves_its_own_tables_and_all_its_copies(servers: int, copies: int) -> None:
-    found = simulate(servers, 500, Layout(copies=copies))
-    assert found.leaves is not None
-    # Over all seats, each table has lost its owner once, and each of its copies once.
-    assert found.leaves.moved == pytest.approx(1 / servers)
-    kept = min(copies, servers)
-    anew = kept / servers if servers > kept else 0
-    assert found.leaves.copied == pytest.approx(anew)
-    assert found.joins.even == 1 / (servers + 1)
+def test_what_goes_moves_its_own_tables_and_all_its_copies(subtests: pytest.Subtests) -> None:
+    for servers, copies in product([2, 5, 9], [1, 2, 3]):
+        with subtests.test(servers=servers, copies=copies):
+            found = simulate(servers, 500, Layout(copies=copies))
+            assert found.leaves is not None
+            # Over all seats, each table has lost its owner once, and each of its copies once.
+            assert found.leaves.moved == pytest.approx(1 / servers)
+            kept = min(copies, servers)
+            anew = kept / servers if servers > kept else 0
+            assert found.leaves.copied == pytest.approx(anew)
+            assert found.joins.even == 1 / (servers + 1)
 
 
 def test_without_a_copy_is_by_the_number_of_copies() -> None:

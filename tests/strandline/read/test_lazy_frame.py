@@ -222,9 +222,8 @@ def test_what_is_asked_of_the_scan(subtests):
             assert limit is None
 
 
-@pytest.mark.parametrize(
-    "predicate",
-    [
+def test_what_is_left_to_polars(subtests):
+    for predicate in [
         (col.s == "a") | (col.n + 1 > 3),
         col.n > 2**40,
         col.n.cast(pl.String) == "1",
@@ -232,13 +231,11 @@ def test_what_is_asked_of_the_scan(subtests):
         col.x.is_in([1.0]),
         col.s.str.contains("a"),
         col.n < col.n.cast(pl.Int64),
-    ],
-    ids=str,
-)
-def test_what_is_left_to_polars(predicate):
-    table = Asked()
-    table.frame.filter(predicate).collect()
-    assert [condition for _, condition, _ in table.asked] == [None]
+    ]:
+        with subtests.test(predicate=predicate):
+            table = Asked()
+            table.frame.filter(predicate).collect()
+            assert [condition for _, condition, _ in table.asked] == [None]
 
 
 @pytest.mark.property

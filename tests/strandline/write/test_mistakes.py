@@ -57,12 +57,17 @@ def test_a_base_path_at_or_below_a_file(tmp_path: Path, below: str) -> None:
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("engine", ["spark", None, LocalEngine, "/tmp/t"])
-def test_sessions_that_are_none(engine: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        WriteClient(engine, "/tmp/t", OPTIONS)
-    for part in (f"spark_or_engine is {engine!r}", "pyspark.sql.SparkSession", "LocalEngine()"):
-        assert part in str(caught.value)
+def test_sessions_that_are_none(subtests: pytest.Subtests) -> None:
+    for engine in ["spark", None, LocalEngine, "/tmp/t"]:
+        with subtests.test(engine=engine):
+            with pytest.raises(ConfigError) as caught:
+                WriteClient(engine, "/tmp/t", OPTIONS)
+            for part in (
+                f"spark_or_engine is {engine!r}",
+                "pyspark.sql.SparkSession",
+                "LocalEngine()",
+            ):
+                assert part in str(caught.value)
 
 
 @pytest.mark.property
@@ -205,9 +210,10 @@ def test_ordering_columns_that_can_not_be_compared(tmp_path: Path, kind: pa.Data
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "hint"),
-    [
+def test_columns_of_a_type_that_can_not_be_stored(
+    subtests: pytest.Subtests, tmp_path: Path
+) -> None:
+    for kind, hint in [
         (pa.duration("us"), "allowed: booleans, signed integers"),
         (pa.time64("us"), "cast it to a string, or to an integer"),
         (pa.dictionary(pa.int8(), pa.string_view()), "cast it to string)"),
@@ -216,16 +222,13 @@ def test_ordering_columns_that_can_not_be_compared(tmp_path: Path, kind: pa.Data
         (pa.uint64(), "cast it to a signed integer"),
         (pa.timestamp("ns"), "cast it to microseconds"),
         (pa.null(), "give the column a type"),
-    ],
-)
-def test_columns_of_a_type_that_can_not_be_stored(
-    tmp_path: Path, kind: pa.DataType, hint: str
-) -> None:
-    rows = table(row("a")).append_column("extra", pa.nulls(1, kind))
-    with client(tmp_path) as c, pytest.raises(InputError) as caught:
-        c.upsert(rows)
-    for part in (f"column 'extra' has the type {kind}", hint):
-        assert part in str(caught.value)
+    ]:
+        with subtests.test(kind=kind):
+            rows = table(row("a")).append_column("extra", pa.nulls(1, kind))
+            with client(tmp_path) as c, pytest.raises(InputError) as caught:
+                c.upsert(rows)
+            for part in (f"column 'extra' has the type {kind}", hint):
+                assert part in str(caught.value)
 
 
 FIELDS = {

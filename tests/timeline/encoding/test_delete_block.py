@@ -42,9 +42,12 @@ def test_a_value_has_its_type(subtests):
             assert list(deleted_records(delete_content([("k", (name, encoded))]))) == [expected]
 
 
-@pytest.mark.parametrize("ordering", [None, ("Int", 0)])
-def test_a_delete_may_have_no_ordering_value(ordering):
-    assert list(deleted_records(delete_content([("k", ordering)]))) == [DeletedRecord("k", ())]
+def test_a_delete_may_have_no_ordering_value(subtests):
+    for ordering in [None, ("Int", 0)]:
+        with subtests.test(ordering=ordering):
+            assert list(deleted_records(delete_content([("k", ordering)]))) == [
+                DeletedRecord("k", ())
+            ]
 
 
 def test_several_ordering_columns():
@@ -55,10 +58,13 @@ def test_several_ordering_columns():
     assert found == [DeletedRecord("a", first), DeletedRecord("b", (zero, zero))]
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
-def test_other_versions_are_refused(version):
-    with pytest.raises(DeleteVersionError, match=f"version {version}; supported: 3"):
-        list(deleted_records(delete_content([("k", None)], version)))
+def test_other_versions_are_refused(subtests):
+    for version in [1, 2, 4]:
+        with (
+            subtests.test(version=version),
+            pytest.raises(DeleteVersionError, match=f"version {version}; supported: 3"),
+        ):
+            list(deleted_records(delete_content([("k", None)], version)))
 
 
 def test_a_block_that_is_cut_is_refused(subtests):

@@ -28,9 +28,8 @@ def test_the_value_is_the_same(value):
     assert plain_loads(text) == orjson.loads(text)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_no_json_is_refused_alike(subtests):
+    for data in [
         b"",
         b"{",
         b"NaN",
@@ -40,9 +39,8 @@ def test_the_value_is_the_same(value):
         "{}".encode("utf-16"),
         b"{}x",
         b"1e999",
-    ],
-)
-def test_what_is_no_json_is_refused_alike(data):
-    for loads in (plain_loads, orjson.loads):
-        with pytest.raises(ValueError, match=r"."):
-            loads(data)
+    ]:
+        with subtests.test(data=data):
+            for loads in (plain_loads, orjson.loads):
+                with pytest.raises(ValueError, match=r"."):
+                    loads(data)

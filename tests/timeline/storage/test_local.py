@@ -129,38 +129,41 @@ def test_links_to_ancestors_are_not_descended_into(tmp_path: Path, roots: bool) 
 TOO_LONG = ["x" * 300, "/".join("x" * 2100), f"{'y' * 256}/z"]
 
 
-@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "loop", "loop/below"])
-def test_where_nothing_can_be_nothing_is(tmp_path: Path, path: str) -> None:
+def test_where_nothing_can_be_nothing_is(subtests: pytest.Subtests, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.create("file", b"x")
     (tmp_path / "loop").symlink_to("loop")
-    assert storage.list(path) == ()
-    assert storage.stat(path) is None
-    assert storage.delete_tree(path) is False
-    with pytest.raises(PathNotFoundError):
-        storage.read(path)
+    for path in [*TOO_LONG, "file/below", "loop", "loop/below"]:
+        with subtests.test(path=path):
+            assert storage.list(path) == ()
+            assert storage.stat(path) is None
+            assert storage.delete_tree(path) is False
+            with pytest.raises(PathNotFoundError):
+                storage.read(path)
 
 
-@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "loop/below"])
-def test_where_nothing_can_be_nothing_is_deleted(tmp_path: Path, path: str) -> None:
+def test_where_nothing_can_be_nothing_is_deleted(subtests: pytest.Subtests, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
-    storage.create("file", b"x")
     (tmp_path / "loop").symlink_to("loop")
-    assert storage.delete(path) is False
-    storage.delete_all(["file", path])
-    assert os.listdir(tmp_path) == ["loop"]
+    for path in [*TOO_LONG, "file/below", "loop/below"]:
+        with subtests.test(path=path):
+            storage.create("file", b"x")
+            assert storage.delete(path) is False
+            storage.delete_all(["file", path])
+            assert os.listdir(tmp_path) == ["loop"]
 
 
-@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "file/below/that"])
-def test_where_nothing_can_be_nothing_is_made(tmp_path: Path, path: str) -> None:
+def test_where_nothing_can_be_nothing_is_made(subtests: pytest.Subtests, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.create("file", b"x")
-    for make in (storage.create, storage.replace):
-        with pytest.raises(PathNotFoundError, match="nothing can be at"):
-            make(path, b"data")
-    with pytest.raises(PathNotFoundError, match="nothing can be at"):
-        storage.make_dir(path)
-    assert os.listdir(tmp_path) == ["file"]
+    for path in [*TOO_LONG, "file/below", "file/below/that"]:
+        with subtests.test(path=path):
+            for make in (storage.create, storage.replace):
+                with pytest.raises(PathNotFoundError, match="nothing can be at"):
+                    make(path, b"data")
+            with pytest.raises(PathNotFoundError, match="nothing can be at"):
+                storage.make_dir(path)
+            assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_confined_storage_is_not_lead_out_by_links(tmp_path: Path) -> None:

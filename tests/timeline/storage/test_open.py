@@ -8,9 +8,10 @@ from timeline.storage.local import LocalStorage
 from timeline.storage.open import open_storage
 
 
-@pytest.mark.parametrize("base_path", ["/t", "t", "file:/t", "file:///t"])
-def test_local_paths(base_path: str) -> None:
-    assert isinstance(open_storage(base_path), LocalStorage)
+def test_local_paths(subtests: pytest.Subtests) -> None:
+    for base_path in ["/t", "t", "file:/t", "file:///t"]:
+        with subtests.test(base_path=base_path):
+            assert isinstance(open_storage(base_path), LocalStorage)
 
 
 def test_urls_go_to_fsspec() -> None:

@@ -130,9 +130,8 @@ def test_merge_mode(subtests: pytest.Subtests) -> None:
             assert TableConfig(properties).record_merge_mode == mode
 
 
-@pytest.mark.parametrize(
-    ("properties", "kind"),
-    [
+def test_key_generator_type(subtests: pytest.Subtests) -> None:
+    for properties, kind in [
         (
             {"hoodie.table.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator"},
             "COMPLEX",
@@ -143,10 +142,9 @@ def test_merge_mode(subtests: pytest.Subtests) -> None:
         ),
         ({"hoodie.table.keygenerator.class": "com.example.Own"}, "CUSTOM"),
         ({"hoodie.table.keygenerator.type": "timestamp"}, "TIMESTAMP"),
-    ],
-)
-def test_key_generator_type(properties: dict[str, str], kind: str) -> None:
-    assert TableConfig(properties).key_generator_type == kind
+    ]:
+        with subtests.test(properties=properties):
+            assert TableConfig(properties).key_generator_type == kind
 
 
 def test_custom_key_generators_partition_fields() -> None:

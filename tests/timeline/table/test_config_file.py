@@ -53,9 +53,8 @@ def test_corrupt_content_is_named(storage: Storage, data: bytes, said: str) -> N
     assert CONFIG_PATH in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_tables_that_are_not_supported(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    changed = [
         ({"hoodie.table.version": None}, "has no hoodie.table.version"),
         ({"hoodie.timeline.layout.version": None}, "has no hoodie.timeline.layout.version"),
         ({"hoodie.table.version": "7"}, "version 7; supported: 6, 8, 9"),
@@ -72,12 +71,13 @@ def test_corrupt_content_is_named(storage: Storage, data: bytes, said: str) -> N
             "hoodie.table.base.file.format='PARQET'; supported: PARQUET, ORC, HFILE, LANCE",
         ),
         ({"hoodie.table.base.file.format": "x" * 9999}, f"format='{'x' * 100}'; supported"),
-    ],
-)
-def test_tables_that_are_not_supported(storage: Storage, changes: dict, said: str) -> None:
-    storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
-    with pytest.raises(UnsupportedTableError, match=said):
-        read_table_config(storage)
+    ]
+    for number, (changes, said) in enumerate(changed):
+        with subtests.test(changes=changes):
+            storage = LocalStorage(str(tmp_path / str(number)))
+            storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
+            with pytest.raises(UnsupportedTableError, match=said):
+                read_table_config(storage)
 
 
 def test_a_version_that_is_no_number(storage: Storage) -> None:

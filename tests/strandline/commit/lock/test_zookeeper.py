@@ -15,17 +15,15 @@ PACKAGE = "org.apache.hudi.client.transaction.lock."
 PREFIX = "hoodie.write.lock.zookeeper."
 
 
-@pytest.mark.parametrize(
-    ("data", "seed", "expected"),
-    [
+def test_hashes_are_those_of_xxhash64(subtests: pytest.Subtests) -> None:
+    for data, seed, expected in [
         (b"", 0, 0xEF46DB3751D8E999),
         (b"abc", 0, 0x44BC2CF5AD770999),
         (bytes(range(100)), 0, 0x6AC1E58032166597),
         (bytes(range(32)), 2**64 - 1, 0x35220DFDB7D4D7C9),
-    ],
-)
-def test_hashes_are_those_of_xxhash64(data: bytes, seed: int, expected: int) -> None:
-    assert xxhash64(data, seed) == expected
+    ]:
+        with subtests.test(data=data, seed=seed):
+            assert xxhash64(data, seed) == expected
 
 
 def test_implicit_path_is_the_same_for_both_schemes_of_s3() -> None:
@@ -41,22 +39,19 @@ def described(table_name: str = "trips", **options: str) -> str:
     return open_lock(parse_options(named), LocalStorage("/t"), table_name=table_name).describe()
 
 
-@pytest.mark.parametrize(
-    ("options", "place"),
-    [
+def test_a_lock_is_described_by_its_servers_and_path(subtests: pytest.Subtests) -> None:
+    for options, place in [
         ({"url": "a:1,b:2", "base_path": "/locks"}, "a:1,b:2/locks/trips"),
         ({"url": "a", "base_path": "locks//x/", "lock_key": "k"}, "a/locks/x/k"),
         ({"url": "a:1,b:1", "base_path": "/l", "port": "1"}, "a:1,b:1/l/trips"),
         ({"url": "a", "base_path": "/l", "port": "2181"}, "a/l/trips"),
-    ],
-)
-def test_a_lock_is_described_by_its_servers_and_path(options: dict[str, str], place: str) -> None:
-    assert described(**options) == f"ZookeeperBasedLockProvider at {place}"
+    ]:
+        with subtests.test(options=options):
+            assert described(**options) == f"ZookeeperBasedLockProvider at {place}"
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_missing_and_contradicting_options_are_named(subtests: pytest.Subtests) -> None:
+    for options, named in [
         ({"base_path": "/l"}, f"ZookeeperBasedLockProvider needs {PREFIX}url; not set"),
         ({"url": "a"}, f"needs {PREFIX}base_path; not set"),
         (
@@ -64,9 +59,8 @@ def test_a_lock_is_described_by_its_servers_and_path(options: dict[str, str], pl
             f"needs {PREFIX}url, {PREFIX}base_path, {PREFIX}lock_key (or hoodie.table.name)",
         ),
         ({"url": "a", "base_path": "/l", "port": "1"}, f"{PREFIX}port is 1 and {PREFIX}url is a"),
-    ],
-)
-def test_missing_and_contradicting_options_are_named(options: dict[str, str], named: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        described(**options)
-    assert named in str(raised.value)
+    ]:
+        with subtests.test(options=options):
+            with pytest.raises(ConfigError) as raised:
+                described(**options)
+            assert named in str(raised.value)

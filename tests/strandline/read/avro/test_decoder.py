@@ -209,12 +209,13 @@ def test_every_cut_of_a_record_is_refused():
         by_columns(WIDE, [FULL, FULL + b"\x00"])
 
 
-@pytest.mark.parametrize("size", [-1, 2**31, "4", None])
-def test_sizes_of_fixed_types_are_checked(size):
-    fixed = {"type": "fixed", "name": "F", "size": size}
-    decimal = fixed | {"logicalType": "decimal", "precision": 3}
-    with pytest.raises(ValueError, match=rf"a fixed of {size} bytes"):
-        decoder_of(json.dumps(record_schema("R", d=decimal, n="int")))
+def test_sizes_of_fixed_types_are_checked(subtests):
+    for size in [-1, 2**31, "4", None]:
+        with subtests.test(size=size):
+            fixed = {"type": "fixed", "name": "F", "size": size}
+            decimal = fixed | {"logicalType": "decimal", "precision": 3}
+            with pytest.raises(ValueError, match=rf"a fixed of {size} bytes"):
+                decoder_of(json.dumps(record_schema("R", d=decimal, n="int")))
 
 
 def test_logs_of_many_records():

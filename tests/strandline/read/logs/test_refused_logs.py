@@ -78,31 +78,41 @@ def test_blocks_that_are_refused(subtests):
             assert log.path in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        lambda time: log_block(AVRO_DATA, {INSTANT_TIME: time}, b"\0\0\0\3\0\0\0\1"),
-        lambda time: log_block(AVRO_DATA, {}, b""),
-        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\0\0\0\2"),
-        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\0\0\0\0"),
-        lambda time: block_of(time, row("a", 1)).replace(
-            b"\0\0\0\3\0\0\0\1", b"\0\0\0\3\xff\xff\xff\xff"
-        ),
-        lambda time: block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\4\0\0\0\1"),
-        lambda time: avro_block(time, AVRO, [row("a", 1) | {"_hoodie_record_key": None}]),
-        lambda time: delete_block(time, [("a", ("String", "x"))]),
-        lambda time: log_block(5, {INSTANT_TIME: time}, b"PAR1"),
-        lambda time: avro_block(time, WITHOUT_KEY, [{}] * 3),
-        lambda time: avro_block(time, DECIMAL, [row("a", 1) | {"ts": b"\x7f" * 60_000}]),
-        lambda time: parquet_block(time, pa.table({"ts": pa.nulls(10**7)})),
-    ],
-)
-def test_damaged_blocks_name_the_file_and_the_offset(content):
-    table = based()
-    log = table.log(content)
-    with pytest.raises(CorruptMetadataError, match="at offset 0") as error:
-        read(table.storage)
-    assert log.path in str(error.value)
+DAMAGED = {
+    "no records": lambda time: log_block(AVRO_DATA, {INSTANT_TIME: time}, b"\0\0\0\3\0\0\0\1"),
+    "no header and no content": lambda time: log_block(AVRO_DATA, {}, b""),
+    "a record too many": lambda time: counting(time, b"\0\0\0\2"),
+    "a record too few": lambda time: counting(time, b"\0\0\0\0"),
+    "a negative number of records": lambda time: counting(time, b"\xff\xff\xff\xff"),
+    "a later version": lambda time: block_of(time, row("a", 1)).replace(
+        b"\0\0\0\3\0\0\0\1", b"\0\0\0\4\0\0\0\1"
+    ),
+    "a record without a key": lambda time: avro_block(
+        time, AVRO, [row("a", 1) | {"_hoodie_record_key": None}]
+    ),
+    "an ordering value of another type": lambda time: delete_block(time, [("a", ("String", "x"))]),
+    "no Parquet": lambda time: log_block(5, {INSTANT_TIME: time}, b"PAR1"),
+    "a schema without the key": lambda time: avro_block(time, WITHOUT_KEY, [{}] * 3),
+    "a decimal of too many digits": lambda time: avro_block(
+        time, DECIMAL, [row("a", 1) | {"ts": b"\x7f" * 60_000}]
+    ),
+    "Parquet without the key": lambda time: parquet_block(time, pa.table({"ts": pa.nulls(10**7)})),
+}
+
+
+def counting(time, number):
+    """Return a block of one record that says another number of them."""
+    return block_of(time, row("a", 1)).replace(b"\0\0\0\3\0\0\0\1", b"\0\0\0\3" + number)
+
+
+def test_damaged_blocks_name_the_file_and_the_offset(subtests):
+    for what, content in DAMAGED.items():
+        with subtests.test(what=what):
+            table = based()
+            log = table.log(content)
+            with pytest.raises(CorruptMetadataError, match="at offset 0") as error:
+                read(table.storage)
+            assert log.path in str(error.value)
 
 
 def claiming(rows: pa.Table) -> bytes:

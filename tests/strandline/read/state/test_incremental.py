@@ -247,9 +247,9 @@ def test_times_may_be_datetimes(tmp_path):
     assert values(read(moments[0] - timedelta(days=9))) == {"a": "x", "b": "y"}
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "message"),
-    [
+def test_times_that_are_refused(subtests, tmp_path):
+    Writer(tmp_path).commit(row("a", 1))
+    for since, until, message in [
         (datetime(2026, 1, 31), None, "since is .* without a time zone"),
         ("earliest", datetime(2026, 1, 31), "until is .* without a time zone"),
         ("latest", None, "since is 'latest'; allowed: an instant of 17 or 14 digits"),
@@ -258,12 +258,9 @@ def test_times_may_be_datetimes(tmp_path):
         (None, None, "since is None"),
         ("earliest", "earliest", "until is 'earliest'"),
         ("20260131000001", "20260131000000", "since 20260131000001 is after until 20260131000000"),
-    ],
-)
-def test_times_that_are_refused(since, until, message, tmp_path):
-    Writer(tmp_path).commit(row("a", 1))
-    with pytest.raises(InputError, match=message):
-        Table(tmp_path).incremental(since, until)
+    ]:
+        with subtests.test(since=since, until=until), pytest.raises(InputError, match=message):
+            Table(tmp_path).incremental(since, until)
 
 
 @VERSIONS

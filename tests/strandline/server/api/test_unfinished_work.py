@@ -51,11 +51,10 @@ def test_a_malformed_wait_is_ignored(subtests: pytest.Subtests) -> None:
             assert wait_of(asks(value)) is None
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1/strandline/status", "/v1/hoodie/marker/all", "/v1/hoodie/viewx"]
-)
-def test_only_views_have_a_bounded_wait(path: str) -> None:
-    assert wait_of(asks(path=path)) is None
+def test_only_views_have_a_bounded_wait(subtests: pytest.Subtests) -> None:
+    for path in ["/", "/v1/strandline/status", "/v1/hoodie/marker/all", "/v1/hoodie/viewx"]:
+        with subtests.test(path=path):
+            assert wait_of(asks(path=path)) is None
 
 
 class Scene:

@@ -91,15 +91,15 @@ def test_a_new_name_goes_before_an_old_one():
     assert parsed(both).retained == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_what_is_not_allowed_is_refused_by_name(subtests):
+    for name, value in [
         ("hoodie.clean.commits.retained", "0"),
         ("hoodie.clean.commits.retained", "many"),
         ("hoodie.clean.policy", "KEEP_LATEST_FILE_VERSIONS"),
         ("hoodie.cleaner.policy", "KEEP_LATEST_BY_HOURS"),
-    ],
-)
-def test_what_is_not_allowed_is_refused_by_name(name, value):
-    with pytest.raises(ConfigError, match=rf"{name} is '{value}'; allowed"):
-        parsed({name: value})
+    ]:
+        with (
+            subtests.test(name=name, value=value),
+            pytest.raises(ConfigError, match=rf"{name} is '{value}'; allowed"),
+        ):
+            parsed({name: value})

@@ -48,18 +48,16 @@ def test_segments_that_lead_elsewhere_are_refused_on_object_stores(path):
         planned_paths(plan_of(TIME, f"s3://bucket/t/{path}"), "s3://bucket/t")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_files_of_the_write_are_accepted(subtests):
+    for name in [
         NAME.format(TIME),
         # In version 6 the name of a log has the time of its slice.
         f".8ae4c0a4-0000-0000-0000-000000000000-0_{OTHER}.log.1_0-1-1",
         ".hoodie_partition_metadata",
         "x",
-    ],
-)
-def test_files_of_the_write_are_accepted(name):
-    assert planned_paths(plan_of(TIME, f"/t/eu/{name}"), "/t") == (f"eu/{name}",)
+    ]:
+        with subtests.test(name=name):
+            assert planned_paths(plan_of(TIME, f"/t/eu/{name}"), "/t") == (f"eu/{name}",)
 
 
 def test_a_rollback_of_another_writes_file_is_not_planned():

@@ -70,19 +70,16 @@ def test_rows_of_duckdb_are_written(tmp_path: Path) -> None:
     assert Table(tmp_path).to_arrow(list(DATA)).sort_by("id").to_pydict() == DATA
 
 
-@pytest.mark.parametrize(
-    ("rows", "hint"),
-    [
+def test_what_has_no_stream_is_refused_with_what_has_one(subtests: pytest.Subtests) -> None:
+    for rows, hint in [
         (pl.LazyFrame(DATA), r"pass what its collect\(\) returns"),
         (pyarrow.dataset.dataset(ARROW), r"pass what its to_table\(\) returns"),
         # As a DataFrame of PySpark 3.5.
         (type("DataFrame", (), {"sparkSession": None})(), "make the client with the SparkSession"),
         ([{"id": "a"}], r"pyarrow\.Table\.from_pylist\(rows\) takes dicts"),
-    ],
-)
-def test_what_has_no_stream_is_refused_with_what_has_one(rows: object, hint: str) -> None:
-    with pytest.raises(InputError, match=hint):
-        LocalEngine().adopt(rows)
+    ]:
+        with subtests.test(rows=rows, hint=hint), pytest.raises(InputError, match=hint):
+            LocalEngine().adopt(rows)
 
 
 def test_views_inside_columns_become_plain() -> None:

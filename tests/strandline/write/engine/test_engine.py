@@ -145,18 +145,19 @@ def tasks():
     ]
 
 
-@pytest.mark.parametrize("task", tasks(), ids=lambda task: type(task).__name__)
-def test_tasks_pickle(task):
-    there = pickle.loads(pickle.dumps(task))
-    assert type(there) is type(task)
-    # Storages and counters are equal only to themselves.
-    own = {"storage", "tally"} & {each.name for each in fields(there)}
-    there = replace(there, **{name: getattr(task, name) for name in own})
-    if isinstance(there, WriteTask):
-        assert task.begun.in_driver
-        assert not there.begun.in_driver
-        there = replace(there, begun=task.begun)
-    assert there == task
+def test_tasks_pickle(subtests):
+    for task in tasks():
+        with subtests.test(task=type(task).__name__):
+            there = pickle.loads(pickle.dumps(task))
+            assert type(there) is type(task)
+            # Storages and counters are equal only to themselves.
+            own = {"storage", "tally"} & {each.name for each in fields(there)}
+            there = replace(there, **{name: getattr(task, name) for name in own})
+            if isinstance(there, WriteTask):
+                assert task.begun.in_driver
+                assert not there.begun.in_driver
+                there = replace(there, begun=task.begun)
+            assert there == task
 
 
 SERVER_ROOMS = ("api", "http", "lookup", "process")

@@ -19,19 +19,17 @@ def test_files_are_found_by_bucket():
     assert stored_buckets("p", [], 4) == {}
 
 
-@pytest.mark.parametrize(
-    ("files", "match"),
-    [
+def test_other_files_are_refused(subtests):
+    for files, match in [
         ([file("6af55372", "x.parquet")], "x.parquet of partition 'p' isn't one of a bucket index"),
         ([file("0000000a")], "isn't one of a bucket index"),
         ([file("00000004")], "has bucket 4, but hoodie.bucket.index.num.buckets is 4"),
         ([file("00000001", "a"), file("00000001", "b")], "files a and b of .* bucket, 1"),
-    ],
-)
-def test_other_files_are_refused(files, match):
-    with pytest.raises(UnsupportedTableError, match=match) as caught:
-        stored_buckets("p", [file("00000000"), *files], 4)
-    assert caught.value.hint
+    ]:
+        with subtests.test(files=files, match=match):
+            with pytest.raises(UnsupportedTableError, match=match) as caught:
+                stored_buckets("p", [file("00000000"), *files], 4)
+            assert caught.value.hint
 
 
 def test_another_index_does_not_write_among_buckets():

@@ -31,15 +31,19 @@ def test_the_defaults_are_hudis():
     assert found.properties == {}
 
 
-@pytest.mark.parametrize("kind", ["SIMPLE", "global_simple", "Bloom", "GLOBAL_BLOOM", "BUCKET"])
-def test_the_types(kind):
-    assert options(index__type=kind).type == kind.upper()
+def test_types_of_indexes_are_read_in_any_case(subtests):
+    for kind in ["SIMPLE", "global_simple", "Bloom", "GLOBAL_BLOOM", "BUCKET"]:
+        with subtests.test(kind=kind):
+            assert options(index__type=kind).type == kind.upper()
 
 
-@pytest.mark.parametrize("kind", ["INMEMORY", "RECORD_INDEX", "RECORD_LEVEL_INDEX", "FLINK_STATE"])
-def test_other_indexes_of_hudis_are_refused_by_name(kind):
-    with pytest.raises(ConfigError, match=f"'{kind}'; allowed: SIMPLE, GLOBAL_SIMPLE, BLOOM"):
-        options(index__type=kind)
+def test_other_indexes_of_hudis_are_refused_by_name(subtests):
+    for kind in ["INMEMORY", "RECORD_INDEX", "RECORD_LEVEL_INDEX", "FLINK_STATE"]:
+        with (
+            subtests.test(kind=kind),
+            pytest.raises(ConfigError, match=f"'{kind}'; allowed: SIMPLE, GLOBAL_SIMPLE, BLOOM"),
+        ):
+            options(index__type=kind)
 
 
 def test_each_global_index_has_its_own_option_for_moves():
@@ -106,10 +110,11 @@ def test_what_a_table_lacks_comes_from_the_options():
     assert options(table, bucket__index__num__buckets="3").buckets == 3
 
 
-@pytest.mark.parametrize("stored", ["SIMPLE", "BLOOM", "RECORD_INDEX", "whatever"])
-def test_other_indexes_are_no_part_of_a_table(stored):
+def test_other_indexes_are_no_part_of_a_table(subtests):
     """Hudi takes the property for a default; each write may have another index."""
-    assert options(config(index__type=stored), index__type="BLOOM").type == "BLOOM"
+    for stored in ["SIMPLE", "BLOOM", "RECORD_INDEX", "whatever"]:
+        with subtests.test(stored=stored):
+            assert options(config(index__type=stored), index__type="BLOOM").type == "BLOOM"
 
 
 def test_hash_fields_are_key_columns():
@@ -117,10 +122,13 @@ def test_hash_fields_are_key_columns():
         options(**BUCKETED, bucket__index__hash__field="c")
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "100000000", "many"])
-def test_numbers_of_buckets_have_at_most_eight_digits(value):
-    with pytest.raises(ConfigError, match=f"'{value}'; allowed: integer, 1 to 99999999"):
-        options(index__type="BUCKET", bucket__index__num__buckets=value)
+def test_numbers_of_buckets_have_at_most_eight_digits(subtests):
+    for value in ["0", "-1", "100000000", "many"]:
+        with (
+            subtests.test(value=value),
+            pytest.raises(ConfigError, match=f"'{value}'; allowed: integer, 1 to 99999999"),
+        ):
+            options(index__type="BUCKET", bucket__index__num__buckets=value)
 
 
 def test_consistent_hashing_is_refused_by_name():

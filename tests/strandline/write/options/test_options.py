@@ -169,17 +169,15 @@ def test_no_option_is_in_two_lists():
     assert all(name.startswith("hoodie.") for names in lists[1:] for name in names)
 
 
-@pytest.mark.parametrize(
-    ("index", "enabled", "has_bloom"),
-    [
+def test_an_index_that_needs_bloom_filters_has_them(subtests):
+    """As Hudi 1.2.0's ``HoodieFileWriterFactory.enableBloomFilter``."""
+    for index, enabled, has_bloom in [
         ("SIMPLE", "true", True),
         ("SIMPLE", "false", False),
         ("BUCKET", "false", False),
         ("BLOOM", "false", True),
         ("GLOBAL_BLOOM", "false", True),
-    ],
-)
-def test_an_index_that_needs_bloom_filters_has_them(index, enabled, has_bloom):
-    """As Hudi 1.2.0's ``HoodieFileWriterFactory.enableBloomFilter``."""
-    options = {"hoodie.index.type": index, "hoodie.parquet.bloom.filter.enabled": enabled}
-    assert base_file_settings(parse_options(options)).has_bloom is has_bloom
+    ]:
+        with subtests.test(index=index, enabled=enabled):
+            options = {"hoodie.index.type": index, "hoodie.parquet.bloom.filter.enabled": enabled}
+            assert base_file_settings(parse_options(options)).has_bloom is has_bloom

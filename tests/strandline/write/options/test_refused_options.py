@@ -28,10 +28,11 @@ DISAGREEING = {
 }
 
 
-@pytest.mark.parametrize("name", DISAGREEING)
-def test_options_that_contradict_the_table(base, name):
-    match = f"{name.replace('__', '.')} is .*, but the table has"
-    refused(base, ConfigError, match, **{name: DISAGREEING[name]})
+def test_options_that_contradict_the_table(subtests, base):
+    for name in DISAGREEING:
+        with subtests.test(name=name):
+            match = f"{name.replace('__', '.')} is .*, but the table has"
+            refused(base, ConfigError, match, **{name: DISAGREEING[name]})
 
 
 ALIASES = {
@@ -49,11 +50,14 @@ ALIASES = {
 }
 
 
-@pytest.mark.parametrize("alias", ALIASES)
-def test_an_option_that_contradicts_the_table_is_named_as_it_was_given(base, alias):
-    name, value = ALIASES[alias]
-    match = f"hoodie.{alias.replace('__', '.')} is .*, but the table has .*leave the option out"
-    refused(base, ConfigError, match, **{name: None, alias: value})
+def test_an_option_that_contradicts_the_table_is_named_as_it_was_given(subtests, base):
+    for alias in ALIASES:
+        with subtests.test(alias=alias):
+            name, value = ALIASES[alias]
+            match = (
+                f"hoodie.{alias.replace('__', '.')} is .*, but the table has .*leave the option out"
+            )
+            refused(base, ConfigError, match, **{name: None, alias: value})
 
 
 REFUSED = {

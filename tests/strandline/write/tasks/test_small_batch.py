@@ -85,22 +85,20 @@ def test_no_rows_are_a_batch_too() -> None:
     assert batch.schema == FORM
 
 
-@pytest.mark.parametrize(
-    ("limits", "fits"),
-    [
+def test_limits_hold_for_the_whole_batch(subtests: pytest.Subtests) -> None:
+    """Also where each task is within them."""
+    for limits, fits in [
         (DriverLimits(9, 64 * MB), True),
         (DriverLimits(8, 64 * MB), False),
         (DriverLimits(0, 64 * MB), False),
         (DriverLimits(9, keyed(5).nbytes + keyed(4).nbytes), True),
         (DriverLimits(9, keyed(5).nbytes + keyed(4).nbytes - 1), False),
         (DriverLimits(9, 0), False),
-    ],
-)
-def test_limits_hold_for_the_whole_batch(limits: DriverLimits, fits: bool) -> None:
-    """Also where each task is within them."""
-    profile = profiled([keyed(5)], [keyed(4, 5)], limits=limits)
-    assert rows_by_partition(profile) == ({"p": RowCount(9, 36)}, 0)
-    assert (received(profile, limits) is not None) == fits
+    ]:
+        with subtests.test(limits=limits):
+            profile = profiled([keyed(5)], [keyed(4, 5)], limits=limits)
+            assert rows_by_partition(profile) == ({"p": RowCount(9, 36)}, 0)
+            assert (received(profile, limits) is not None) == fits
 
 
 def test_a_batch_lacks_all_rows_if_it_lacks_those_of_one_task() -> None:
