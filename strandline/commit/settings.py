@@ -18,7 +18,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.lock import settings as lock_settings
 from strandline.settings import service as service_settings
-from strandline.settings.setting import Setting, Settings, declared
+from strandline.settings.setting import Refusals, Setting, Settings, declared
 from timeline.errors import ConfigError
 
 OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -80,15 +80,18 @@ def check_concurrency(values: Settings) -> None:
     Raises:
         ConfigError: A lock provider is missing, or a class that detects conflicts isn't Hudi's.
     """
+    refusals = Refusals()
     if values.get(CONCURRENCY) == OPTIMISTIC and not values.get(lock_settings.PROVIDER):
-        raise ConfigError(
+        error = ConfigError(
             f"{CONCURRENCY.name} is {OPTIMISTIC}, and {lock_settings.PROVIDER.name} is empty;"
             " allowed: a lock provider, the same for all writers of the table"
         )
+        refusals.add(error)
     strategy = values.get(EARLY_STRATEGY)
     if strategy and strategy not in EARLY_STRATEGIES:
         shorts = ", ".join(name.rpartition(".")[2] for name in EARLY_STRATEGIES)
-        raise ConfigError(f"{EARLY_STRATEGY.name}={strategy}; allowed: {shorts}")
+        refusals.add(ConfigError(f"{EARLY_STRATEGY.name}={strategy}; allowed: {shorts}"))
+    refusals.raise_any()
 
 
 def detects_early(values: Settings) -> bool:

@@ -9,7 +9,8 @@ in ``strandline.settings.service``, ``strandline.settings.command_line``,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
@@ -165,6 +166,42 @@ def refusal(called: str, shown: str, why: str) -> ConfigError:
     return ConfigError(f"{shortened(called, room - len(value))} is {value}{why}")
 
 
+class Refusals:
+    """Refused options of one caller, raised as one error; used by one thread."""
+
+    def __init__(self) -> None:
+        self._errors: list[ConfigError] = []
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep a refusal that the block raises; what the block didn't do stays undone."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error)
+
+    def add(self, *errors: ConfigError) -> None:
+        """Keep refusals."""
+        self._errors += errors
+
+    def raise_any(self) -> None:
+        """Raise what was kept.
+
+        Raises:
+            ConfigError: The only refusal as it was; of several, each on a line, with the hint that
+                all of them have behind the last.
+        """
+        unique = {str(error): error for error in self._errors}
+        if len(unique) == 1:
+            raise next(iter(unique.values()))
+        if unique:
+            hints = {error.hint for error in unique.values()}
+            shared = hints.pop() if len(hints) == 1 else None
+            lines = [error.message if shared else text for text, error in unique.items()]
+            head = f"{len(lines)} refusals:"
+            raise ConfigError("\n- ".join([head, *lines]), hint=shared)
+
+
 def as_text(value: object) -> str:
     """Return a value as a user would write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -203,6 +240,7 @@ class Settings:
         options: Mapping[str, object],
         table: Iterable[Setting[Any]],
         given_as: Mapping[str, str] | None = None,
+        refusals: Refusals | None = None,
     ) -> Settings:
         """Parse the options that match a setting of ``table``.
 
@@ -210,10 +248,13 @@ class Settings:
             options: Name → value; values other than text are converted by ``str``.
             table: Known settings.
             given_as: Name of an option → the alias under which the user gave it, for messages.
+            refusals: Gets the values that aren't allowed, which count as not given; without it
+                they are raised.
 
         Raises:
-            ConfigError: A value isn't allowed.
+            ConfigError: Values aren't allowed.
         """
+        refused = Refusals() if refusals is None else refusals
         known = {setting.name: setting for setting in table}
         values: dict[str, object] = {}
         other: dict[str, str] = {}
@@ -223,7 +264,10 @@ class Settings:
                 other[name] = str(value)
             elif value is not None:
                 called = (given_as or {}).get(name, name)
-                values[name] = setting.parse(str(value), called)
+                with refused.kept():
+                    values[name] = setting.parse(str(value), called)
+        if refusals is None:
+            refused.raise_any()
         return cls(values, other, given_as)
 
     def get(self, setting: Setting[T]) -> T:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
-from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy
+from strandline.commit.settings import CLOCK_SKEW
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Refusals, Settings
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.rollback.policy import RollbackPolicy
@@ -35,8 +35,8 @@ from strandline.write.operation import (
     UPSERT,
     Operation,
 )
-from strandline.write.options.client_options import parse_options, unknown_options
-from strandline.write.options.settings import TABLE_NAME
+from strandline.write.options.client_options import option_warnings, parse_options
+from strandline.write.options.settings import OPERATION, TABLE_NAME
 from strandline.write.result import WriteResult
 from strandline.write.target import Target
 from strandline.write.target_opening import open_target
@@ -77,7 +77,8 @@ class WriteClient:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        settings = parse_options(options)
+        refusals = Refusals()
+        settings = parse_options(options, refusals)
         engine = _engine_of(spark_or_engine)
         if not isinstance(storage_options or {}, Mapping):
             raise ConfigError(f"storage_options is {storage_options!r}; allowed: a mapping")
@@ -86,9 +87,9 @@ class WriteClient:
         storage = storage or open_storage(absolute(path_text(base_path)), storage_options, limits)
         clock = clock or SystemClock()
         # Before the service starts: a lock that can't be opened refuses the client.
-        check_concurrency(settings)
-        conflict_strategy(settings, by_bucket=True)  # a table's own index is known later
-        lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
+        with refusals.kept():
+            lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
+        refusals.raise_any()
         if lock.is_shared:
             storage = storage.as_only_creator()
         embedded = EmbeddedService(
@@ -113,7 +114,7 @@ class WriteClient:
             rollback_policy=RollbackPolicy.of(settings),
         )
         self._is_closed = False
-        self._unknown = unknown_options(settings)
+        self._warnings = option_warnings(settings)
 
     def upsert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
@@ -257,13 +258,18 @@ class WriteClient:
     def _write(
         self, operation: Operation, data: object, extra_metadata: Mapping[str, str] | None
     ) -> WriteResult:
-        result = WriteJob(self._open_context(), operation, extra_metadata).run(data)
-        unknown, self._unknown = self._unknown, ()
-        if not unknown:
-            return result
-        # Of the first commit only, by which a table may have been created without them.
-        ignored = f"ignored unknown options: {', '.join(unknown)}"
-        return replace(result, warnings=(ignored, *result.warnings))
+        context = self._open_context()
+        named = context.settings.get(OPERATION)
+        if named and named.upper() != operation.name:
+            raise ConfigError(
+                f"{OPERATION.name} is {named}, but {operation.name.lower()} is called; allowed: the"
+                " operation that is called",
+                hint="leave the option out",
+            )
+        result = WriteJob(context, operation, extra_metadata).run(data)
+        # Of the first commit only, by which a table may have been created without an option.
+        warnings, self._warnings = self._warnings, ()
+        return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result
 
     def _open_context(self) -> WriteContext:
         """Return the context, which a closed client mustn't use: it has released its lock."""

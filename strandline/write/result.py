@@ -53,7 +53,8 @@ class WriteResult:
             while this write ran, and that it was compared with.
         conflicts: Those that changed the same file groups but don't keep the write from counting.
         warnings: What failed after the commit, such as the clean; the rows are committed. The
-            client's first result also names options that it ignored because it doesn't know them.
+            client's first result also names options that it ignored because it doesn't know them,
+            or has nothing that they would change.
     """
 
     instant: str

@@ -11,12 +11,13 @@ from itertools import islice
 
 from strandline.commit.settings import conflict_strategy
 from strandline.records.commit_history import CommitHistory
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Refusals, Settings
 from strandline.write.last_timeline import LastTimeline
 from strandline.write.options import settings
+from strandline.write.options.client_options import merge_mode
 from strandline.write.options.index_settings import IndexOptions
 from strandline.write.options.table_keys import generator_of
-from strandline.write.options.table_options import merge_mode, new_config, refuse_disagreement
+from strandline.write.options.table_options import new_config, refuse_disagreement
 from strandline.write.options.unsupported import refuse_metadata_table, refuse_unsupported
 from strandline.write.target import Target, generator_as_stored
 from timeline.errors import (
@@ -69,8 +70,14 @@ def open_target(
     refuse_unsupported(config, storage.base_path)
     if not values.is_set(settings.METADATA_TABLE):
         refuse_metadata_table(config, storage.base_path)
-    refuse_disagreement(config, values)
-    index = _index(values, config)
+    refusals = Refusals()
+    with refusals.kept():
+        refuse_disagreement(config, values)
+    with refusals.kept():
+        index = _index(values, config)
+    with refusals.kept():
+        generator = generator_of(config, values)
+    refusals.raise_any()
     meta = TableMetaClient(storage, config)
     left = None if last is None else last.take(config)
     timeline = meta.active_timeline() if left is None else left
@@ -78,7 +85,7 @@ def open_target(
     # An unreadable commit must fail here, before anything is written.
     list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
     avro_schema = history.avro_schema(meta, timeline)
-    generator = generator_as_stored(generator_of(config, values), meta, timeline, history)
+    generator = generator_as_stored(generator, meta, timeline, history)
     mode = None if config.names_merge_mode else merge_mode(values)
     mode = mode or config.record_merge_mode
     is_left = left is not None
@@ -88,9 +95,12 @@ def open_target(
 def _new_target(storage: Storage, values: Settings) -> Target:
     """Describe the table that the options ask for."""
     _refuse_remains(storage)
-    config = new_config(values)
-    index = _index(values, config)
-    generator = generator_of(config, values)
+    config, refusals = new_config(values), Refusals()
+    with refusals.kept():
+        index = _index(values, config)
+    with refusals.kept():
+        generator = generator_of(config, values)
+    refusals.raise_any()
     meta = TableMetaClient(storage, config.with_properties(index.properties))
     return Target(meta, False, Timeline(), None, generator, config.record_merge_mode, index)
 

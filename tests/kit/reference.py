@@ -22,7 +22,12 @@ from strandline.server.process.options import PartsOptions
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.setting import Setting
 from strandline.write.options.client_options import ALIASES, WRITER_SETTINGS
-from strandline.write.options.foreign_options import HARMLESS, REFUSED, HudiOption
+from strandline.write.options.foreign_options import (
+    HARMLESS,
+    REFUSED,
+    WITHOUT_EFFECT,
+    HudiOption,
+)
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\
@@ -193,15 +198,16 @@ def _settings() -> Iterator[str]:
 
 def _hudi_options() -> Iterator[str]:
     yield HUDI_OPTIONS
-    refused = [
-        (
-            _names(entry),
-            ", ".join(f"`{value}`" for value in entry.asks_nothing if value),
-            entry.reason,
-        )
-        for entry in REFUSED
-    ]
-    yield _table(("refused", "unless it is", "because"), refused) + "\n"
+    for what, entries in (("refused", REFUSED), ("ignored with a warning", WITHOUT_EFFECT)):
+        rows = [
+            (
+                _names(entry),
+                ", ".join(f"`{value}`" for value in entry.asks_nothing if value),
+                entry.reason,
+            )
+            for entry in entries
+        ]
+        yield _table((what, "unless it is", "because"), rows) + "\n"
     harmless = [(_names(entry), entry.reason) for entry in HARMLESS]
     yield _table(("ignored", "because"), harmless) + "\n"
 

@@ -31,24 +31,10 @@ POLICY: Final = Setting(
     "client",
     allowed=(KEEP_LATEST_COMMITS,),
 )
-OLD_POLICY: Final = Setting(
-    "hoodie.cleaner.policy",
-    KEEP_LATEST_COMMITS,
-    "Name of hoodie.clean.policy before Hudi 1.0.",
-    "client",
-    allowed=(KEEP_LATEST_COMMITS,),
-)
 RETAINED: Final = Setting(
     "hoodie.clean.commits.retained",
     10,
     "Number of completed write instants that stay readable.",
-    "client",
-    minimum=1,
-)
-OLD_RETAINED: Final = Setting(
-    "hoodie.cleaner.commits.retained",
-    10,
-    "Name of hoodie.clean.commits.retained before Hudi 1.0.",
     "client",
     minimum=1,
 )
@@ -92,11 +78,10 @@ class CleanSettings:
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
-        """Return the cleaner's part of parsed options; new names override old ones."""
-        retained = RETAINED if values.is_set(RETAINED) else OLD_RETAINED
+        """Return the cleaner's part of parsed options."""
         return cls(
             values.get(AUTOMATIC),
-            values.get(retained),
+            values.get(RETAINED),
             values.get(MAX_COMMITS),
             values.get(PARALLELISM),
         )

@@ -1,34 +1,48 @@
 """Parses the options of a write client into ``Settings``.
 
-Every option is in one of three lists: supported (the tables of settings), refused with a reason, or
-harmless (``strandline.write.options.foreign_options``). Hudi has several names for some settings.
-``ALIASES`` maps them to the name used here; two that disagree are refused.
+Every option is in one of four lists: supported (the tables of settings), refused with a reason,
+without effect, or harmless (``strandline.write.options.foreign_options``). Hudi has several names
+for some settings. ``ALIASES`` maps them to the name used here; two that disagree are refused, as
+are settings that contradict each other. All refusals are one error.
 
 An option in none of the lists is refused if at most two letters make it a name of a list: a
 misspelt option would otherwise be ignored, and a table without partitions, say, is so for good.
-Other unknown options that begin with ``hoodie.`` or ``strandline.`` are named in one warning of the
-log and in the client's first result; the rest is meant for other libraries.
+Other unknown options that begin with ``hoodie.`` or ``strandline.``, and those without effect, are
+named by warnings of the log and of the client's first result; the rest is meant for other
+libraries.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
-from strandline.commit.settings import COMMIT_SETTINGS
+from strandline.commit.settings import COMMIT_SETTINGS, check_concurrency, conflict_strategy
 from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.service import SERVICE_SETTINGS
-from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
-from strandline.table_services.clean.policy import CLEAN_SETTINGS
+from strandline.settings.setting import Refusals, Setting, Settings, masked, refusal, shortened
+from strandline.table_services.clean.policy import (
+    CLEAN_SETTINGS,
+    MAX_COMMITS,
+    POLICY,
+    RETAINED,
+)
 from strandline.table_services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.write.options import settings
-from strandline.write.options.foreign_options import HARMLESS, REFUSED, find
-from strandline.write.options.index_settings import BLOOM, GLOBAL_BLOOM, INDEX_SETTINGS, INDEX_TYPE
+from strandline.write.options.foreign_options import HARMLESS, REFUSED, WITHOUT_EFFECT, find
+from strandline.write.options.index_settings import (
+    BLOOM,
+    GLOBAL_BLOOM,
+    INDEX_SETTINGS,
+    INDEX_TYPE,
+    bucket_contradictions,
+)
 from timeline.errors import ConfigError
+from timeline.table.property_name import COMMIT_TIME, EVENT_TIME
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +62,9 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.table.keygenerator.type": settings.KEY_GENERATOR_TYPE.name,
     "hoodie.table.keygenerator.class": settings.KEY_GENERATOR_CLASS.name,
     "hoodie.cleaner.policy.failed.writes": FAILED_WRITES.name,
+    "hoodie.cleaner.policy": POLICY.name,
+    "hoodie.cleaner.commits.retained": RETAINED.name,
+    "hoodie.clean.max.commits": MAX_COMMITS.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
     **LOCK_ALIASES,
 }
@@ -64,6 +81,7 @@ WRITER_SETTINGS: Final = (
 )
 """All settings that a write client reads."""
 
+_BY_NAME: Final[Mapping[str, Setting[Any]]] = {each.name: each for each in WRITER_SETTINGS}
 _OURS: Final = ("hoodie.", "strandline.")
 _MISSPELT: Final = 2
 """Number of letters by which a misspelt name may differ from the right one."""
@@ -71,60 +89,142 @@ _SHOWN: Final = 40
 """Maximum length of each of two values shown in one message."""
 
 
-def parse_options(options: Mapping[str, object]) -> Settings:
+def parse_options(options: Mapping[str, object], refusals: Refusals | None = None) -> Settings:
     """Parse a write client's options.
 
+    Args:
+        options: Name → value.
+        refusals: Gets what is refused, for a caller that has more to check; without it that is
+            raised.
+
     Raises:
-        ConfigError: The options aren't a mapping of text to single values; a value isn't allowed,
-            asks for something this writer lacks, or two names of one setting disagree; or an
-            option's name is a misspelt one.
+        ConfigError: The options aren't a mapping of text to single values; or values aren't
+            allowed, ask for something this writer lacks, or contradict each other, or an option's
+            name is a misspelt one. The message names all of them.
     """
-    _check_form(options)
-    named, given_as = _without_aliases(options)
-    parsed = Settings.parse(named, WRITER_SETTINGS, given_as)
-    listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options are {options!r}; allowed: a mapping of names to values")
+    refused = Refusals() if refusals is None else refusals
+    named, given_as = _without_aliases(_well_formed(options, refused), refused)
+    parsed = Settings.parse(named, WRITER_SETTINGS, given_as, refused)
+    listed = [name for entry in (*REFUSED, *WITHOUT_EFFECT, *HARMLESS) for name in entry.names]
     exact = [name for name in listed if not name.endswith(".")]
-    known = [each.name for each in WRITER_SETTINGS]
-    _refuse_unlisted(parsed.other, frozenset([*known, *ALIASES, *exact]))
-    unknown = unknown_options(parsed)
-    if unknown:
-        logger.warning("ignoring unknown options: %s", ", ".join(unknown))
+    known = frozenset([*_BY_NAME, *ALIASES, *exact])
+    for name, value in parsed.other.items():
+        with refused.kept():
+            _refuse_unlisted(name, value, known)
+    _refuse_contradictions(parsed, refused)
+    if refusals is None:
+        refused.raise_any()
+    for warning in option_warnings(parsed):
+        logger.warning("%s", warning)
     return parsed
 
 
-def unknown_options(values: Settings) -> tuple[str, ...]:
-    """Return the names of Hudi's and Strandline's options that are in no list, sorted."""
-    listed = (*REFUSED, *HARMLESS)
-    return tuple(sorted(n for n in values.other if n.startswith(_OURS) and find(n, listed) is None))
+def option_warnings(values: Settings) -> tuple[str, ...]:
+    """Return what a user must know of options that are ignored: unknown, or without effect."""
+    listed = (*REFUSED, *WITHOUT_EFFECT, *HARMLESS)
+    ours = [(n, v) for n, v in sorted(values.other.items()) if n.startswith(_OURS)]
+    unknown = [name for name, _ in ours if find(name, listed) is None]
+    warnings = [f"ignored unknown options: {', '.join(unknown)}"] if unknown else []
+    for entry in WITHOUT_EFFECT:
+        names = [name for name, value in ours if name in entry.names and entry.asks(value)]
+        if names:
+            warnings.append(f"ignored {', '.join(names)}: {entry.reason}")
+    return tuple(warnings)
 
 
-def _check_form(options: object) -> None:
-    """Refuse options whose text would be mistaken for a value, such as that of a list."""
-    if not isinstance(options, Mapping):
-        raise ConfigError(f"options are {options!r}; allowed: a mapping of names to values")
+def _well_formed(options: Mapping[str, object], refusals: Refusals) -> dict[str, object]:
+    """Return the options without those whose text would be mistaken, such as that of a list."""
+    kept: dict[str, object] = {}
     for name, value in options.items():
-        if not isinstance(name, str):
-            raise ConfigError(f"the name of an option is {name!r}; allowed: text")
-        if name.startswith(_OURS) and isinstance(value, Iterable) and not isinstance(value, str):
-            allowed = "; allowed: text, a number or a boolean; several names separated by commas"
-            raise refusal(name, _shown(name, value), allowed)
+        with refusals.kept():
+            if not isinstance(name, str):
+                raise ConfigError(f"the name of an option is {name!r}; allowed: text")
+            if (
+                name.startswith(_OURS)
+                and isinstance(value, Iterable)
+                and not isinstance(value, str)
+            ):
+                allowed = (
+                    "; allowed: text, a number or a boolean; several names separated by commas"
+                )
+                raise refusal(name, _shown(name, value), allowed)
+            kept[name] = value
+    return kept
 
 
-def _refuse_unlisted(options: Mapping[str, str], names: frozenset[str]) -> None:
-    """Refuse options that the writer can't honour, and misspelt ones.
+def _refuse_unlisted(name: str, value: str, names: frozenset[str]) -> None:
+    """Refuse an option that the writer can't honour, or a misspelt one.
 
     Raises:
         ConfigError: The message names the reason, or the right name.
     """
-    for name, value in options.items():
-        if name not in names:
-            # Before the prefixes, which match whatever is misspelt behind them.
-            _refuse_misspelt(name, value, names)
-        refused, harmless = find(name, REFUSED), find(name, HARMLESS)
-        if refused and (harmless is None or refused[0] > harmless[0]):
-            option = refused[1]
-            if value.strip().lower() not in option.asks_nothing:
-                raise refusal(name, _shown(name, value), f"; refused: {option.reason}")
+    if name not in names:
+        # Before the prefixes, which match whatever is misspelt behind them.
+        _refuse_misspelt(name, value, names)
+    refused, ignored = find(name, REFUSED), find(name, (*WITHOUT_EFFECT, *HARMLESS))
+    if refused and (ignored is None or refused[0] > ignored[0]) and refused[1].asks(value):
+        raise refusal(name, _shown(name, value), f"; refused: {refused[1].reason}")
+
+
+def _refuse_contradictions(values: Settings, refusals: Refusals) -> None:
+    """Refuse settings that contradict each other, whatever the table."""
+    for check in (merge_mode, key_generator_type, check_concurrency, _check_file_sizes):
+        with refusals.kept():
+            check(values)
+    with refusals.kept():
+        conflict_strategy(values, by_bucket=True)  # a table's own index is known later
+    if values.is_set(INDEX_TYPE):
+        refusals.add(*bucket_contradictions(values, values.get(INDEX_TYPE)))
+
+
+def _check_file_sizes(values: Settings) -> None:
+    """Refuse a small-file limit above the size up to which files are filled."""
+    most, small = settings.MAX_FILE_SIZE, settings.SMALL_FILE_LIMIT
+    if values.is_set(most) and values.is_set(small) and values.get(most) < values.get(small):
+        raise ConfigError(
+            f"{most.name} is {values.get(most)} and {small.name} is {values.get(small)}; allowed:"
+            " a limit of small files up to the size of files"
+        )
+
+
+def merge_mode(values: Settings) -> str | None:
+    """Return the merge mode that the options set directly or by the payload; ``None`` if unset."""
+    payload = values.get(settings.PAYLOAD_CLASS)
+    mode = COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME
+    return _agreed(values, settings.MERGE_MODE, settings.PAYLOAD_CLASS, mode)
+
+
+def key_generator_type(values: Settings) -> str | None:
+    """Return the key generator type that the options set directly or by class, if any."""
+    name = values.get(settings.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
+    other = {"Nonpartitioned": "NON_PARTITION", "TimestampBased": "TIMESTAMP"}
+    kind = other.get(name, name.upper())
+    return _agreed(values, settings.KEY_GENERATOR_TYPE, settings.KEY_GENERATOR_CLASS, kind)
+
+
+def _agreed(
+    values: Settings, by_name: Setting[str], by_class: Setting[str], meaning: str
+) -> str | None:
+    """Return what two settings of one thing say; ``None`` if neither is set.
+
+    Args:
+        values: The options.
+        by_name: The setting of its name.
+        by_class: The setting of its class in Java.
+        meaning: The name that the class has, if it is set.
+
+    Raises:
+        ConfigError: They say different things.
+    """
+    named, class_name = values.get(by_name), values.get(by_class)
+    if named and class_name and named != meaning:
+        raise ConfigError(
+            f"{values.called(by_name)} is {named} and {values.called(by_class)} is {class_name},"
+            f" which means {meaning}"
+        )
+    return named or (meaning if class_name else None)
 
 
 def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
@@ -186,17 +286,33 @@ def evolution_rules(values: Settings) -> EvolutionRules:
     )
 
 
-def _without_aliases(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+def _without_aliases(
+    options: Mapping[str, object], refusals: Refusals
+) -> tuple[dict[str, object], dict[str, str]]:
     """Return the options under the names used here, and these names → those that were given."""
     named: dict[str, object] = {}
     given_as: dict[str, str] = {}
     for name, value in options.items():
         main = ALIASES.get(name, name)
-        if main in named and str(named[main]) != str(value):
-            raise ConfigError(
-                f"{given_as[main]} is {shortened(repr(named[main]), _SHOWN)} and {name} is"
-                f" {shortened(repr(value), _SHOWN)}; both set {main}"
-            )
-        named[main] = value
-        given_as[main] = name
+        if main in named:
+            if not _same(main, named[main], value):
+                error = ConfigError(
+                    f"{given_as[main]} is {shortened(repr(named[main]), _SHOWN)} and {name} is"
+                    f" {shortened(repr(value), _SHOWN)}; both set {main}"
+                )
+                refusals.add(error)
+        else:
+            named[main] = value
+            given_as[main] = name
     return named, given_as
+
+
+def _same(name: str, left: object, right: object) -> bool:
+    """Whether two values of an option mean the same; that they are allowed is checked later."""
+    if str(left) == str(right):
+        return True
+    setting: Setting[Any] | None = _BY_NAME.get(name)
+    try:
+        return setting is not None and setting.parse(str(left)) == setting.parse(str(right))
+    except ConfigError:
+        return False

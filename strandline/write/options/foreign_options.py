@@ -1,9 +1,10 @@
-"""Options of Hudi that jobs bring along and this writer has no setting for: refused or harmless.
+"""Options of Hudi that jobs bring along and this writer has no setting for.
 
 An option that asks for something the writer doesn't do is refused with the reason, unless its value
-is the one that asks for nothing. An option that changes neither rows nor files is harmless and
-ignored. A name that ends with a dot stands for all names that begin with it; the longest entry that
-matches decides. ``strandline.write.options.client_options`` applies both lists.
+is the one that asks for nothing. Where the rows are right without it, but a table grows or is laid
+out otherwise, it has no effect: it is ignored with a warning. An option that changes neither is
+harmless. A name that ends with a dot stands for all names that begin with it; the longest entry
+that matches decides. ``strandline.write.options.client_options`` applies the lists.
 
 Source: Hudi 1.2.0 and 0.15.0 ``DataSourceWriteOptions``, ``HoodieWriteConfig`` and the classes that
 ``HoodieWriteConfig`` includes.
@@ -21,13 +22,17 @@ class HudiOption:
 
     Attributes:
         names: Full names, or prefixes that end with a dot.
-        reason: Why the options are refused, or why they are harmless; goes on after a colon.
-        asks_nothing: Values, in lower case, that a refused option may have.
+        reason: Why the options are refused or ignored; goes on after a colon.
+        asks_nothing: Values, in lower case, for which the writer lacks nothing.
     """
 
     names: tuple[str, ...]
     reason: str
     asks_nothing: tuple[str, ...] = ()
+
+    def asks(self, value: str) -> bool:
+        """Whether the value asks for what the writer lacks."""
+        return value.strip().lower() not in self.asks_nothing
 
 
 _FALSE: Final = ("false",)
@@ -45,11 +50,6 @@ def _entry(names: str, reason: str, asks_nothing: tuple[str, ...] = ()) -> HudiO
 
 
 REFUSED: Final = (
-    _entry(
-        "datasource.write.operation",
-        "the operation is the method that is called: insert, upsert, bulk_insert, delete,"
-        " insert_overwrite or insert_overwrite_table",
-    ),
     _entry(
         "base.path",
         "the base path is an argument of WriteClient",
@@ -227,6 +227,54 @@ REFUSED: Final = (
 )
 """Options that ask for something this writer doesn't do."""
 
+WITHOUT_EFFECT: Final = (
+    _entry(
+        "keep.min.commits keep.max.commits archive.async archive.automatic "
+        "archive.beyond.savepoint",
+        "the writer doesn't archive; the timeline grows until a writer of Hudi's archives it",
+        _FALSE,
+    ),
+    _entry(
+        "clean.hours.retained clean.fileversions.retained cleaner.hours.retained "
+        "cleaner.fileversions.retained",
+        "the only policy is KEEP_LATEST_COMMITS; set hoodie.clean.commits.retained",
+    ),
+    _entry(
+        "clean.max.commits.to.clean write.empty.clean.interval.hours",
+        "a clean covers all commits that aren't retained, and is written only if it deletes",
+        ("-1", "9223372036854775807"),
+    ),
+    _entry(
+        "prewrite.cleaner.policy",
+        "a clean follows a write",
+        ("none",),
+    ),
+    _entry(
+        "metadata.index.column.stats.enable metadata.index.partition.stats.enable "
+        "metadata.index.bloom.filter.enable metadata.record.index.enable "
+        "metadata.global.record.level.index.enable metadata.record.level.index.enable "
+        "metadata.index.secondary.enable metadata.index.expression.enable",
+        "the writer keeps no metadata table, and so none of its indexes",
+        _FALSE,
+    ),
+    _entry(
+        "copyonwrite.insert.auto.split",
+        "files are filled up to hoodie.parquet.max.file.size",
+        _TRUE,
+    ),
+    _entry(
+        "parquet.page.size parquet.dictionary.enabled",
+        "each column's pages and dictionary follow from its values",
+        (*_TRUE, "1048576"),
+    ),
+    _entry(
+        "write.track.event.time.watermark rollback.instant.backup.enabled",
+        "commits hold no event times, and a rollback leaves no copies",
+        _FALSE,
+    ),
+)
+"""Options whose effect is missing, though not on rows: ignored with a warning."""
+
 HARMLESS: Final = (
     _entry(
         "upsert.shuffle.parallelism insert.shuffle.parallelism bulkinsert.shuffle.parallelism "
@@ -239,7 +287,7 @@ HARMLESS: Final = (
         "tuning of Hudi's own execution; here Spark's settings decide",
     ),
     _entry(
-        "parquet.compression.ratio parquet.page.size parquet.dictionary.enabled "
+        "parquet.compression.ratio "
         "parquet.field_id.write.enabled "
         "parquet.write.utc-timezone.enabled orc. hfile. lance. record.size.estimator. hbase.",
         "details of Hudi's own writers of files, or of file formats and indexes that aren't used",
@@ -250,17 +298,15 @@ HARMLESS: Final = (
         "copy-on-write tables have no logs to compact",
     ),
     _entry(
-        "archive. archivelog. keep.min.commits keep.max.commits commits.archival.",
-        "the writer doesn't archive; the timeline grows until a writer of Hudi's archives it",
+        "archive. archivelog. commits.archival.",
+        "the writer doesn't archive",
     ),
     _entry(
-        "clean.async clean.async.enabled clean.hours.retained clean.fileversions.retained "
-        "clean.incremental.enabled clean.multiple.enabled clean.allow.multiple "
-        "clean.max.commits clean.trigger.strategy clean.delete.bootstrap.base.file "
-        "clean.optimize.using.local.engine.context cleaner.hours.retained "
-        "cleaner.fileversions.retained cleaner.incremental.mode cleaner.parallelism "
+        "clean.async clean.async.enabled clean.incremental.enabled clean.multiple.enabled "
+        "clean.allow.multiple clean.trigger.strategy clean.delete.bootstrap.base.file "
+        "clean.optimize.using.local.engine.context cleaner.incremental.mode cleaner.parallelism "
         "cleaner.delete.bootstrap.base.file",
-        "a clean is incremental and follows a write; the only policy is KEEP_LATEST_COMMITS",
+        "a clean is incremental and follows a write",
     ),
     _entry(
         "clustering. layout.optimize.",
@@ -291,9 +337,9 @@ HARMLESS: Final = (
     _entry(
         "skip.default.partition.validation merge.data.validation.enabled sensitive.config.keys "
         "post.commit.failures.ignored write.can.ignore.post.commit.failures "
-        "write.empty.clean.interval.hours rollback.instant.backup. rollback.avoid.duplicate.plan "
+        "rollback.instant.backup. rollback.avoid.duplicate.plan "
         "write.auto.upgrade write.complex.keygen.validation.enable "
-        "payload.event.time.field write.track.event.time.watermark rollback.using.markers "
+        "payload.event.time.field rollback.using.markers "
         "consistency.check. filesystem. embed.timeline.server.async "
         "markers.timeline_server_based. fail.on.timeline.archiving "
         "release.resource.on.completion.enable schema.cache.enable",

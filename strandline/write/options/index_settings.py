@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from strandline.settings.setting import Setting, Settings, as_text, declared
+from strandline.settings.setting import Refusals, Setting, Settings, as_text, declared
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 
@@ -114,13 +114,15 @@ class IndexOptions:
                 key.
             UnsupportedTableError: The table has a bucket index that isn't supported.
         """
-        stored = _stored(config)
-        _refuse_disagreement(values, stored, config.record_key_fields)
+        stored, refusals = _stored(config), Refusals()
+        refusals.add(*_disagreements(values, stored, config.record_key_fields))
 
         def decided(setting: Setting[T]) -> T:
             return (stored if stored.is_set(setting) else values).get(setting)
 
         type_, keys = decided(INDEX_TYPE), config.record_key_fields
+        refusals.add(*bucket_contradictions(values, type_))
+        refusals.raise_any()
         hashed = tuple(_names(decided(HASH_FIELDS)))
         if type_ == BUCKET and not set(hashed) <= set(keys):
             raise ConfigError(
@@ -155,6 +157,17 @@ class IndexOptions:
         }
 
 
+def bucket_contradictions(values: Settings, index_type: str) -> Iterator[ConfigError]:
+    """Yield the error of each option of a bucket index that is set for another index."""
+    ours: tuple[Setting[Any], ...] = (BUCKETS, HASH_FIELDS)
+    for setting in ours:
+        if index_type != BUCKET and values.is_set(setting) and values.get(setting):
+            yield ConfigError(
+                f"{values.called(setting)} is {values.get(setting)} and {INDEX_TYPE.name} is"
+                f" {index_type}; allowed: only with {BUCKET}"
+            )
+
+
 def stored_index(config: TableConfig) -> Mapping[str, str]:
     """Return those properties of a table that describe its bucket index; none if it has none."""
     properties = config.properties
@@ -175,8 +188,10 @@ def _stored(config: TableConfig) -> Settings:
         raise UnsupportedTableError(f"of the table's properties, {exc.message}") from exc
 
 
-def _refuse_disagreement(values: Settings, stored: Settings, keys: tuple[str, ...]) -> None:
-    """Refuse options that contradict the stored ones; the order of columns doesn't matter.
+def _disagreements(
+    values: Settings, stored: Settings, keys: tuple[str, ...]
+) -> Iterator[ConfigError]:
+    """Yield the error of each option that contradicts a stored one, whatever columns' order.
 
     Args:
         values: The options. One that is empty isn't compared.
@@ -189,7 +204,7 @@ def _refuse_disagreement(values: Settings, stored: Settings, keys: tuple[str, ..
         asked, has = as_text(values.get(setting)), as_text(stored.get(setting)) or ",".join(keys)
         asked_names, stored_names = sorted(_names(asked)), sorted(_names(has))
         if asked_names and asked_names != stored_names:
-            raise ConfigError(
+            yield ConfigError(
                 f"{values.called(setting)} is {asked!r}, but the table has {has!r}",
                 hint="leave the option out, or write to another base path",
             )

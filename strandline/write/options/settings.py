@@ -151,6 +151,21 @@ ALLOW_DROP: Final = Setting(
     "Whether columns that the rows lack are dropped from the table.",
     "table",
 )
+OPERATION: Final = Setting(
+    "hoodie.datasource.write.operation",
+    "",
+    "The operation, which is the method that is called; another method is refused.",
+    "client",
+    allowed=(
+        "",
+        "upsert",
+        "insert",
+        "bulk_insert",
+        "delete",
+        "insert_overwrite",
+        "insert_overwrite_table",
+    ),
+)
 COMBINE_UPSERT: Final = Setting(
     "hoodie.combine.before.upsert",
     True,

@@ -9,6 +9,7 @@ from strandline.table_services.clean.policy import (
     earliest_to_retain,
     is_due,
 )
+from strandline.write.options.client_options import parse_options
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
 from timeline.timeline import Timeline
@@ -85,10 +86,10 @@ def test_settings_have_hudis_names_and_defaults():
     ) == CleanSettings(False, 3, 5, 2)
 
 
-def test_a_new_name_goes_before_an_old_one():
-    assert parsed({"hoodie.cleaner.commits.retained": "4"}).retained == 4
-    both = {"hoodie.cleaner.commits.retained": "4", "hoodie.clean.commits.retained": "5"}
-    assert parsed(both).retained == 5
+def test_old_names_of_hudis_set_the_same():
+    options = {"hoodie.cleaner.commits.retained": "4", "hoodie.clean.max.commits": "2"}
+    found = CleanSettings.of(parse_options(options))
+    assert (found.retained, found.max_commits) == (4, 2)
 
 
 def test_what_is_not_allowed_is_refused_by_name(subtests):
@@ -96,7 +97,7 @@ def test_what_is_not_allowed_is_refused_by_name(subtests):
         ("hoodie.clean.commits.retained", "0"),
         ("hoodie.clean.commits.retained", "many"),
         ("hoodie.clean.policy", "KEEP_LATEST_FILE_VERSIONS"),
-        ("hoodie.cleaner.policy", "KEEP_LATEST_BY_HOURS"),
+        ("hoodie.clean.policy", "KEEP_LATEST_BY_HOURS"),
     ]:
         with (
             subtests.test(name=name, value=value),

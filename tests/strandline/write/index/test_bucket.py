@@ -114,7 +114,11 @@ def test_a_later_writer_needs_no_options(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"index__type": "SIMPLE"}, {"bucket__index__num__buckets": "4"}]
+    "options",
+    [
+        {"index__type": "SIMPLE", "bucket__index__num__buckets": None},
+        {"bucket__index__num__buckets": "4"},
+    ],
 )
 def test_options_that_contradict_the_table_are_refused(tmp_path, options):
     base = written(tmp_path / "t", row("a"))

@@ -8,13 +8,15 @@ import pytest
 
 from strandline.commit.lock.settings import LOCK_ALIASES
 from strandline.settings.setting import REFUSAL_CHARACTERS
+from strandline.table_services.clean.policy import MAX_COMMITS, RETAINED
 from strandline.write.options.client_options import (
     ALIASES,
     WRITER_SETTINGS,
     base_file_settings,
+    option_warnings,
     parse_options,
 )
-from strandline.write.options.foreign_options import HARMLESS, REFUSED
+from strandline.write.options.foreign_options import HARMLESS, REFUSED, WITHOUT_EFFECT
 from strandline.write.options.settings import ORDERING
 from timeline.errors import ConfigError
 
@@ -62,7 +64,6 @@ COPIED = {
 }
 
 ASKING = {
-    "hoodie.datasource.write.operation": ("upsert", "the method that is called"),
     "hoodie.datasource.hive_sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.meta.sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.write.insert.drop.duplicates": ("true", "use upsert"),
@@ -83,8 +84,98 @@ ASKING = {
 def test_the_options_that_jobs_copy_are_all_known(caplog):
     with caplog.at_level(logging.WARNING):
         parsed = parse_options(COPIED)
-    assert caplog.records == []
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "ignored hoodie.keep.max.commits, hoodie.keep.min.commits: the writer doesn't archive; the"
+        " timeline grows until a writer of Hudi's archives it"
+    )
     assert parsed.get(ORDERING) == "ts"
+
+
+def test_all_refusals_of_a_job_are_one_error():
+    """A job of AWS Glue's documentation brings them; each was an error of its own (#32)."""
+    job = {
+        "className": "org.apache.hudi",
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.operation": "delete_partition",
+        "hoodie.datasource.write.recordkey.fields": "id",
+        "hoodie.datasource.hive_sync.enable": "true",
+        "hoodie.index.type": "RECORD_INDEX",
+        "hoodie.metadata.enable": "true",
+        "hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.clean.commits.retained": "3",
+        "hoodie.cleaner.commits.retained": "5",
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.parquet.max.file.size": ["1"],
+    }
+    with pytest.raises(ConfigError) as caught:
+        parse_options(job)
+    head, *lines = str(caught.value).split("\n")
+    assert head == "9 refusals:"
+    named = {line.split()[1] for line in lines}
+    assert named == {*list(job)[2:]} - {
+        "hoodie.clean.commits.retained",
+        "hoodie.cleaner.commits.retained",
+    } | {"hoodie.clean.commits.retained"}
+
+
+CONTRADICTIONS = {
+    "hoodie.clean.commits.retained is '3' and hoodie.cleaner.commits.retained is '5'": {
+        "hoodie.clean.commits.retained": "3",
+        "hoodie.cleaner.commits.retained": "5",
+    },
+    "hoodie.parquet.max.file.size is 1000 and hoodie.parquet.small.file.limit is 2000": {
+        "hoodie.parquet.max.file.size": "1000",
+        "hoodie.parquet.small.file.limit": "2000",
+    },
+    "hoodie.bucket.index.num.buckets is 4 and hoodie.index.type is SIMPLE": {
+        "hoodie.bucket.index.num.buckets": "4",
+        "hoodie.index.type": "SIMPLE",
+    },
+    "hoodie.bucket.index.hash.field is id and hoodie.index.type is GLOBAL_BLOOM": {
+        "hoodie.bucket.index.hash.field": "id",
+        "hoodie.index.type": "GLOBAL_BLOOM",
+    },
+    "hoodie.datasource.write.keygenerator.type is SIMPLE and": {
+        "hoodie.datasource.write.keygenerator.type": "SIMPLE",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    },
+    "hoodie.record.merge.mode is EVENT_TIME_ORDERING and": {
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.compaction.payload.class": (
+            "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("message", CONTRADICTIONS)
+def test_options_that_contradict_each_other_are_refused(message):
+    """Whatever two options say of one thing (#32)."""
+    with pytest.raises(ConfigError) as caught:
+        parse_options(CONTRADICTIONS[message])
+    assert str(caught.value).startswith(message)
+
+
+def test_options_that_say_the_same_agree():
+    """``True`` and ``true`` are one value, as are two names that say it (#32)."""
+    parsed = parse_options(
+        {
+            "hoodie.clean.commits.retained": 3,
+            "hoodie.cleaner.commits.retained": " 3",
+            "hoodie.clean.max.commits": "7",
+            "hoodie.parquet.max.file.size": "1000",
+            "hoodie.bucket.index.num.buckets": "4",
+        }
+    )
+    assert (parsed.get(RETAINED), parsed.get(MAX_COMMITS)) == (3, 7)
+
+
+@pytest.mark.parametrize("entry", WITHOUT_EFFECT, ids=lambda entry: entry.names[0])
+def test_options_whose_effect_is_missing_warn_unless_they_ask_nothing(entry):
+    for name in entry.names:
+        assert option_warnings(parse_options({name: "7"})) == (f"ignored {name}: {entry.reason}",)
+        assert all(not option_warnings(parse_options({name: v})) for v in entry.asks_nothing)
 
 
 def test_what_the_writer_does_not_do_is_refused_with_the_reason(subtests):
@@ -136,7 +227,7 @@ def test_other_unknown_options_are_named_in_one_warning(caplog):
     with caplog.at_level(logging.WARNING):
         parse_options(options)
     (record,) = caplog.records
-    assert record.getMessage() == ("ignoring unknown options: hoodie.no.such, strandline.nor.this")
+    assert record.getMessage() == ("ignored unknown options: hoodie.no.such, strandline.nor.this")
 
 
 def test_a_refusal_fits_a_line_and_shows_no_secret():
@@ -163,6 +254,7 @@ def test_no_option_is_in_two_lists():
         SUPPORTED,
         {*ALIASES, *LOCK_ALIASES},
         {name for entry in REFUSED for name in entry.names},
+        {name for entry in WITHOUT_EFFECT for name in entry.names},
         {name for entry in HARMLESS for name in entry.names},
     ]
     assert sum(map(len, lists)) == len(set().union(*lists))

@@ -122,8 +122,64 @@ def test_merge_modes_that_disagree(tmp_path):
             "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
         ),
     }
-    with client(tmp_path, **options) as c, pytest.raises(ConfigError, match="COMMIT_TIME_ORDERING"):
+    with pytest.raises(ConfigError, match="COMMIT_TIME_ORDERING"):
+        client(tmp_path, **options)
+
+
+def test_all_options_that_contradict_the_table_are_one_error(base):
+    """With one hint for all of them (#32)."""
+    match = r"2 refusals:\n- hoodie.table.ordering.fields is .*\n- hoodie.table.name is .* \(leave"
+    refused(base, ConfigError, match, table__name="other", table__ordering__fields="name")
+
+
+def test_all_that_a_new_table_lacks_is_one_error(tmp_path):
+    """Its name as well as its key (#32)."""
+    lacking = {"table__name": None, "datasource__write__recordkey__field": None}
+    with client(tmp_path / "t", **lacking) as c, pytest.raises(ConfigError) as caught:
         c.upsert(table(row("a")))
+    assert "hoodie.table.name is missing" in str(caught.value)
+    assert "recordkey.field is missing" in str(caught.value)
+
+
+def test_a_lock_that_cannot_be_opened_is_refused_with_the_rest(tmp_path):
+    """Options of several parts fail together (#32)."""
+    options = {"write__lock__provider": "org.example.Lock", "index__type": "RECORD_INDEX"}
+    with pytest.raises(ConfigError) as caught:
+        client(tmp_path, **options)
+    assert "hoodie.index.type is 'RECORD_INDEX'" in str(caught.value)
+    assert "hoodie.write.lock.provider is org.example.Lock" in str(caught.value)
+
+
+def test_buckets_without_a_bucket_index_are_refused(tmp_path):
+    """The table would have none, for good (#32)."""
+    with (
+        client(tmp_path / "t", bucket__index__num__buckets=4) as c,
+        pytest.raises(ConfigError, match=r"num.buckets is 4 and hoodie.index.type is SIMPLE"),
+    ):
+        c.upsert(table(row("a")))
+    assert not (tmp_path / "t").exists()
+
+
+def test_an_operation_is_taken_if_its_method_is_called(tmp_path):
+    """Jobs bring the option along; another method is refused before anything is written (#32)."""
+    base = tmp_path / "t"
+    with client(base, datasource__write__operation="Insert") as c:
+        with pytest.raises(ConfigError, match="operation is insert, but upsert is called; allowed"):
+            c.upsert(table(row("a")))
+        assert not base.exists()
+        assert c.insert(table(row("a"))).rows_inserted == 1
+
+
+def test_options_without_effect_are_in_the_first_result(tmp_path):
+    """Nothing archives, and versions of files aren't counted (#32)."""
+    options = {"keep__max__commits": 30, "cleaner__fileversions__retained": 2}
+    with client(tmp_path, **options) as c:
+        first, second = c.upsert(table(row("a"))), c.upsert(table(row("b")))
+    assert [warning.partition(":")[0] for warning in first.warnings] == [
+        "ignored hoodie.keep.max.commits",
+        "ignored hoodie.cleaner.fileversions.retained",
+    ]
+    assert second.warnings == ()
 
 
 def test_unknown_options_are_named_in_one_warning(tmp_path, caplog):
