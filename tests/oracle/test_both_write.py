@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fsview.local_view import LocalView
+from strandline import Table
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     die_before_completion,
@@ -127,3 +128,38 @@ def _all_files(path: Path) -> list:
     view.load_all_partitions()
     partitions = {file.partition for file in view.all_latest_base_files()}
     return [file for partition in partitions for file in view.all_base_files(partition)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("kind", "keys", "version"),
+    [
+        ("Complex", "id,city", 6),
+        ("Complex", "id,city", 9),
+        ("Complex", "id", 9),
+        ("Custom", "id,city", 6),
+        ("Custom", "id", 9),
+    ],
+)
+def test_tables_without_partitions_whose_key_generator_has_some(
+    hudi: Hudi, tmp_path: Path, kind: str, keys: str, version: int
+) -> None:
+    """Both make them and go on with each other's; both find the stored keys (#32)."""
+    own = {
+        "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{kind}KeyGenerator",
+        "hoodie.datasource.write.recordkey.field": keys,
+        "hoodie.datasource.write.partitionpath.field": "",
+    }
+    turns = (rides(range(20), ts=1), rides(range(10, 30), ts=2), rides(range(5, 35), ts=3))
+    for first in (True, False):
+        path, expected = tmp_path / f"rides-{first}", []
+        for number, data in enumerate(turns):
+            if (number % 2 == 0) == first:
+                with writer(path, {**ours(version), **own}) as client:
+                    client.upsert(data)
+            else:
+                hudi.write(data, path, {**theirs(version, "upsert"), **own})
+            expected = merged(expected, rows_of(data))
+            assert hudi.read(path) == expected
+            assert newest_rows(path) == expected
+            assert rows_of(Table(path).to_arrow()) == expected

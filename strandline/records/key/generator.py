@@ -9,6 +9,8 @@
 * ``CUSTOM``: key as in ``NON_PARTITION``; path = for each column as in ``SIMPLE`` or ``TIMESTAMP``,
   joined by slashes.
 
+With ``COMPLEX`` and ``CUSTOM``, too, a table may have no partition columns, and then one path, "".
+
 A null or empty partition value becomes ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
 before each value; URL encoding escapes, in the value only, the characters that Hive doesn't allow
 in directory names. ``strandline.records.key.text`` makes values text.
@@ -45,10 +47,8 @@ EMPTY_KEY_PART: Final = "__empty__"
 
 _ALLOWED_COLUMNS: Final = {
     SIMPLE: "1 key and 1 partition column",
-    COMPLEX: "1 or more partition columns",
     NON_PARTITION: "no partition columns",
     TIMESTAMP: "1 key and 1 partition column",
-    CUSTOM: "1 or more partition columns, each with :SIMPLE or :TIMESTAMP",
 }
 _URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
 _RESERVED: Final = f"'.', '..', '.hoodie' and '{PARTITION_METADATA}' are reserved"
@@ -85,12 +85,10 @@ class KeyGenerator:
         keys, partitions = len(self.record_key_fields), len(self.partition_fields)
         fits = {
             SIMPLE: keys == partitions == 1,
-            COMPLEX: partitions > 0,
             NON_PARTITION: partitions == 0,
             TIMESTAMP: keys == partitions == 1,
-            CUSTOM: partitions > 0,
         }
-        if not fits[self.type]:
+        if not fits.get(self.type, True):
             raise ConfigError(
                 f"key generator type {self.type} has {keys} key and {partitions} partition columns;"
                 f" allowed: {_ALLOWED_COLUMNS[self.type]}"

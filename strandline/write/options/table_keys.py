@@ -90,8 +90,10 @@ def plain_names(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 def _types(config: TableConfig, values: Settings) -> dict[str, str]:
     """Return partition column → its type, ``SIMPLE`` or ``TIMESTAMP``."""
+    if not config.partition_fields:
+        return {}
     given = column_names(values, settings.PARTITION_PATH)
-    stored = tuple(config.properties.get(PARTITION_FIELDS, "").split(","))
+    stored = tuple(config.properties[PARTITION_FIELDS].split(","))
     types = _by_name(stored if all(":" in field for field in stored) else given or stored)
     if given and _by_name(given) != types:
         raise ConfigError(

@@ -341,3 +341,23 @@ def test_rows_are_the_same_however_many_tasks_run(tmp_path, tasks):
         c.upsert(table(*({**each, "ts": 2, "name": "x"} for each in many[::2])))
     assert [each["name"] == "x" for each in reader.rows(tmp_path)].count(True) == 25
     assert len(keys(tmp_path)) == 50
+
+
+@pytest.mark.parametrize("kind", ["Complex", "Custom"])
+@pytest.mark.parametrize("keys", ["id", "id,name"])
+def test_keys_of_several_columns_without_partitions(tmp_path, kind, keys):
+    """The table is written by the options that made it, and by none (#32)."""
+    base = tmp_path / "t"
+    options = {
+        "datasource__write__keygenerator__class": f"org.apache.hudi.keygen.{kind}KeyGenerator",
+        "datasource__write__recordkey__field": keys,
+        "datasource__write__partitionpath__field": "",
+    }
+    with client(base, **options) as c:
+        c.upsert(table(row("a", name="x"), row("b", name="y")))
+        c.upsert(table(row("a", ts=2, name="x")))
+    left_out = dict.fromkeys(options)
+    with client(base, **left_out) as c:
+        assert c.upsert(table(row("b", ts=3, name="y"))).rows_updated == 1
+    rows = Table(base).to_arrow(["id", "ts", "_hoodie_partition_path"]).to_pylist()
+    assert sorted(tuple(each.values()) for each in rows) == [("a", 2, ""), ("b", 3, "")]

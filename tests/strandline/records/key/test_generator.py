@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.key.generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
+from strandline.records.key.generator import (
+    COMPLEX,
+    CUSTOM,
+    NON_PARTITION,
+    SIMPLE,
+    TIMESTAMP,
+    KeyGenerator,
+)
 from strandline.records.key.timestamp_path import TimestampFormat
 from timeline.errors import ConfigError, InputError
 
@@ -146,6 +153,17 @@ def test_without_partitions_the_path_is_empty():
     assert generator("id,q", "").record_keys(rows(id=["a"], q=["b"])).to_pylist() == ["id:a,q:b"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys"), [(COMPLEX, ["id:a", "id:a,q:b"]), (CUSTOM, ["a", "id:a,q:b"])]
+)
+def test_any_number_of_keys_goes_without_partitions(kind, keys):
+    """Hudi makes such tables where the partition path is set and empty (#32)."""
+    batch = rows(id=["a"], q=["b"])
+    found = [generator(names, "", kind) for names in ("id", "id,q")]
+    assert [each.record_keys(batch).to_pylist() for each in found] == [[key] for key in keys]
+    assert [each.partition_paths(batch).to_pylist() for each in found] == [[""], [""]]
+
+
 @pytest.mark.parametrize(("named", "want"), [(True, "id:k"), (False, "k")])
 def test_one_key_column_under_complex_depends_on_the_table(named, want):
     keys = generator("id", "p,q", name_single_key=named)
@@ -229,7 +247,7 @@ def test_no_rows_give_no_keys():
 @pytest.mark.parametrize(
     ("keys", "partitions", "kind"),
     [
-        ("id", "p,q", SIMPLE), ("id", "", COMPLEX), ("id", "p", NON_PARTITION),
+        ("id", "p,q", SIMPLE), ("id", "", TIMESTAMP), ("id", "p", NON_PARTITION),
     ],
 )  # fmt: skip
 def test_generators_that_cannot_be_are_refused(keys, partitions, kind):
