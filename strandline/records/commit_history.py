@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.column_ids import LATEST_SCHEMA
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
@@ -21,8 +22,6 @@ from timeline.timeline import Timeline
 _COMMITS: Final = frozenset({COMMIT, DELTA_COMMIT, REPLACE_COMMIT})
 _WITHOUT_SCHEMA: Final = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 """Operations whose metadata may hold a schema other than the table's."""
-_COLUMN_IDS: Final = "latest_schema"
-"""Hudi's internal schema in a commit's extra metadata (``SerDeHelper.LATEST_SCHEMA``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,15 @@ class CommitFacts:
         records_written: Total over its files.
         avro_schema: The table's schema at the commit; ``None`` if the commit doesn't have it.
         file: Path of one of its files; ``None`` if it wrote none.
-        has_column_ids: Whether columns of that schema are known by ids (schema on read), so that a
-            column may have another name in older files.
+        column_ids: JSON of that schema's columns with ids (schema on read), by which a column may
+            have another name in older files; empty if they have none.
     """
 
     bytes_written: int
     records_written: int
     avro_schema: str | None
     file: str | None
-    has_column_ids: bool = False
+    column_ids: str = ""
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
@@ -55,8 +54,23 @@ class CommitFacts:
             sum(stat.num_writes for stat in stats),
             schema if is_of_table else None,
             next((stat.path for stat in stats if stat.path), None),
-            bool(metadata.extra_metadata.get(_COLUMN_IDS)),
+            metadata.extra_metadata.get(LATEST_SCHEMA, ""),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSchema:
+    """A table's schema, as a commit has it.
+
+    Attributes:
+        avro: The schema.
+        column_ids: See ``CommitFacts``.
+        path: The commit's file, for messages.
+    """
+
+    avro: str
+    column_ids: str
+    path: str
 
 
 class CommitHistory:
@@ -79,27 +93,38 @@ class CommitHistory:
         return (self._facts_of(instant, meta) for instant in _newest_commits(timeline))
 
     def avro_schema(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
+        """Return the newest schema of a table to be written; ``None`` if no commit has one.
+
+        Raises:
+            CorruptMetadataError: As in ``newest_schema``.
+            UnsupportedTableError: Its columns are known by ids.
+        """
+        newest = self.newest_schema(meta, timeline)
+        if newest is None:
+            return None
+        if newest.column_ids:
+            raise UnsupportedTableError(
+                f"{newest.path} gives columns ids ({LATEST_SCHEMA}), as ALTER TABLE with"
+                " hoodie.schema.on.read.enable does: the ids would be lost"
+            )
+        return newest.avro
+
+    def newest_schema(self, meta: TableMetaClient, timeline: Timeline) -> CommitSchema | None:
         """Return the table's newest schema; ``None`` if no commit has one.
 
         Raises:
             CorruptMetadataError: A commit can't be read, or its schema isn't that of a record; the
                 message names its file.
-            UnsupportedTableError: Its columns are known by ids.
         """
         for instant in _newest_commits(timeline):
             facts = self._facts_of(instant, meta)
             schema = facts.avro_schema
             if schema:
-                if facts.has_column_ids:
-                    raise UnsupportedTableError(
-                        f"{meta.storage.base_path}/{meta.path_of(instant)} gives columns ids"
-                        f" ({_COLUMN_IDS}), as ALTER TABLE with hoodie.schema.on.read.enable does:"
-                        " columns that were renamed would read as nulls"
-                    )
+                path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
                 if schema != self._checked_schema:
-                    _check_schema(schema, f"{meta.storage.base_path}/{meta.path_of(instant)}")
+                    _check_schema(schema, path)
                     self._checked_schema = schema
-                return schema
+                return CommitSchema(schema, facts.column_ids, path)
         return None
 
     def newest_file(self, meta: TableMetaClient, timeline: Timeline) -> str | None:

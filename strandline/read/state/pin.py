@@ -30,13 +30,20 @@ from strandline.read.logs.log_blocks import needs_merge
 from strandline.read.logs.mergeable import refuse_other_formats
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.slice_source import NEWEST, source_of
-from strandline.records.commit_history import CommitHistory
+from strandline.records.commit_history import CommitHistory, CommitSchema
 from strandline.records.file.base_file import read_stored_schema
 from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
+from strandline.records.schema.column_ids import (
+    HISTORY_FOLDER,
+    HISTORY_SUFFIX,
+    LATEST_SCHEMA,
+    column_history,
+    column_ids,
+)
 from timeline.clock import UTC, format_instant_time, parse_instant_time
-from timeline.errors import CorruptMetadataError, InputError
+from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
@@ -233,9 +240,11 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | 
 
     Source: Hudi 1.2.0 ``TableSchemaResolver.getTableSchemaInternal``, also for the order.
     """
-    avro_schema = CommitHistory().avro_schema(meta, timeline)
-    if avro_schema is not None:
-        return with_meta_fields(readable_columns(avro_schema))
+    newest = CommitHistory().newest_schema(meta, timeline)
+    if newest is not None:
+        if newest.column_ids:
+            _refuse_renamed(meta, timeline, newest)
+        return with_meta_fields(readable_columns(newest.avro))
     created = meta.config.properties.get(CREATE_SCHEMA)
     if not created:
         return None
@@ -245,6 +254,51 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | 
         raise CorruptMetadataError(
             f"{meta.storage.base_path} has a bad {CREATE_SCHEMA}: {exc.message}"
         ) from exc
+
+
+def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSchema) -> None:
+    """Refuse columns with ids of which one has another name in older files.
+
+    Raises:
+        CorruptMetadataError: Their history can't be read.
+        UnsupportedTableError: A column was renamed, or dropped and added again; or there is no
+            history.
+
+    Cost: a list and a read.
+    """
+    ids = column_ids(newest.column_ids, newest.path)
+    told = f"{newest.path} gives columns ids ({LATEST_SCHEMA})"
+    history = _history_of(meta, timeline)
+    if history is None:
+        raise UnsupportedTableError(
+            f"{told}, and {meta.storage.base_path}/{HISTORY_FOLDER} doesn't have their history: a"
+            " column may have another name in older files"
+        )
+    storage = meta.storage.for_cause("table")
+    for older in column_history(storage.read(history), f"{meta.storage.base_path}/{history}"):
+        found = ids.differing(older) if older.version <= ids.version else None
+        if found is not None:
+            raise UnsupportedTableError(
+                f"{told}, and column {found}: older files would show nulls, or other values",
+                hint="Hudi reads it with hoodie.schema.on.read.enable",
+            )
+
+
+def _history_of(meta: TableMetaClient, timeline: Timeline) -> str | None:
+    """Return the path of the newest history that a completed commit has left.
+
+    Those of commits that were rolled back don't count. Any commit before the timeline is archived.
+    """
+    completed = {instant.requested_time for instant in timeline.completed()}
+    first = first_write_time(timeline)
+    names = (info.name for info in meta.storage.for_cause("table").list(HISTORY_FOLDER))
+    times = {
+        name.partition(".")[0].partition("_")[0]: name
+        for name in names
+        if name.endswith(HISTORY_SUFFIX)
+    }
+    newest = max((time for time in times if time in completed or time < first), default=None)
+    return None if newest is None else f"{HISTORY_FOLDER}/{times[newest]}"
 
 
 def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from strandline import LocalEngine, Table
 from strandline.records.incomplete_files import BOOTSTRAPPED, DROPS_PARTITION_COLUMNS
+from strandline.records.schema.column_ids import column_ids
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import UnsupportedTableError
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
@@ -49,12 +52,101 @@ def alter(base, internal_schema):
     meta.complete(instant, metadata, str(int(time) + 1))
 
 
-def test_columns_that_are_known_by_ids(made):
-    alter(made, '{"max_column_id":4,"type":"record","fields":[]}')
-    with pytest.raises(UnsupportedTableError, match=r"latest_schema.*schema\.on\.read"):
-        Table(made).to_arrow()
+def ids(version, **fields):
+    """A version of the columns with their ids, as Hudi writes it."""
+    nested = {"type": "record", "fields": [{"id": 9, "name": "x", "type": "int"}]}
+    made = [
+        {"id": number, "name": name, "optional": True, "type": nested if number == 8 else "string"}
+        for name, number in fields.items()
+    ]
+    return {"max_column_id": 9, "version_id": version, "type": "record", "fields": made}
+
+
+KEPT = {"id": 1, "region": 2, "ts": 3, "name": 4}
+
+
+def keep_history(base, *versions, time=None):
+    """Write the history as the newest commit does, or one that isn't on the timeline."""
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    last = meta.active_timeline().completed().instants[-1]
+    folder = base / ".hoodie" / ".schema"
+    folder.mkdir(exist_ok=True)
+    name = f"{time or last.requested_time}_{last.completion_time}.schemacommit"
+    (folder / name).write_text(json.dumps({"schemas": versions}))
+    (folder / "99999999999999999.schemacommit.inflight").touch()
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        {"id": 1, "region": 2, "ts": 3},  # a column was added
+        {"name": 4, "ts": 3, "region": 2, "id": 1},  # columns changed places
+        {**KEPT, "gone": 5},  # one was dropped
+    ],
+)
+def test_columns_with_ids_are_read_if_they_kept_their_names(made, older):
+    """The oracle compares the rows (#32)."""
+    newest = ids(2, _hoodie_commit_time=0, **KEPT)
+    alter(made, json.dumps(newest))
+    keep_history(made, newest, ids(1, **older), ids(7, other=1))  # as of an earlier instant
+    assert sorted(Table(made).to_arrow()["id"].to_pylist()) == ["a", "b"]
+    assert Table(made).schema().names[-4:] == ["id", "region", "ts", "name"]
     with client(made) as c, pytest.raises(UnsupportedTableError, match="latest_schema"):
         c.upsert(table(row("a", ts=2)))
+
+
+@pytest.mark.parametrize(
+    ("older", "found"),
+    [
+        ({**KEPT, "name": 5, "title": 4}, "'name' was 'title'"),
+        ({**KEPT, "name": 5}, "'name' was dropped and added again"),
+    ],
+)
+def test_columns_with_ids_that_had_other_names_are_refused(made, older, found):
+    """Older files have their values under the old name, or other ones under this one (#32)."""
+    newest = ids(2, **KEPT)
+    alter(made, json.dumps(newest))
+    keep_history(made, ids(1, **KEPT), time="20990101000000000")  # its commit was rolled back
+    keep_history(made, newest, ids(1, **older))
+    match = rf"latest_schema.*, and column {found}: older files .*schema\.on\.read"
+    with pytest.raises(UnsupportedTableError, match=match):
+        Table(made).to_arrow()
+
+
+def test_nested_columns_have_ids_too(made):
+    """A field that was renamed is refused by its whole name (#32)."""
+    alter(made, json.dumps(ids(2, s=8)))
+    keep_history(made, ids(1, t=8))
+    with pytest.raises(UnsupportedTableError, match="'s' was 't'"):
+        Table(made).to_arrow()
+    assert column_ids(json.dumps(ids(2, s=8)), "").names == {8: "s", 9: "s.x"}
+    many = {"type": "array", "element_id": 5, "element": ids(1, k=6)}
+    pairs = {"type": "map", "key_id": 3, "key": "string", "value_id": 4, "value": many}
+    version = {"version_id": 1, "fields": [{"id": 2, "name": "m", "type": pairs}]}
+    assert column_ids(json.dumps(version), "").names == {
+        2: "m",
+        3: "m.key",
+        4: "m.value",
+        5: "m.value.element",
+        6: "m.value.element.k",
+    }
+
+
+def test_columns_with_ids_without_a_history_are_refused(made):
+    """Nothing says which names older files have (#32)."""
+    alter(made, json.dumps(ids(2, **KEPT)))
+    with pytest.raises(
+        UnsupportedTableError, match=r"/\.hoodie/\.schema doesn't have their history"
+    ):
+        Table(made).to_arrow()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"fields": [{"id": 1}]}', '{"version_id": "x"}'])
+def test_damaged_columns_with_ids_name_the_commit(made, text):
+    """As all damage (#32)."""
+    alter(made, text)
+    with pytest.raises(CorruptMetadataError, match=r"\.commit has no columns with ids"):
+        Table(made).to_arrow()
 
 
 def test_an_empty_schema_of_ids_says_nothing(made):
