@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +22,7 @@ from strandline.server.http.limits import allow_open_files, collect_garbage_seld
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import server_context
-from strandline.server.log_format import escaped, event, log_to
+from strandline.server.log_format import STDERR, LogWriter, escaped, event, log_to
 from strandline.server.process.child_main import own_stdout, run_child
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.fleet_part import FleetOptions, FleetPart
@@ -87,21 +86,22 @@ def serve(child: bool, **given: Any) -> None:
         server_context(options.tls_certificate, options.tls_key)
         fleet_options = FleetOptions.of(settings)
         # Set up before the parts, whose store may log.
-        formatter = log_to(sys.stderr, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
+        log = log_to(STDERR, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
         fleet = None if fleet_options is None else FleetPart(fleet_options, parts_options.token)
         parts = _parts(parts_options, fleet)
     except ConfigError as exc:
         raise click.UsageError(_in_a_line(exc)) from exc
     except (FleetError, StoreError) as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
-    _run(settings, parts, options, formatter, fleet)
+    parts.log = log.status
+    _run(settings, parts, options, log, fleet)
 
 
 def _run(
     settings: ServeSettings,
     parts: Parts,
     options: ServerOptions,
-    formatter: logging.Formatter,
+    log: LogWriter,
     fleet: FleetPart | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end the process."""
@@ -134,13 +134,12 @@ def _run(
 
     def announce() -> None:
         text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
-        json_line = settings.get(LOG_FORMAT) == "json"
-        click.echo(event(formatter, __name__, text) if json_line else escaped(text), err=True)
+        log.write(event(settings.get(LOG_FORMAT), __name__, text))
 
     server.run(announce)
     _close(fleet)
     logger.info("stopped")
-    sys.stderr.flush()
+    log.flush()
     # A normal exit would wait for the threads of requests stuck in storage.
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Log lines of a service: text or JSON, one event a line, without control characters.
+"""Log lines of a service: text or JSON, one event a line, without control characters; their writer.
 
 Base paths, marker names and other text from clients end up in logs. So characters that aren't
 printable are escaped: a client can't forge a line or send a terminal commands. In text a traceback
@@ -9,18 +9,26 @@ follows its line, indented; in JSON it is a field::
 
 The root logger has the only handler, so log lines of libraries, Python's warnings and uncaught
 exceptions have the same form.
+
+Logging never waits for who reads the log: ``LogWriter`` queues lines, and a thread writes them. A
+pipe that nobody reads, or a stopped terminal, would otherwise stop every thread that logs, the
+event loop among them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import re
+import select
 import sys
 import threading
+from collections import deque
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import IO, Final
+from typing import Final
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +38,12 @@ CHILD: Final = "%(levelname)s %(name)s: %(message)s"
 
 LONGEST: Final = 8192
 """Most characters of a message: a request line alone may have millions."""
+
+STDERR: Final = 2
+QUEUED_BYTES: Final = 1 << 20
+"""Bytes of lines that wait to be written; further ones are dropped."""
+FLUSH_S: Final = 0.5
+"""How long the end of a process waits until its last lines are written."""
 
 _INDENT: Final = "    "
 _NOT_ASCII: Final = re.compile(r"[^ -~]")
@@ -103,36 +117,157 @@ def _indented(text: str) -> str:
     return "\n".join(_INDENT + escaped(line) for line in text.split("\n"))
 
 
-def log_to(
-    stream: IO[str], level: str, form: str = "text", pattern: str = TEXT
-) -> logging.Formatter:
-    """Send everything that is logged in this process to a stream.
+class LogWriter(logging.Handler):
+    """Writes log lines to a descriptor from a thread of its own; never blocks a caller.
+
+    Lines beyond ``QUEUED_BYTES``, and those that can't be written, are dropped and counted. Once
+    there is room again, a line tells how many. ``_changed`` guards the queue and the counters; it
+    is re-entrant, as a signal handler may log while its thread does, and never held during a write.
+
+    Attributes:
+        dropped: Lines that were dropped since the start.
+    """
+
+    def __init__(self, descriptor: int, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.dropped = 0
+        self._form = formatter
+        self._descriptor = descriptor
+        self._changed = threading.Condition(threading.RLock())
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0  # of queued lines, and of those that are being written
+        self._told = 0  # of the dropped lines
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue the line of an event."""
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - a wrong format string must not fail its caller
+            line = self._form.format(_event(__name__, f"can't be formatted: {record.msg!r}"))
+        self.write(line)
+
+    def write(self, line: str) -> None:
+        """Queue a line, whatever the level is."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        with self._changed:
+            if self._is_closed:
+                # The interpreter ends, and may have stopped the thread.
+                _write_now(self._descriptor, data)
+            elif self._bytes + len(data) > QUEUED_BYTES:
+                self.dropped += 1
+            else:
+                self._lines.append(data)
+                self._bytes += len(data)
+                self._changed.notify_all()
+
+    def status(self) -> dict[str, int]:
+        """Return figures for the service's status."""
+        return {"dropped": self.dropped}
+
+    def flush(self) -> None:
+        """Wait until all lines are written, at most ``FLUSH_S`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._bytes, FLUSH_S)
+
+    def close(self) -> None:
+        """Write further lines directly, as far as that doesn't block."""
+        with self._changed:
+            self._is_closed = True
+        super().close()
+
+    def _run(self) -> None:
+        is_written = True
+        while True:
+            lines, missed = self._wait(tells=is_written)
+            size, count = sum(map(len, lines)), len(lines)
+            if missed:
+                message = f"{missed} log lines were dropped: nobody read the log, or it was full"
+                told = self._form.format(_event(__name__, message, logging.WARNING))
+                lines.append(told.encode() + b"\n")
+            is_written = self._write_all(b"".join(lines))
+            with self._changed:
+                self._bytes -= size
+                if is_written:
+                    self._told += missed
+                else:
+                    self.dropped += count
+                self._changed.notify_all()
+
+    def _wait(self, *, tells: bool) -> tuple[list[bytes], int]:
+        """Wait for lines, or if it ``tells``, for dropped ones; return them and their number."""
+        with self._changed:
+            # After a failed write the number goes with the next line: a full disk stays full.
+            self._changed.wait_for(lambda: self._lines or (tells and self.dropped > self._told))
+            lines = list(self._lines)
+            self._lines.clear()
+            return lines, self.dropped - self._told
+
+    def _write_all(self, data: bytes) -> bool:
+        """Write bytes, waiting as long as it takes; return whether they could be written."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                # The descriptor is shared with processes that made it non-blocking.
+                _can_write(self._descriptor, None)
+            except OSError:
+                return False
+        return True
+
+
+def _can_write(descriptor: int, wait_ms: int | None) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(wait_ms))
+
+
+def _write_now(descriptor: int, data: bytes) -> None:
+    """Write bytes as far as that doesn't block."""
+    with contextlib.suppress(OSError):
+        while data and _can_write(descriptor, 0):
+            # As many as a pipe with room takes at once.
+            data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]
+
+
+def log_to(descriptor: int, level: str, form: str = "text", pattern: str = TEXT) -> LogWriter:
+    """Send everything that is logged in this process to an open file.
 
     Args:
-        stream: Destination.
+        descriptor: Of the file, such as ``STDERR``.
         level: Lowest level that is logged.
         form: ``"text"`` or ``"json"``.
         pattern: Format of text lines.
-
-    Returns:
-        The formatter, for ``event``.
     """
     formatter = JsonFormatter() if form == "json" else TextFormatter(pattern)
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    writer = LogWriter(descriptor, formatter)
+    logging.basicConfig(level=level, handlers=[writer], force=True)
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
     sys.unraisablehook = _unraisable
-    return formatter
+    return writer
 
 
-def event(formatter: logging.Formatter, name: str, message: str) -> str:
-    """Return the line of an event that is printed whatever the level is."""
-    return formatter.format(
-        logging.LogRecord(name, logging.INFO, "", 0, message, None, None, "serve")
-    )
+def event(form: str, name: str, message: str) -> str:
+    """Return the line of an event that is logged whatever the level is.
+
+    Args:
+        form: ``"text"``, whose line is the message alone, or ``"json"``.
+        name: Of the logger.
+        message: The event.
+    """
+    if form == "json":
+        return JsonFormatter().format(_event(name, message))
+    return escaped(message)
+
+
+def _event(name: str, message: str, level: int = logging.INFO) -> logging.LogRecord:
+    return logging.LogRecord(name, level, "", 0, message, None, None, "serve")
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

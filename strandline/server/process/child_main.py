@@ -23,7 +23,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Mapping
 from typing import IO, Any, Final
@@ -31,7 +30,7 @@ from typing import IO, Any, Final
 from fsview.store.spill.malloc_trim import share_heap
 from strandline.server.http.limits import allow_open_files, collect_garbage_seldom
 from strandline.server.http.server import ServiceServer
-from strandline.server.log_format import CHILD, log_to
+from strandline.server.log_format import CHILD, STDERR, LogWriter, log_to
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import Birth
 from timeline.errors import StrandlineError
@@ -56,16 +55,18 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     birth = Birth.of_line(stdin.readline())
     collect_garbage_seldom()
     allow_open_files(birth.server.limits.connections)
-    log_to(sys.stderr, "WARNING", pattern=CHILD)
+    log = log_to(STDERR, "WARNING", pattern=CHILD)
     assert birth.descriptors is not None
     listener, pings = map(_inherited, (birth.descriptors.listener, birth.descriptors.pings))
     try:
-        server = ServiceServer(Parts(birth.parts), birth.server, listener)
+        parts = Parts(birth.parts)
+        parts.log = log.status
+        server = ServiceServer(parts, birth.server, listener)
     except StrandlineError as exc:
         _answer(stdout, {"error": str(exc)})
         os._exit(1)
     control = threading.Thread(
-        target=_follow, args=(stdin, stdout, server), name="driver", daemon=True
+        target=_follow, args=(stdin, stdout, server, log), name="driver", daemon=True
     )
 
     def started() -> None:
@@ -76,7 +77,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)
-    _end(0)
+    _end(0, log)
 
 
 def _inherited(descriptor: int) -> socket.socket:
@@ -100,7 +101,7 @@ def _echo(pings: socket.socket) -> None:
     asyncio.get_running_loop().remove_reader(pings)
 
 
-def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
+def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer, log: LogWriter) -> None:
     """Execute the driver's commands; stop the server when it closes stdin."""
     parts = server.parts
     commands = {"add_root": parts.add_root, "remove_root": parts.remove_root}
@@ -117,7 +118,7 @@ def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
     # The main thread may wait for storage that hangs, so this thread ends the process.
     if not server.wait(server.options.grace_s + GRACE_MORE_S):
         logger.warning("the service did not stop in time; exiting")
-        _end(1)
+        _end(1, log)
 
 
 def _answer(stdout: IO[bytes], answer: Mapping[str, Any]) -> None:
@@ -128,9 +129,9 @@ def _answer(stdout: IO[bytes], answer: Mapping[str, Any]) -> None:
         logger.debug("the driver has exited")
 
 
-def _end(code: int) -> None:
+def _end(code: int, log: LogWriter) -> None:
     """Exit without joining threads: one that hangs in storage must not keep the process alive."""
-    sys.stderr.flush()
+    log.flush()
     os._exit(code)
 
 

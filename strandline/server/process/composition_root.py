@@ -55,6 +55,7 @@ class Parts:
     Attributes:
         connections: Returns figures of the connections; the server sets it.
         threads: Returns figures of the threads; the server sets it.
+        log: Returns figures of the log; the process sets it.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Parts:
         self._restarts = options.restarts
         self.connections: Callable[[], Mapping[str, int]] = dict
         self.threads: Callable[[], Mapping[str, Any]] = dict
+        self.log: Callable[[], Mapping[str, int]] = dict
         self.metrics = Metrics()
         self.views = ViewManager(
             options.roots,
@@ -174,6 +176,7 @@ class Parts:
             "refusals": self.refusals.status(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
+            "log": dict(self.log()),
             "busy": self.unfinished.status(),
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),

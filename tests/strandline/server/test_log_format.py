@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 
 import pytest
 
-from strandline.server.log_format import LONGEST, JsonFormatter, TextFormatter, escaped
+from strandline.server.log_format import (
+    LONGEST,
+    QUEUED_BYTES,
+    JsonFormatter,
+    LogWriter,
+    TextFormatter,
+    escaped,
+)
 from tests.kit.serve_process import environment
 
 FORGED = "/lake\n2026-11-21 20:00:00,000 ERROR strandline: all is lost\x1b[31m\r\u2028\x85"
@@ -102,9 +110,9 @@ def test_a_long_message_is_cut_off(formatter: logging.Formatter) -> None:
 
 EVERYTHING = """
 import asyncio, logging, sys, threading, warnings
-from strandline.server.log_format import log_to
+from strandline.server.log_format import STDERR, log_to
 
-log_to(sys.stderr, "INFO", sys.argv[1])
+log_to(STDERR, "INFO", sys.argv[1])
 logging.getLogger("library.error").info("of a\\nlibrary")
 warnings.warn("of Python")
 thread = threading.Thread(target=lambda: 1 / 0, name="one")
@@ -149,3 +157,46 @@ def test_what_python_and_libraries_say_comes_the_same_way(form: str) -> None:
         "KeyError: 'unraisable'",
         "RuntimeError: uncaught",
     ]
+
+
+PLAIN = TextFormatter("%(message)s")
+
+
+def test_a_log_that_nobody_reads_blocks_nobody_and_says_what_was_dropped() -> None:
+    reading, writing = os.pipe()
+    log = LogWriter(writing, PLAIN)
+    # The first doesn't fit into the pipe, so that nothing is written before it is read.
+    lines = [f"{number} {'x' * 1000}" for number in range(2 * QUEUED_BYTES // 1000)]
+    lines[0] *= 200
+    for line in lines:
+        log.write(line)
+    dropped = log.status()["dropped"]
+    assert dropped > 0
+    with os.fdopen(reading) as read:
+        assert [next(read).strip() for _ in lines[dropped:]] == lines[: len(lines) - dropped]
+        said = next(read)
+        assert said == f"{dropped} log lines were dropped: nobody read the log, or it was full\n"
+        log.handle(record("read %s", "again"))
+        assert next(read) == "read again\n"
+    os.close(writing)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_lines_that_a_full_disk_does_not_take_are_counted() -> None:
+    with open("/dev/full", "w") as full:
+        log = LogWriter(full.fileno(), PLAIN)
+        log.write("one")
+        log.flush()
+        log.write("two")
+        log.flush()
+        assert log.status() == {"dropped": 2}
+
+
+def test_a_line_that_can_not_be_formatted_fails_no_caller() -> None:
+    reading, writing = os.pipe()
+    log = LogWriter(writing, PLAIN)
+    log.handle(record("%d", "one"))
+    log.flush()
+    os.close(writing)
+    with os.fdopen(reading) as read:
+        assert read.read() == "can't be formatted: '%d'\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import re
@@ -27,6 +28,9 @@ from strandline.settings.sources import ServeSettings
 from tests.kit import golden
 from tests.kit.patience import PATIENCE_S
 from tests.kit.serve_process import environment
+from timeline.errors import StrandlineError
+
+LAST_INSTANT = "/v1/hoodie/view/timeline/instant/last"
 
 
 def run(*arguments: str) -> Result:
@@ -302,3 +306,18 @@ def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Pa
         "stopped",
     ]
     assert not {"s3cret", "hunter2"} & set(re.findall(r"\w+", status + serving.first + rest))
+
+
+def test_a_pipe_as_stderr_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    """Some hundred refusals filled it; then neither answers nor SIGTERM came through."""
+    with Serving("--root", str(tmp_path), "--port", "0", "--no-token") as serving:
+        fcntl.fcntl(serving.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        session = HttpSession(serving.url)
+        for number in range(100):
+            with pytest.raises(StrandlineError, match="outside the roots"):
+                session.get(LAST_INSTANT, {"basepath": f"/nope{number}"})
+        assert serving.get("/") == b"Hello Hudi"
+        assert serving.get("/healthz") == b'{\n  "ok": true\n}\n'
+        assert json.loads(serving.get("/v1/strandline/status"))["log"] == {"dropped": 0}
+        serving.process.terminate()
+        assert serving.process.wait(PATIENCE_S) == 0

@@ -28,8 +28,11 @@ from tests.strandline.server.process.services import (
     kill,
     status_of,
 )
+from timeline.errors import StrandlineError
 
 pytestmark = pytest.mark.property
+
+LAST_INSTANT = "/v1/hoodie/view/timeline/instant/last"
 
 
 def test_a_stop_during_a_restart_leaves_neither_process_nor_socket(
@@ -215,3 +218,18 @@ def test_a_driver_that_was_stopped_does_not_kill_a_healthy_child(
     os.kill(stopped_driver.pid, signal.SIGCONT)
     for _ in range(100):
         assert child_of(stopped_driver)[0] == pid
+
+
+def test_a_driver_that_was_stopped_does_not_stop_its_child_by_reading_no_log(
+    stopped_driver: subprocess.Popen[str],
+) -> None:
+    pid, url = child_of(stopped_driver)
+    os.kill(stopped_driver.pid, signal.SIGSTOP)
+    os.waitpid(stopped_driver.pid, os.WUNTRACED)
+    session = HttpSession(url)
+    for number in range(300):
+        with pytest.raises(StrandlineError, match="outside the roots"):
+            session.get(LAST_INSTANT, {"basepath": f"/nope{number}/{'x' * 200}"})
+    assert session.get("/", {}) == b"Hello Hudi"
+    os.kill(stopped_driver.pid, signal.SIGCONT)
+    assert child_of(stopped_driver)[0] == pid
