@@ -1,6 +1,7 @@
 """``Metrics``: counters by name and labels, such as ``"reloads", cause="check-failed"``.
 
-Nothing is global: each service has its own counters, and each test.
+Nothing is global: each service has its own counters, and each test. The counters of each table are
+apart, as are the sums over all tables, so that showing a table's takes no look at the others.
 """
 
 from __future__ import annotations
@@ -8,67 +9,108 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 Labels = tuple[tuple[str, str], ...]
+CounterKey = tuple[str, Labels]
+
+TABLE: Final = "table"
+"""The label whose value is a table; its counters are merged once the table is gone."""
+_NO_TABLE: Final = ""
 
 
 class Metrics:
-    """Counters by name and labels; ``_lock`` guards them."""
+    """Counters by name and labels; ``_lock`` guards them.
+
+    ``_tables`` has the counters of each table, without that label, and those that have none under
+    ``_NO_TABLE``; ``_sums`` has the sums of all of these.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, Labels]] = Counter()
+        self._tables: dict[str, Counter[CounterKey]] = {}
+        self._sums: Counter[CounterKey] = Counter()
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
+        table = labels.pop(TABLE, _NO_TABLE)
+        key = name, tuple(sorted(labels.items()))
         with self._lock:
-            self._counts[name, tuple(sorted(labels.items()))] += amount
+            counts = self._tables.get(table)
+            if counts is None:
+                counts = self._tables[table] = Counter()
+            counts[key] += amount
+            self._sums[key] += amount
 
-    def merge(self, label: str, is_kept: Callable[[str], bool]) -> None:
-        """Add up the counters whose value of a label isn't kept, without that label.
+    def merge(self, is_kept: Callable[[str], bool]) -> None:
+        """Add up the counters of the tables that aren't kept, without the table.
 
-        So the number of counters is bounded by the values that are kept, and no sum gets smaller.
+        So the number of counters is bounded by the tables that are kept, and no sum gets smaller.
 
         Args:
-            label: The label.
-            is_kept: Whether the counters with a value of the label stay as they are.
+            is_kept: Whether the counters of a table stay as they are.
         """
         # Chosen from a copy: requests go on counting meanwhile.
-        found = [key for key in self.counts() if label in dict(key[1])]
-        values = {dict(labels)[label] for _, labels in found}
-        gone = {value for value in values if not is_kept(value)}
         with self._lock:
-            for name, labels in found:
-                if dict(labels)[label] in gone:
-                    rest = tuple(pair for pair in labels if pair[0] != label)
-                    # 0 if another thread's ``merge`` has moved the counter since the copy was made.
-                    self._counts[name, rest] += self._counts.pop((name, labels), 0)
+            tables = list(self._tables)
+        for table in tables:
+            if table != _NO_TABLE and not is_kept(table):
+                self.forget(table)
+
+    def forget(self, table: str) -> None:
+        """Add up the counters of a table without the table."""
+        with self._lock:
+            # Empty if another thread has moved them.
+            counts = self._tables.pop(table, Counter())
+            self._tables.setdefault(_NO_TABLE, Counter()).update(counts)
 
     def get(self, name: str, **labels: str) -> int:
         """Return the sum of the counters of a name that have at least these labels."""
+        table = labels.pop(TABLE, None)
         wanted = set(labels.items())
+        with self._lock:
+            counts = (self._sums if table is None else self._of(table)).copy()
         return sum(
-            count
-            for (found, has), count in self.counts().items()
-            if found == name and wanted <= set(has)
+            count for (found, has), count in counts.items() if found == name and wanted <= set(has)
         )
 
-    def counts(self) -> dict[tuple[str, Labels], int]:
+    def _of(self, table: str) -> Counter[CounterKey]:
+        """Return the counters of a table; ``_lock`` is held."""
+        return self._tables.get(table) or Counter()
+
+    def by_label(self, name: str, label: str) -> dict[str, int]:
+        """Return the sums of the counters of a name by the value of a label, in its order.
+
+        Cost: one step for each name and labels, whatever the number of tables.
+        """
+        with self._lock:
+            counts = dict(self._sums)
+        sums: Counter[str] = Counter()
+        for (found, labels), count in counts.items():
+            if found == name:
+                sums[dict(labels)[label]] += count
+        return dict(sorted(sums.items()))
+
+    def counts(self) -> dict[CounterKey, int]:
         """Return all counters."""
         with self._lock:
-            return dict(self._counts)
+            tables = {table: counts.copy() for table, counts in self._tables.items()}
+        every: dict[CounterKey, int] = {}
+        for table, counts in tables.items():
+            of_table = () if table == _NO_TABLE else ((TABLE, table),)
+            for (name, has), count in counts.items():
+                every[name, tuple(sorted(has + of_table))] = count
+        return every
 
-    def as_json(self, **labels: str) -> dict[str, int]:
-        """Return ``name{label=value,...}`` → count, for the counters that have these labels.
+    def of_table(self, table: str) -> dict[str, int]:
+        """Return ``name{label=value,...}`` → count, for the counters of a table, in order.
 
-        The labels passed in are left out of the keys.
+        The table is left out of the keys.
         """
-        wanted = set(labels.items())
+        with self._lock:
+            counts = self._of(table).copy()
         answer: dict[str, int] = {}
-        for (name, has), count in sorted(self.counts().items()):
-            if wanted <= set(has):
-                rest = ",".join(
-                    f"{key}={value}" for key, value in has if (key, value) not in wanted
-                )
-                answer[f"{name}{{{rest}}}" if rest else name] = count
+        for (name, has), count in sorted(counts.items()):
+            labels = ",".join(f"{key}={value}" for key, value in has)
+            answer[f"{name}{{{labels}}}" if labels else name] = count
         return answer

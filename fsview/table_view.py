@@ -318,8 +318,8 @@ class TableView:
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),
-            "packed_bytes": self.packed_bytes(),
-            "counters": self._metrics.as_json(table=str(self.table_id)),
+            "packed_bytes": sum(version.size_bytes for version in versions),
+            "counters": self._metrics.of_table(str(self.table_id)),
         }
 
 

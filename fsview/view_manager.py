@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.local_view import LocalView
@@ -34,6 +34,21 @@ from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId, is_relative
 from timeline.table.config_file import read_table_config
+
+
+class TablesStatus(NamedTuple):
+    """Figures about tables.
+
+    Attributes:
+        open: How many tables are open.
+        further: The id of the next table, which isn't among those shown; ``None``: there is none.
+        figures: Id and figures of each table shown, fit for JSON, computed as they are taken.
+    """
+
+    open: int
+    further: str | None
+    figures: Iterator[tuple[str, dict[str, Any]]]
+
 
 StorageOpener = Callable[[str, Mapping[str, Any] | None], Storage]
 
@@ -252,12 +267,20 @@ class ViewManager:
             tables = dict(self._tables)
         return tuple(tables[table_id] for table_id in sorted(tables, key=str))
 
-    def status(self) -> dict[str, Any]:
-        """Return figures about every open table, fit for JSON."""
+    def status(self, start: str = "", at_most: int | None = None) -> TablesStatus:
+        """Return figures about open tables, in the order of their ids as text.
+
+        Args:
+            start: Of the first table: its id as text, or text before it.
+            at_most: How many tables; ``None``: all.
+        """
         with self._lock:
             # A copy, as the status of a table takes locks that must not be nested in this one.
-            tables = dict(self._tables)
-        return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
+            tables = {str(table_id): table for table_id, table in self._tables.items()}
+        names = sorted(name for name in tables if name >= start)
+        shown = names[:at_most]
+        further = names[len(shown)] if len(shown) < len(names) else None
+        return TablesStatus(len(tables), further, ((name, tables[name].status()) for name in shown))
 
     def close(self) -> None:
         """Close the tables and their stores; nothing can be asked any more.

@@ -39,7 +39,7 @@ def test_what_lies_outside_the_roots_is_refused(lake: Path, end: str) -> None:
     }[end]
     with pytest.raises(RootNotAllowedError, match="outside the roots"):
         views.view(path)
-    assert views.status() == {}
+    assert views.open_tables() == ()
 
 
 def test_a_root_added_later_allows_what_it_holds(lake: Path) -> None:

@@ -113,7 +113,7 @@ def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
     for last_instant, timeline_hash in pinned[-3:]:
         view.at(last_instant, timeline_hash)
     assert metrics.get("branches") == 0
-    assert metrics.as_json(table=str(view.table_id))["sync_instants"] == 4
+    assert metrics.of_table(str(view.table_id))["sync_instants"] == 4
     # What was forgotten is read again, once, from what is on the timeline.
     view.at(*pinned[0])
     view.at(*pinned[1])

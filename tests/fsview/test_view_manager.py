@@ -36,7 +36,7 @@ def test_every_spelling_of_a_base_path_is_one_table(lake: Path) -> None:
         assert views.view(spelling) is table
     (lake / "link").symlink_to(lake / "t")
     assert views.view(f"{lake}/link") is table
-    assert list(views.status()) == [f"file://{lake.resolve()}/t"]
+    assert [str(table.table_id) for table in views.open_tables()] == [f"file://{lake.resolve()}/t"]
 
 
 @pytest.mark.parametrize("path", ["", "\0", "/t\0"])
@@ -52,7 +52,7 @@ def test_a_path_without_a_table_is_not_kept(lake: Path) -> None:
             views.view(f"{lake}/nothing")
     with pytest.raises(InputError, match="empty"):
         views.view("")
-    assert views.status() == {}
+    assert views.open_tables() == ()
     golden.build("cow_basic_v9", 0, lake / "nothing")
     assert views.view(f"{lake}/nothing")
 

@@ -58,7 +58,7 @@ def test_a_table_is_refused_and_closed_once_its_root_is_removed(lake: Path) -> N
     views.remove_root(f"file://{lake}/a/")
     assert (removed.is_closed, other.is_closed) == (True, False)
     assert views.roots() == (f"{lake}/b",)
-    assert list(views.status()) == [str(other.table_id)]
+    assert [str(table.table_id) for table in views.open_tables()] == [str(other.table_id)]
     for ask in (views.view, views.storage_of):
         with pytest.raises(RootNotAllowedError, match="outside the roots"):
             ask(f"{lake}/a/t")
@@ -81,7 +81,7 @@ def test_a_table_below_two_roots_is_served_until_both_are_removed(lake: Path, re
     assert views.view(f"{lake}/a/t") is table
     views.remove_root(roots.popitem()[1])
     assert table.is_closed
-    assert views.status() == {}
+    assert views.open_tables() == ()
 
 
 def test_a_table_behind_a_link_is_closed_with_the_root_that_leads_there(lake: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_table_that_is_removed_while_it_is_opened_does_not_stay_open(lake: Pat
     with pytest.raises(StrandlineError):
         views.view(f"{lake}/a/t")
     assert opened
-    assert views.status() == {}
+    assert views.open_tables() == ()
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
@@ -255,7 +255,7 @@ def test_tables_that_come_and_go_leave_neither_memory_nor_descriptors(
         held.append((stores.budget.used, len(os.listdir("/proc/self/fd"))))
     assert held[-1] == held[1], held
     assert views.roots() == (f"{tmp_path}/kept",)
-    assert len(views.status()) == 1
+    assert len(views.open_tables()) == 1
     views.close()
 
 
@@ -264,7 +264,7 @@ def test_counters_of_values_that_are_not_kept_are_added_up_without_the_label() -
     for table, count in (("a", 1), ("b", 2), ("c", 4)):
         metrics.add("requests", count, table=table, route="r")
     metrics.add("requests", 8, route="r")
-    metrics.merge("table", {"c"}.__contains__)
+    metrics.merge({"c"}.__contains__)
     assert metrics.counts() == {
         ("requests", (("route", "r"), ("table", "c"))): 4,
         ("requests", (("route", "r"),)): 11,
@@ -278,8 +278,8 @@ def test_counters_that_two_threads_merge_at_once_are_added_up_once() -> None:
     metrics.add("requests", 3, table="a")
 
     def is_kept(_: str) -> bool:
-        metrics.merge("table", lambda _: False)
+        metrics.merge(lambda _: False)
         return False
 
-    metrics.merge("table", is_kept)
+    metrics.merge(is_kept)
     assert metrics.counts() == {("requests", ()): 3}

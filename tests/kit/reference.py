@@ -76,7 +76,11 @@ ROUTES_HEAD = """\
 OTHER_ROUTES = {
     "GET /": "`Hello Hudi`, as Hudi's server answers; needs no token",
     "GET /healthz": "200 if the service is ready, else 503 with the reasons; needs no token",
-    "GET /v1/strandline/status": "counters of service and tables, and the settings, as JSON",
+    "GET /v1/strandline/status": (
+        "`table`, `tables`, optional: counters of the service, of its tables from this base path on"
+        " (so many at most; default and maximum 1000), and the settings, as JSON; `next_table`"
+        " begins the next page"
+    ),
     "POST /v1/strandline/lookup": (
         "`basepath`, `lastinstantts`, `timelinehash` in the query string, and a JSON body such as"
         ' `{"queries": [{"query": "latest_base_files", "partitions": ["p=1", "p=2"]}, {"query":'

@@ -15,7 +15,7 @@ from typing import Any
 
 from fsview.metrics import Metrics
 from fsview.store.stores import Stores
-from fsview.view_manager import StorageOpener, ViewManager
+from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
@@ -113,7 +113,7 @@ class Parts:
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         self.instant_states = InstantStates(self.views.storage_of)
-        pages = create_pages(self.status)
+        pages = create_pages(self.status_of)
         creation = MarkerCreation(self.markers)
         self.unfinished = UnfinishedWork()
         self._forwarder = forwarder
@@ -160,19 +160,27 @@ class Parts:
             self._forwarder.close()
 
     def status(self) -> dict[str, Any]:
-        """Return counters and figures of the service and its tables, in a form for JSON."""
+        """Return counters and figures of the service and all its tables, in a form for JSON."""
+        figures, tables = self.status_of()
+        return {**figures, "tables": dict(tables.figures)}
+
+    def status_of(
+        self, start: str = "", at_most: int | None = None
+    ) -> tuple[dict[str, Any], TablesStatus]:
+        """Return counters and figures of the service, and of some of its tables.
+
+        Args:
+            start: As of ``ViewManager.status``.
+            at_most: Likewise.
+        """
         with self._lock:
             self._count_hot()
-        requests: Counter[str] = Counter()
-        for (name, labels), count in self.metrics.counts().items():
-            if name == REQUESTS:
-                requests[dict(labels)["route"]] += count
-        return {
+        figures = {
             "pid": os.getpid(),
             "uptime_s": round(self._clock.monotonic() - self._started, 3),
             "restarts": self._restarts,
             "ready": self.readiness.status(),
-            "requests": dict(sorted(requests.items())),
+            "requests": self.metrics.by_label(REQUESTS, "route"),
             "refusals": self.refusals.status(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
@@ -185,9 +193,10 @@ class Parts:
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
             "roots": list(self.views.roots()),
-            "tables": self.views.status(),
             "settings": dict(self._settings),
         }
+        tables = self.views.status(start, at_most)
+        return {**figures, "open_tables": tables.open, "next_table": tables.further}, tables
 
     def load(self) -> tuple[int, int]:
         """Return how many tables are open, and the bytes that are held for all of them."""
@@ -240,7 +249,7 @@ class Parts:
             self.hot.forget_closed()
             still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
             self._counted = Counter(still)
-        self.metrics.merge("table", lambda text: serves(TableId.of(text)))
+        self.metrics.merge(lambda text: serves(TableId.of(text)))
 
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""

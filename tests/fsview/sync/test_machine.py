@@ -239,7 +239,7 @@ class TableMachine(MovingMachine):
         for held in self.held:
             self.right_or_refused(self.watcher, held.view, held.truth)
         if self.table.generation == 0:
-            counted = self.watcher.metrics.as_json()
+            counted = self.watcher.metrics.counts()
             reloads = self.watcher.metrics.get("reloads", cause="table-upgraded")
             assert reloads <= self.table.versions, counted
             # A restore deletes rollbacks that were under way when last seen, or were never seen.

@@ -90,7 +90,7 @@ def test_requests_without_the_token_are_refused(server: ServiceServer) -> None:
             assert response.status == 401, path
             assert response.headers["www-authenticate"] == "Bearer"
             assert b"bearer token" in response.body
-    assert not server.parts.views.status()
+    assert not server.parts.views.open_tables()
 
 
 def test_a_service_without_a_token_admits_everybody(tmp_path: Path) -> None:
