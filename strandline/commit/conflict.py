@@ -5,6 +5,11 @@ groups that it changed with those of the instants that it hasn't seen. A copy-on
 from its predecessor, so of two commits from one predecessor the later would undo the earlier.
 Inserts into new file groups never conflict, not even with equal keys.
 
+An overwrite concerns a partition whatever its groups are: of two that overlap, both would add their
+rows, and neither would replace the other's groups. So it conflicts with another overwrite of one of
+its partitions, and with a write that looked up keys there and opened groups for those that it
+didn't find. Hudi compares file groups only, and lets both commit.
+
 Source: Hudi 1.2.0 ``SimpleConcurrentFileWritesConflictResolutionStrategy``,
 ``PreferWriterConflictResolutionStrategy``,
 ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``, ``ConcurrentOperation``,
@@ -39,6 +44,20 @@ TouchedGroup = tuple[str, str]
 COMPACT: Final = "COMPACT"
 CLUSTER: Final = "CLUSTER"
 UNKNOWN: Final = "UNKNOWN"
+_OVERWRITE_TABLE: Final = "INSERT_OVERWRITE_TABLE"
+_BLIND: Final = frozenset(
+    {
+        "INSERT",
+        "INSERT_PREPPED",
+        "BULK_INSERT",
+        "BULK_INSERT_PREPPED",
+        "BOOTSTRAP",
+        COMPACT,
+        "LOG_COMPACT",
+        CLUSTER,
+    }
+)
+"""Operations that look up no keys: they add rows, or rewrite file groups as they are."""
 _PACKAGE: Final = "org.apache.hudi.client.transaction."
 
 REPEAT: Final = (
@@ -87,6 +106,35 @@ STRATEGIES: Final = {each.class_name: each for each in (SIMPLE, PREFER_WRITER, B
 
 
 @dataclass(frozen=True, slots=True)
+class Partitions:
+    """Some partitions of a table, or all.
+
+    Attributes:
+        paths: Their paths; empty if ``is_table``.
+        is_table: Whether these are all partitions, also those that don't exist yet.
+    """
+
+    paths: frozenset[str] = frozenset()
+    is_table: bool = False
+
+    def __bool__(self) -> bool:
+        return self.is_table or bool(self.paths)
+
+    def __and__(self, other: Partitions) -> Partitions:
+        if self.is_table or other.is_table:
+            return other if self.is_table else self
+        return Partitions(self.paths & other.paths)
+
+    def __or__(self, other: Partitions) -> Partitions:
+        is_table = self.is_table or other.is_table
+        return Partitions(frozenset() if is_table else self.paths | other.paths, is_table)
+
+
+NOWHERE: Final = Partitions()
+"""No partition."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConcurrentOperation:
     """What an instant changes or is going to change.
 
@@ -95,17 +143,44 @@ class ConcurrentOperation:
         operation: Hudi's ``WriteOperationType``; ``UNKNOWN`` if nothing is known yet.
         groups: The file groups that it writes or replaces.
         avro_schema: The table's schema that it records; ``""`` if none.
+        searched: Partitions in which it looked up keys, as far as only its writer knows them;
+            those in which it wrote afterwards needn't be among them.
     """
 
     instant: Instant
     operation: str
     groups: frozenset[TouchedGroup]
     avro_schema: str = ""
+    searched: Partitions = NOWHERE
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether its rows take the place of all rows of its partitions."""
+        return self.instant.action == REPLACE_COMMIT and self.operation != CLUSTER
+
+    @property
+    def overwritten(self) -> Partitions:
+        """The partitions that it overwrites."""
+        if not self.overwrites:
+            return NOWHERE
+        if self.operation == _OVERWRITE_TABLE:
+            return Partitions(is_table=True)
+        return self._written
+
+    @property
+    def concerned(self) -> Partitions:
+        """The partitions that it overwrites or has looked up keys in."""
+        looked_up = NOWHERE if self.operation in _BLIND else self._written
+        return self.overwritten | looked_up | self.searched
+
+    @property
+    def _written(self) -> Partitions:
+        return Partitions(frozenset(partition for partition, _ in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Another instant that changed file groups of a commit.
+    """Another instant that changed file groups of a commit, or what an overwrite is about.
 
     Attributes:
         instant: Requested time of the other instant.
@@ -113,6 +188,8 @@ class Conflict:
         operation: Its ``WriteOperationType``.
         groups: The file groups that both changed, as (partition, file id), sorted.
         resolved: Whether the commit may complete all the same.
+        partitions: If there are none: the partitions that one of both overwrote and the other
+            overwrote or looked up keys in, sorted; none if that is all of the table's.
     """
 
     instant: str
@@ -120,14 +197,25 @@ class Conflict:
     operation: str
     groups: tuple[TouchedGroup, ...]
     resolved: bool = False
+    partitions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        partition, file_id = self.groups[0]
-        more = f" and {len(self.groups) - 1} more" if len(self.groups) > 1 else ""
-        return (
-            f"{self.operation} of {self.action} {self.instant} changed file group {file_id} of"
-            f" partition {partition!r}{more}"
-        )
+        other = f"{self.operation} of {self.action} {self.instant}"
+        if self.groups:
+            partition, file_id = self.groups[0]
+            return f"{other} changed file group {file_id} of partition {partition!r}" + _and_more(
+                self.groups
+            )
+        where = "the table"
+        if self.partitions:
+            where = f"partition {self.partitions[0]!r}{_and_more(self.partitions)}"
+        if self.action == REPLACE_COMMIT:
+            return f"{other} overwrote {where}"
+        return f"{other} looked up keys in {where}, which this write overwrites"
+
+
+def _and_more(named: tuple[object, ...]) -> str:
+    return f" and {len(named) - 1} more" if len(named) > 1 else ""
 
 
 def candidates(
@@ -230,7 +318,18 @@ def conflicts_with(
                     resolved=_is_resolved(ours.instant, other),
                 )
             )
+        elif other.instant.is_completed and (overlap := _overlap(ours, other)):
+            at = other.instant
+            paths = tuple(sorted(overlap.paths))
+            found.append(
+                Conflict(at.requested_time, at.action, other.operation, (), partitions=paths)
+            )
     return tuple(found)
+
+
+def _overlap(ours: ConcurrentOperation, other: ConcurrentOperation) -> Partitions:
+    """Return the partitions that one overwrites, and the other overwrites or has searched."""
+    return (ours.overwritten & other.concerned) | (other.overwritten & ours.concerned)
 
 
 def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from strandline.commit.announcement import encode_announcement
@@ -25,10 +26,12 @@ from strandline.commit.completion_outcome import (
     withdraw_if_rolled_back,
 )
 from strandline.commit.conflict import (
+    NOWHERE,
     REPEAT,
     ConcurrentOperation,
     Conflict,
     ConflictStrategy,
+    Partitions,
     candidates,
     conflicts_with,
     operation_of,
@@ -183,6 +186,7 @@ class Transaction:
         avro_schema: str,
         extra_metadata: Mapping[str, str] | None = None,
         check_table: Callable[[], None] = lambda: None,
+        searched: Partitions = NOWHERE,
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -193,18 +197,19 @@ class Transaction:
             extra_metadata: Text to store next to the schema.
             check_table: Called under the lock before anything is decided, on another thread if the
                 storage is remote; raises if the table can't be written any more.
+            searched: Partitions in which keys were looked up.
 
         Raises:
-            WriteConflictError: Another writer changed the same file groups or the schema, or
-                rolled back a commit that this write saw; the instant is inflight, and the caller
-                rolls it back.
+            WriteConflictError: Another writer changed the same file groups or the schema, overwrote
+                a partition that this write overwrites or has searched, or rolled back a commit that
+                it saw; the instant is inflight, and the caller rolls it back.
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
             LockError: The lock can't be acquired, or was lost; nothing was completed.
             CommitOutcomeUnknownError: Storage doesn't tell whether the instant has completed.
         """
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
-        ours = operation_of(self.instant, metadata)
+        ours = replace(operation_of(self.instant, metadata), searched=searched)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
             # If the table can't be written any more, ``fail`` ends the heartbeat, which counts for

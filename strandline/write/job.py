@@ -20,6 +20,7 @@ from typing import Any
 
 from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
+from strandline.commit.conflict import NOWHERE, Partitions
 from strandline.commit.markers import delete_unreported
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.transaction import Transaction
@@ -339,5 +340,14 @@ class WriteJob:
             target.avro_schema or "",
             self._extra_metadata,
             target.check_unchanged,
+            self._searched(write),
         )
         self._context.history.remember(transaction.instant, metadata)
+
+    def _searched(self, write: _Write) -> Partitions:
+        """Return the partitions in which keys were looked up."""
+        if not self._operation.needs_match:
+            return NOWHERE
+        if write.target.index.is_global:
+            return Partitions(is_table=True)
+        return Partitions(frozenset(write.rows.counts))

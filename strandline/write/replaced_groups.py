@@ -1,6 +1,7 @@
 """The file groups that an overwriting write replaces.
 
-They are those of the write's timeline: groups that another writer adds later stay, as in Hudi.
+They are those of the write's timeline: groups that another writer adds later stay, as in Hudi, if
+it looked up no keys; otherwise the commits conflict (``strandline.commit.conflict``).
 
 Source: Hudi 1.2.0 ``SparkInsertOverwriteCommitActionExecutor``,
 ``SparkInsertOverwriteTableCommitActionExecutor``.

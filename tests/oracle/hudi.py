@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -126,6 +126,7 @@ class Hudi:
         options: Mapping[str, str],
         *,
         partitions: int | None = None,
+        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
     ) -> None:
         """Write rows with Hudi's own writer, without a metadata table.
 
@@ -134,6 +135,7 @@ class Hudi:
             path: The table's base path.
             options: Hudi's options.
             partitions: Number of the frame's partitions; with 1, Hudi sees the rows in order.
+            change: Returns the frame that is written, made of that of the rows.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -144,15 +146,19 @@ class Hudi:
         frame = self.spark.createDataFrame(rows, from_arrow_schema(data.schema))
         if partitions is not None:
             frame = frame.coalesce(partitions)
-        writer = frame.write.format("hudi").options(
-            **{
-                "hoodie.metadata.enable": "false",
-                "hoodie.upsert.shuffle.parallelism": "2",
-                "hoodie.insert.shuffle.parallelism": "2",
-                "hoodie.bulkinsert.shuffle.parallelism": "2",
-                "hoodie.delete.shuffle.parallelism": "2",
-                **options,
-            }
+        writer = (
+            change(frame)
+            .write.format("hudi")
+            .options(
+                **{
+                    "hoodie.metadata.enable": "false",
+                    "hoodie.upsert.shuffle.parallelism": "2",
+                    "hoodie.insert.shuffle.parallelism": "2",
+                    "hoodie.bulkinsert.shuffle.parallelism": "2",
+                    "hoodie.delete.shuffle.parallelism": "2",
+                    **options,
+                }
+            )
         )
         writer.mode("append").save(str(path))
 

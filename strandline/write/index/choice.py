@@ -13,7 +13,6 @@ from strandline.write.operation import Operation
 from strandline.write.options.index_settings import (
     BLOOM,
     GLOBAL_BLOOM,
-    GLOBAL_SIMPLE,
     IndexOptions,
 )
 from timeline.storage.base import Storage
@@ -41,10 +40,9 @@ def tagging_by(
 def search_index(options: IndexOptions) -> SearchIndex:
     """Return the index that searches base files as the options say."""
     by_filter = options.type in (BLOOM, GLOBAL_BLOOM)
-    is_global = options.type in (GLOBAL_SIMPLE, GLOBAL_BLOOM)
     return SearchIndex(
         by_range=options.prunes_by_ranges or not by_filter,
         by_filter=by_filter,
-        is_global=is_global,
-        moves_rows=is_global and options.moves_rows,
+        is_global=options.is_global,
+        moves_rows=options.is_global and options.moves_rows,
     )

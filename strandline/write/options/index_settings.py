@@ -145,6 +145,11 @@ class IndexOptions:
         return self.type == BUCKET
 
     @property
+    def is_global(self) -> bool:
+        """Whether keys are looked up in all partitions."""
+        return self.type in (GLOBAL_SIMPLE, GLOBAL_BLOOM)
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The properties that a new table gets: those of a bucket index."""
         if not self.is_bucket:

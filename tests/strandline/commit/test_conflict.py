@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from strandline.commit.announcement import decode_announcement, encode_announcement
 from strandline.commit.conflict import (
     BUCKET_INDEX,
     PREFER_WRITER,
@@ -140,6 +145,42 @@ def test_an_overwrite_under_way_conflicts_only_if_it_began_later():
         assert len(conflicts_with(ours, [other], SIMPLE)) == expected
     requested = operation_of(at(60, REPLACE_COMMIT, State.REQUESTED), RequestedReplaceMetadata())
     assert requested.groups == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "text"),
+    [
+        ("INSERT_OVERWRITE", "INSERT_OVERWRITE", "overwrote partition 'eu'"),
+        ("INSERT_OVERWRITE", "DELETE_PARTITION", "overwrote partition 'eu'"),
+        ("INSERT_OVERWRITE_TABLE", "INSERT_OVERWRITE_TABLE", "overwrote the table"),
+        ("INSERT_OVERWRITE_TABLE", "UPSERT", "looked up keys in partition 'eu', which this write"),
+        ("UPSERT", "INSERT_OVERWRITE_TABLE", "overwrote partition 'eu'"),
+        ("DELETE", "INSERT_OVERWRITE", "overwrote partition 'eu'"),
+        ("INSERT_OVERWRITE", "UPSERT_PREPPED", "looked up keys in partition 'eu'"),
+        ("INSERT", "INSERT_OVERWRITE_TABLE", None),
+        ("INSERT_OVERWRITE_TABLE", "BULK_INSERT", None),
+        ("INSERT_OVERWRITE", "CLUSTER", None),
+        ("UPSERT", "UPSERT", None),
+    ],
+)
+def test_an_overwrite_concerns_its_partitions_whatever_their_groups_are(ours, other, text):
+    """An announcement tells it, too (#32)."""
+
+    def named(operation, number, group):
+        replaces = "OVERWRITE" in operation or operation in ("DELETE_PARTITION", "CLUSTER")
+        action = REPLACE_COMMIT if replaces else COMMIT
+        return operation_of(at(number, action), commit(group, operation=operation))
+
+    mine, elsewhere = named(ours, 50, A), named(other, 60, ("asia", "a-0"))
+    if "TABLE" not in ours + other:
+        assert conflicts_with(mine, [elsewhere], SIMPLE) == ()
+    theirs = named(other, 60, B)
+    announced = decode_announcement(theirs.instant, encode_announcement(theirs))
+    for each in (theirs, announced):
+        found = conflicts_with(mine, [each], SIMPLE)
+        assert [text in str(conflict) for conflict in found] == ([] if text is None else [True])
+    pending = replace(theirs, instant=at(40, theirs.instant.action, State.INFLIGHT))
+    assert conflicts_with(mine, [pending], SIMPLE) == ()
 
 
 def test_an_earlier_compaction_is_resolved_and_a_later_one_conflicts():

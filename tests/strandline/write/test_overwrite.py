@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import fastavro
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline import Table
+from strandline import Table, WriteClient
 from strandline.records.meta_fields import IS_DELETED
 from tests.kit import golden, reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
@@ -211,6 +212,20 @@ def test_a_clean_deletes_what_was_replaced_and_then_there_is_no_way_back(base: P
     assert ids(base) == ["d"]
 
 
+class During:
+    """A table on which another writer writes while the first write is inflight."""
+
+    def __init__(self, base: Path, write: Callable[[WriteClient], object]) -> None:
+        self._base, self._write, self._done = base, write, False
+        self.storage = HookedStorage(base, after=self._meanwhile)
+
+    def _meanwhile(self, kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight") and not self._done:
+            self._done = True
+            with client(self._base, **OCC) as other:
+                self._write(other)
+
+
 @pytest.mark.parametrize("first", ["overwrite", "upsert"])
 def test_an_update_of_a_replaced_group_conflicts_whoever_completes_first(
     base: Path, first: str
@@ -234,6 +249,78 @@ def test_an_update_of_a_replaced_group_conflicts_whoever_completes_first(
         expected = ["a", "d"] if first == "overwrite" else ["a", "b", "c"]
         assert ids(base) == expected
     assert reader.leftovers(base) == []
+
+
+OVERWRITES = {
+    "a partition": lambda c: c.insert_overwrite(table(row("one", "us"))),
+    "an empty partition": lambda c: c.insert_overwrite(table(row("one", "asia"))),
+    "the table": lambda c: c.insert_overwrite_table(table(row("one", "asia"))),
+    "the table by nothing": lambda c: c.insert_overwrite_table(table()),
+}
+CONCERNED = {
+    "overwrites it": lambda c: c.insert_overwrite(table(row("2us", "us"), row("2asia", "asia"))),
+    "overwrites the table": lambda c: c.insert_overwrite_table(table(row("2", "us"))),
+    "looks up new keys": lambda c: c.upsert(table(row("2us", "us"), row("2asia", "asia"))),
+}
+
+
+@pytest.mark.parametrize("base", quick_runs([9], [6, 9]), indirect=True)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
+@pytest.mark.parametrize("other", CONCERNED)
+@pytest.mark.parametrize("overwrite", OVERWRITES)
+def test_what_overlaps_an_overwrite_conflicts_whoever_completes_first(
+    base: Path, overwrite: str, other: str, *, is_first: bool
+) -> None:
+    """Neither of both would replace the other's groups, or find its keys (#32)."""
+    order = [OVERWRITES[overwrite], CONCERNED[other]]
+    first, second = order if is_first else reversed(order)
+    first_alone = base.with_name("alone")
+    shutil.copytree(base, first_alone)
+    with client(first_alone, **OCC) as c:
+        first(c)
+    done = During(base, first)
+    with client(base, done.storage, **OCC) as c:
+        with pytest.raises(
+            WriteConflictError, match=r"overwrote|looked up keys|changed file group"
+        ):
+            second(c)
+        assert ids(base) == ids(first_alone)
+        second(c)  # repeated, it sees the first one's rows
+    assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
+def test_a_key_that_was_looked_up_before_it_was_overwritten_conflicts(
+    index: str, tmp_path: Path
+) -> None:
+    """By a delete that finds nothing, and by a global index in another partition (#32)."""
+    base = tmp_path / "t"
+    with client(base, **INDEXES[index]) as c:
+        c.upsert(table(row("a")))
+    region = "eu" if index == "GLOBAL_SIMPLE" else "asia"
+    for write in (
+        lambda c: c.delete(table(row("new", region))),
+        lambda c: c.upsert(table(row("new", region))),
+    ):
+        done = During(base, lambda c: c.insert_overwrite(table(row("new", "asia"))))
+        with client(base, done.storage, **OCC, **INDEXES[index]) as c:
+            where = "of partition 'asia'|overwrote partition 'asia'|overwrote the table"
+            with pytest.raises(WriteConflictError, match=where):
+                write(c)
+            assert ids(base) == ["a", "new"]
+            c.insert_overwrite_table(table(row("a")))
+
+
+def test_what_does_not_overlap_an_overwrite_completes(base: Path) -> None:
+    """Other partitions, and rows that are inserted without a look-up."""
+    done = During(base, lambda c: c.insert_overwrite(table(row("d", "us"))))
+    with client(base, done.storage, **OCC) as c:
+        c.insert_overwrite(table(row("e", "eu")))
+    assert ids(base) == ["d", "e"]
+    done = During(base, lambda c: c.insert_overwrite_table(table(row("d", "us"))))
+    with client(base, done.storage, **OCC) as c:
+        c.bulk_insert(table(row("e", "us")))
+    assert ids(base) == ["d", "e"]
 
 
 def test_rows_that_another_writer_adds_meanwhile_stay(base: Path) -> None:
