@@ -20,8 +20,8 @@ from fsview.load.metadata_table import read
 from fsview.load.metadata_table_state import FILES, FOLDER, newest_slice
 from fsview.load.source_choice import uncertainty
 from fsview.sync.plan_reader import snapshot_of
-from tests.kit import golden
-from tests.kit.hfile import hfile
+from tests.kit.formats.hfile import hfile
+from tests.kit.tables import golden
 from timeline.encoding import avro
 from timeline.encoding.hfile import HFile
 from timeline.meta_client import TableMetaClient

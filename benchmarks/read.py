@@ -40,7 +40,7 @@ from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.file.base_file_writer import BaseFileWriter
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.hfile import log_block
+from tests.kit.formats.hfile import log_block
 from timeline.encoding import avro
 from timeline.encoding.log_block import (
     AVRO_DATA,

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks.read import OWN, generated
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.hfile import log_block
+from tests.kit.formats.hfile import log_block
 from tests.strandline.read.logs.log_table import LogTable
 from timeline.encoding import avro
 from timeline.encoding.log_block import AVRO_DATA, INSTANT_TIME, SCHEMA

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from tests.kit.products import ALL, COVERING, TELLING
+from tests.kit.tables.products import ALL, COVERING, TELLING
 
 if TYPE_CHECKING:
-    from tests.kit.s3_server import S3Endpoint
+    from tests.kit.servers.s3_server import S3Endpoint
 
 # Instants of version 6 are in the machine's time zone by default; the golden tables are in UTC.
 os.environ["TZ"] = "UTC"
@@ -49,7 +49,7 @@ WHOLE = "\npytestmark = pytest.mark.property\n"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--s3-server",
-        default="tests.kit.s3_server",
+        default="tests.kit.servers.s3_server",
         help="the module whose s3_server() runs the server of the tests marked s3",
     )
     parser.addoption("--spark-master", default="local[2,2]", help="where the Spark tests run")

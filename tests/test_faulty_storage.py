@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kit.interruptible import interruptible
+from tests.kit.concurrency.interruptible import interruptible
 
 ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
 

@@ -68,7 +68,7 @@ def test_quick_can_import_its_test_modules_and_all_that_they_import() -> None:
         new = names & ours.keys() - seen
         todo += new
         seen |= new
-    assert "tests.kit.golden" in seen
+    assert "tests.kit.tables.golden" in seen
     assert found == []
 
 

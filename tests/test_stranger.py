@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import golden
+from tests.kit.tables import golden
 
 pytestmark = pytest.mark.property
 

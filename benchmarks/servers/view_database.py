@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.kit.postgres_server import postgres_server
+from tests.kit.servers.postgres_server import postgres_server
 
 
 @dataclass(frozen=True, slots=True)

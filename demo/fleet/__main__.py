@@ -24,8 +24,8 @@ from demo.fleet.record import Event, FleetRecord
 from demo.prove import prove
 from demo.replay import replay
 from demo.spark import start_session
-from tests.kit.postgres_server import PostgresServer, postgres_server
-from tests.kit.zookeeper_ensemble import EnsembleServer, zookeeper_ensemble
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.zookeeper_ensemble import EnsembleServer, zookeeper_ensemble
 from tests.strandline.fleet.serve_fleet import wait_until
 
 FEWEST_DAYS: Final = 12

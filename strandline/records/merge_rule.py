@@ -15,7 +15,7 @@ rows of one write in their order.
 Hudi reads a null in a stored row as that ``Integer`` 0 and fails with a ``ClassCastException`` or
 ``NullPointerException`` on all other nulls; here they are less than any value.
 
-``tests/kit/merge_answers.json`` has real Hudi's answers to some hundred cases.
+``tests/kit/answers/merge_answers.json`` has real Hudi's answers to some hundred cases.
 
 Source: Hudi 1.2.0 ``BufferedRecordMergerFactory.EventTimeRecordMerger``, ``OrderingValues``.
 """

@@ -10,7 +10,7 @@ from benchmarks.markers import CONNECTIONS, PARTS
 from benchmarks.servers.command import Bench, measured
 from benchmarks.servers.marker_load import MarkerLoad, Outcome, names
 from benchmarks.servers.server import ServerError
-from tests.kit.live_service import serving
+from tests.kit.servers.live_service import serving
 
 pytestmark = pytest.mark.property
 

@@ -23,9 +23,9 @@ from fsview.table_view import TableView
 from tests.conformance.shared_place import Faults, NewPlace
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small, warnings
-from tests.kit.memory_storage import MemoryStorage
 from tests.kit.short_runs import quick_runs
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import (
     BlobLostError,
     InstantNotFoundError,

@@ -16,8 +16,8 @@ from fsview.store.stores import KEPT_STEPS
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 
 Join = Callable[..., Server]
 

@@ -15,8 +15,8 @@ from fsview.store.sql.forgetting import forget
 from fsview.store.sql.generations import LEASE_S
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace
+from tests.kit.servers.stores import blobs_of
 from tests.kit.short_runs import quick_runs
-from tests.kit.stores import blobs_of
 from timeline.errors import StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 

@@ -11,7 +11,7 @@ import pytest
 from fsview.store.base import Handle, RecordRows, Store
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import pytest
 
 from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError
 

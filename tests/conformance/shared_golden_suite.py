@@ -18,7 +18,7 @@ from fsview.table_view import TableView
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.view_suite import canonical
 from tests.fsview.subject import BY_PATH, LocalClient
-from tests.kit import golden
+from tests.kit.tables import golden
 
 
 class SteppingStorage(golden.GoldenStorage):

@@ -17,8 +17,8 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from fsview.local_view import LocalView
 from tests.conformance.shared_place import NewPlace
 from tests.fsview.store.test_stores_machine import StoredMachine, StoredWatcher
-from tests.kit.model.acting import PARTITIONS
-from tests.kit.model.asking import Watcher
+from tests.kit.tables.model.acting import PARTITIONS
+from tests.kit.tables.model.asking import Watcher
 from timeline.errors import ViewBehindError
 
 totals: Counter[str] = Counter()

@@ -15,8 +15,8 @@ from fsview.store.stores import KEPT_STEPS
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from tests.conformance.shared_place import Faults, SharedPlace
 from tests.fsview.store.stored_views import check
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.base import Storage
 
 

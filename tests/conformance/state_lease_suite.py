@@ -16,8 +16,8 @@ import pytest
 from strandline.fleet.state.base import Check, Delete, Put, StateStore, Versioned
 from tests.conformance.state_subject import PROCESSES, TTL_S, StateSubject, WithState
 from tests.conformance.state_watch_suite import Told
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PROCESS_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PROCESS_S
 from timeline.clock import SystemClock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError
 

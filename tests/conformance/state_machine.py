@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from strandline.fleet.state.base import ABSENT, Check, Delete, Lease, Op, Put, StateStore, Versioned
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.errors import StateConflictError
 
 TTL_S = 10.0

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from tests.conformance.state_subject import TTL_S, StateSubject, WithState
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 
 class Told:

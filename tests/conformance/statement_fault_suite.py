@@ -13,8 +13,8 @@ from fsview.store.sql.forgetting import forget
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace, State
 from tests.conformance.shared_store_suite import KEPT, TABLE
+from tests.kit.servers.stores import blobs_of
 from tests.kit.short_runs import quick_runs
-from tests.kit.stores import blobs_of
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 

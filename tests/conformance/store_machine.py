@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fsview.store.base import Handle, RecordRows, Store, StoredChunk
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 
 OpenStore = Callable[[Path], Store]

@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from tests.conformance.store_machine import OpenStore, StoreMachine, content
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 
 

@@ -15,7 +15,7 @@ from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Upkeep
 from tests.conformance.big_step_suite import Between
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import orjson
 import pytest
 
-from tests.kit import golden
+from tests.kit.tables import golden
 
 UNABLE = "rest of a table with a metadata table"
 """A server that can't read the metadata table and fails every request."""

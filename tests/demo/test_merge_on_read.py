@@ -9,8 +9,8 @@ from hudi import HudiReadConfig, HudiReadOptions, HudiTableBuilder
 from demo.prove import through_hudi_rs
 from strandline.records.meta_fields import with_meta_fields
 from strandline.table_api.table import Table
-from tests.kit import golden
-from tests.kit.log_files import delete_block, parquet_block
+from tests.kit.formats.log_files import delete_block, parquet_block
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, VERSIONS, LogTable, row
 from timeline.storage.local import LocalStorage
 

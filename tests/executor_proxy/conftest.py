@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.worker_state import start_anew
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 
 

@@ -11,7 +11,7 @@ import pytest
 from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import MAX_CIRCUITS, Worker, this_worker
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
 LOST = ServiceUnreachableError("nobody there")

@@ -17,7 +17,7 @@ import pytest
 from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import (
     BadAnswerError,
     ConfigError,

@@ -15,7 +15,7 @@ import pytest
 
 from strandline.server.process.timeline_service import TimelineService
 from tests.executor_proxy import lean_executor
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.table.config import TableConfig
 
 pytestmark = pytest.mark.property

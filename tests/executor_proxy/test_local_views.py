@@ -16,7 +16,7 @@ from executor_proxy.worker_state import start_anew, this_worker
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.storage.local import LocalStorage
 

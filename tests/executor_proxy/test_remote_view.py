@@ -21,8 +21,8 @@ from tests.conformance.view_suite import ViewSuite, servers
 from tests.executor_proxy.scripted_server import Reply, Request, ScriptedServer
 from tests.executor_proxy.serving import server_of
 from tests.fsview.subject import BY_PATH, LocalClient
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import BadAnswerError, StrandlineError, ViewBehindError
 
 ARGUMENTS = {

@@ -11,7 +11,7 @@ from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
 from fsview.model.file_system_view import FileSystemView
 from strandline.server.process.timeline_service import TimelineService
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import RemoteFailureError, RootNotAllowedError
 from timeline.storage.local import LocalStorage
 

@@ -16,8 +16,8 @@ from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import this_worker
 from strandline.server.http.server import ServiceServer
 from tests.executor_proxy.scripted_server import Hang, Reply, ScriptedServer
-from tests.kit.live_service import TOKEN, serving
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError, ServiceTimeoutError, ServiceUnreachableError
 
 A = ("p=1", "a-0")

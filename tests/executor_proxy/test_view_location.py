@@ -15,7 +15,7 @@ from executor_proxy.worker_state import start_anew
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ConfigError, ServiceUnreachableError, ViewBehindError
 from timeline.storage.local import LocalStorage
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from demo.spark import start_session
 from tests.fleet.faulty_fleet import Host, faulty_fleet
 from tests.fleet.postgres_place import new_database
-from tests.kit.namespaces import namespace, run
-from tests.kit.postgres_server import postgres_server
+from tests.kit.servers.namespaces import namespace, run
+from tests.kit.servers.postgres_server import postgres_server
 from tests.spark.faults.own_process import tell
 
 NETWORK = "10.78.0"

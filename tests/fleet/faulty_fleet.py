@@ -27,8 +27,8 @@ from fsview.wire.routes import BY_NAME
 from tests.conformance.view_suite import canonical, without_times
 from tests.fleet.fleet_job import COPIES, REGIONS, FleetJob
 from tests.fsview.subject import LocalClient
-from tests.kit.live_service import known
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import known
 from tests.strandline.fleet.serve_fleet import (
     FleetServer,
     placed,

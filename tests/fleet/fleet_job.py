@@ -16,7 +16,7 @@ from executor_proxy.view_location import ViewLocation, connect
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.write.engine.spark import SparkEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.faults.lookup_task import look_up
 from tests.strandline.write.tables import SCHEMA, client, row
 from timeline.storage.local import LocalStorage

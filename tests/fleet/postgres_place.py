@@ -12,7 +12,7 @@ import psycopg
 from fsview.store.sql.postgres.database import PostgresDatabase
 from fsview.store.sql.stored_form import name_bytes, table_key
 from tests.conformance.shared_place import Faults, SharedPlace
-from tests.kit.postgres_server import PostgresServer
+from tests.kit.servers.postgres_server import PostgresServer
 from timeline.storage.table_id import TableId
 
 TABLES = ("head", "row", "blob", "journal", "garbage")

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.fleet.faulty_fleet import FaultyFleet, Host, faulty_fleet
 from tests.fleet.postgres_place import new_database
-from tests.kit.postgres_server import PostgresServer, postgres_server
-from tests.kit.wall_clock import WallClock
+from tests.kit.concurrency.wall_clock import WallClock
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
 from tests.strandline.fleet.serve_fleet import DEAD_S, FleetServer, state_url
 
 pytestmark = pytest.mark.fleet

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.fleet.faulty_fleet import FaultyFleet, faulty_fleet
 from tests.fleet.postgres_place import new_database
-from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
 from tests.strandline.fleet.serve_fleet import DEAD_S, FleetServer, state_url
 
 pytestmark = pytest.mark.fleet

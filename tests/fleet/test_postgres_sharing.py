@@ -15,7 +15,7 @@ from tests.conformance.shared_place import NewPlace
 from tests.conformance.statement_fault_suite import StatementFaultSuite
 from tests.conformance.upkeep_suite import UpkeepSuite
 from tests.fleet.postgres_place import PostgresPlace
-from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.fleet
 

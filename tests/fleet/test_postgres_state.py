@@ -24,7 +24,7 @@ from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
-from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
 from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
 from timeline.clock import Clock
 from timeline.errors import (

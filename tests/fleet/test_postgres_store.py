@@ -26,12 +26,12 @@ from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStor
 from tests.conformance.store_machine import OpenStore
 from tests.fleet.postgres_place import new_database
 from tests.fsview.store.stored_views import check, small
-from tests.kit.free_port import free_port
-from tests.kit.manual_clock import ManualClock
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.patience import PATIENCE_S
-from tests.kit.postgres_server import PostgresServer, postgres_server
-from tests.kit.stores import blobs_of
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.stores import blobs_of
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.errors import ConfigError, StoreError, StoreLockedError, StoreUnavailableError
 from timeline.storage.table_id import TableId
 

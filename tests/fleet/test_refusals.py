@@ -14,8 +14,8 @@ from strandline.fleet.state.base import Put
 from strandline.fleet.state.url import open_state
 from tests.fleet.jvm import running_jvm
 from tests.fleet.postgres_place import new_database
-from tests.kit.postgres_server import PostgresServer, postgres_server
-from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
+from tests.kit.servers.postgres_server import PostgresServer, postgres_server
+from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.strandline.fleet.serve_fleet import FleetServer, refused, state_url, wait_for_seats
 
 pytestmark = pytest.mark.fleet

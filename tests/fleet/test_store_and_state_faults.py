@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from tests.fleet.faulty_fleet import FaultyFleet, faulty_fleet
 from tests.fleet.jvm import java_command
 from tests.fleet.postgres_place import new_database
-from tests.kit.namespaces import namespace, run
-from tests.kit.postgres_server import USER, postgres_server
-from tests.kit.zookeeper_ensemble import EnsembleServer, zookeeper_ensemble
+from tests.kit.servers.namespaces import namespace, run
+from tests.kit.servers.postgres_server import USER, postgres_server
+from tests.kit.servers.zookeeper_ensemble import EnsembleServer, zookeeper_ensemble
 from tests.spark.faults import own_process
 from tests.strandline.fleet.serve_fleet import state_url, wait_until
 

@@ -23,7 +23,7 @@ from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import Told, WatchSuite
 from tests.fleet.jvm import running_jvm
-from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
+from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.strandline.fleet.serve_fleet import check_a_fleet_of_servers
 from timeline.clock import Clock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Collection
 
 from fsview import single_flight
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 
 class Work:

@@ -15,8 +15,8 @@ import pytest
 
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
 from fsview.table_view import TableView
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fsview.table_view import TableView
 from tests.conformance.view_suite import Client, ViewSuite
 from tests.fsview.subject import LocalClient
-from tests.kit import golden
+from tests.kit.tables import golden
 
 
 class TestLocalView(ViewSuite):

@@ -12,7 +12,7 @@ import pytest
 
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
 from tests.fsview.shared_work import Loading, Work, wait_until, waits_in
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager, resolved
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import InputError, RootNotAllowedError
 from timeline.storage.local import LocalStorage
 

@@ -14,10 +14,10 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager, open_view
-from tests.kit import golden
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import TroubledStorage
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.storage.troubled_storage import TroubledStorage
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ViewBehindError
 from timeline.timeline import Timeline
 

@@ -14,9 +14,9 @@ from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
 from fsview.timed_barrier import TimedBarrier
 from tests.fsview.load.wide_table import WIDE, wide_table
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.small_table import SmallTable
 
 PARTITIONS = "abcd"
 

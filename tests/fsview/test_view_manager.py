@@ -13,10 +13,10 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager, open_view
-from tests.kit import golden
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, OTHER_KINDS, stores_of
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.stores import ALL_KINDS, OTHER_KINDS, stores_of
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError, TableNotFoundError
 from timeline.storage.base import Storage
 

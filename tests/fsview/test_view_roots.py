@@ -19,11 +19,11 @@ from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.fsview.shared_work import wait_until, waits_in
-from tests.kit import golden
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, options_of, stores_of
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.stores import ALL_KINDS, options_of, stores_of
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import RootNotAllowedError, StrandlineError, TableNotFoundError
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId

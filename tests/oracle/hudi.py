@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from demo.spark import start_session
 from strandline.records.meta_fields import META_FIELDS
-from tests.kit.row_text import with_dicts
+from tests.kit.tables.row_text import with_dicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,7 +16,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi, Rows, rows_of
 from timeline.storage.open import open_storage
 

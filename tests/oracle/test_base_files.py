@@ -14,8 +14,8 @@ from strandline.records.file.bloom import BloomFilter
 from strandline.records.merge import Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.base_files import write_base_file
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.base_files import write_base_file
 from tests.oracle.hudi import Hudi
 from timeline.storage.local import LocalStorage
 

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from tests.kit import reader
-from tests.kit.bucket_cases import answers
+from tests.kit.answers.bucket_cases import answers
+from tests.kit.tables import reader
 from tests.oracle.answers.bucket_answers import ask
 from tests.oracle.hudi import Hudi
 from tests.oracle.tables import SCHEMA, ours, theirs, writer

@@ -10,7 +10,7 @@ import pytest
 from fsview.load.metadata_table_state import FOLDER
 from fsview.local_view import LocalView
 from strandline.table_services.metadata_table import INDEX_DEFINITIONS_FOLDER
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import newest_rows, our_rows, ours, rides, theirs, view_of, writer
 from timeline.storage.open import open_storage

@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from strandline import Table
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     FIRST,

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyspark
 
 from demo.spark import java_home
-from tests.kit.s3_server import CREDENTIALS, S3Endpoint
+from tests.kit.servers.s3_server import CREDENTIALS, S3Endpoint
 from tests.s3.relay import relay_to
 
 S3PROXY = ("org.gaul", "s3proxy", "4.1.0")

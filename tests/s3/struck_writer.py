@@ -13,8 +13,8 @@ from pathlib import Path
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.s3_server import S3Endpoint
+from tests.kit.servers.s3_server import S3Endpoint
+from tests.kit.tables import reader
 from tests.strandline.write.concurrent.round_model import NAMES, Model, Orders, create
 from tests.strandline.write.concurrent.round_writer import Order
 from tests.strandline.write.concurrent.rounds import RETRYABLE, copy_tree, heard, with_lock

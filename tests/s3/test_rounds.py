@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.s3_server import S3Endpoint
+from tests.kit.servers.s3_server import S3Endpoint
 from tests.s3.struck_writer import play_s3_rounds
 from tests.strandline.write.concurrent.rounds import TIMES, play_s3, with_lock
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import reader
-from tests.kit.manual_clock import LaterClock
-from tests.kit.s3_server import S3Endpoint
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.servers.s3_server import S3Endpoint
+from tests.kit.tables import reader
 from tests.strandline.write.concurrent.rounds import copy_tree
 from tests.strandline.write.faults.fault_scenarios import SCENARIOS, Options
 from timeline.storage.base import Storage

@@ -12,7 +12,7 @@ from strandline.write.client import WriteClient
 from strandline.write.engine.spark import SparkEngine
 from strandline.write.engine.spark_rows import count_streams, run_moves
 from tests.conformance.engine_suite import LARGEST, LargestNumber
-from tests.kit import reader
+from tests.kit.tables import reader
 from timeline.errors import InputError
 
 pytestmark = [pytest.mark.spark, pytest.mark.covering]

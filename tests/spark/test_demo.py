@@ -13,7 +13,7 @@ from demo.__main__ import main
 from demo.report.files import read
 from demo.report.lookups import by_source, rows
 from strandline import Table
-from tests.kit.interruptible import interruptible
+from tests.kit.concurrency.interruptible import interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark

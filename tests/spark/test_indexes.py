@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.row_text import with_dicts
+from tests.kit.tables.row_text import with_dicts
 from tests.strandline.write.evolution.taking import take
 from tests.strandline.write.index.walk import Rules, Walk
 

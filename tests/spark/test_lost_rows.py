@@ -11,8 +11,8 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.spark import SparkEngine
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from timeline.errors import ConfigError, RowsChangedError
 from timeline.storage.local import LocalStorage
 

@@ -12,8 +12,8 @@ import pytest
 
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from strandline import LocalEngine, Table, WriteClient
-from tests.kit import golden
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.tables import golden
 from timeline.errors import InputError, TableNotFoundError
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from strandline import Table
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, serving
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.tables import golden
 
 IS_SPARK_4 = int(version("pyspark").partition(".")[0]) >= 4
 WAYS = ["read", pytest.param("load", marks=pytest.mark.skipif(not IS_SPARK_4, reason="PySpark 4"))]

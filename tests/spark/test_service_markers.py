@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.once import DIE, OnceFaulty
 from tests.spark.test_write import (
     AFTER,

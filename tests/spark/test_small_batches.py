@@ -10,7 +10,7 @@ import pytest
 
 from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.test_write import EXECUTORS, client
 from tests.strandline.write.engine.test_driver_engine import FarData
 from tests.strandline.write.tables import client as local_client

@@ -11,8 +11,8 @@ import pytest
 from strandline.table_api.table import Table
 from strandline.write.engine.small_frame import ESTIMATED_BYTES
 from strandline.write.engine.spark import SparkEngine
-from tests.kit import reader
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.tables import reader
 from tests.spark.test_small_batches import ALONE, EXECUTORS, LIMIT, ROWS, jobs
 from tests.spark.test_write import client
 from tests.strandline.write.engine.test_driver_engine import FarData

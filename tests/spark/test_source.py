@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from tests.kit import golden
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.tables import golden
 from tests.strandline.read.filter.number_table import numbers
 from tests.strandline.read.logs.log_table import LogTable, block_of, row
 from timeline.storage.local import LocalStorage

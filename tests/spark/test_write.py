@@ -15,7 +15,7 @@ import pytest
 
 from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.once import DIE, RAISE, OnceFaulty
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 

@@ -11,9 +11,9 @@ from itertools import product
 
 import pytest
 
-from tests.kit import golden
-from tests.kit.avro_container import container, engine, record_schema
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.formats.avro_container import container, engine, record_schema
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 from tests.timeline.refusals import perhaps_refused
 from timeline.encoding import avro, avro_binary
 from timeline.errors import CorruptMetadataError

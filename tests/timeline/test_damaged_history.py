@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit import golden
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 from tests.timeline.refusals import perhaps_refused
 from timeline.archive.archived_timeline import HistoryArchive
 from timeline.archive.log_archive import LogArchive

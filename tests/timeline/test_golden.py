@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from tests.kit import golden
-from tests.kit.avro_container import read_plainly
+from tests.kit.formats.avro_container import read_plainly
+from tests.kit.tables import golden
 from timeline.clock import parse_instant_time
 from timeline.encoding import avro
 from timeline.instant import SAVEPOINT, Instant, State

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from tests.kit.interrupts import interrupted
-from tests.kit.patience import PATIENCE_S
-from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from timeline import joined_thread
 from timeline.joined_thread import JoinedThread
 

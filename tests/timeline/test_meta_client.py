@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,

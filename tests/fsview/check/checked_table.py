@@ -7,8 +7,8 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.small_model import DataFile
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_model import DataFile
+from tests.kit.tables.small_table import SmallTable
 
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 

@@ -13,12 +13,12 @@ from fsview.check.partition_checker import Checked
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.check.checked_table import VERSIONS, a_table, newest_file, opened
-from tests.kit import golden
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.products import ALL, Product
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import UNSAID_SIZES, TroubledStorage
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.storage.troubled_storage import UNSAID_SIZES, TroubledStorage
+from tests.kit.tables import golden
+from tests.kit.tables.products import ALL, Product
+from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.kit.tables.small_table import SmallTable
 from timeline.instant import CLEAN, RESTORE, ROLLBACK, State
 from timeline.metadata.instant_metadata import CleanerPlan, InstantInfo, RestorePlan, RollbackPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 
 
 def a_table(version: int) -> tuple[SmallTable, TableView, Metrics]:

@@ -9,7 +9,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.faults.missing_files import a_table, names, truth
-from tests.kit.troubled_storage import cuts, foreign
+from tests.kit.storage.troubled_storage import cuts, foreign
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.metadata.instant_metadata import (

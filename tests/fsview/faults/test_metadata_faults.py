@@ -15,9 +15,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit import golden
-from tests.kit.products import ALL, TELLING, Product
-from tests.kit.troubled_storage import (
+from tests.kit.storage.troubled_storage import (
     DIRECTORY,
     GONE,
     Damage,
@@ -31,6 +29,8 @@ from tests.kit.troubled_storage import (
     loaded,
     steps_of,
 )
+from tests.kit.tables import golden
+from tests.kit.tables.products import ALL, TELLING, Product
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,

@@ -15,9 +15,9 @@ from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import ROUTES
 from tests.fsview.faults.missing_files import a_table, names, truth
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import answers, changed, expected, held_answers
+from tests.kit.storage.troubled_storage import answers, changed, expected, held_answers
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import (
     CorruptMetadataError,
     StorageUnavailableError,

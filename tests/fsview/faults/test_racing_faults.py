@@ -16,8 +16,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.products import ALL, Product
-from tests.kit.troubled_storage import (
+from tests.kit.storage.troubled_storage import (
     ROLLED_BACK,
     UNCOMMITTED,
     TroubledStorage,
@@ -30,6 +29,7 @@ from tests.kit.troubled_storage import (
     steps_of,
     table_at,
 )
+from tests.kit.tables.products import ALL, Product
 from timeline.errors import PathNotFoundError, TableNotFoundError, ViewBehindError
 from timeline.table.config import CONFIG_PATH
 

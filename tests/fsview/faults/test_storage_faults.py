@@ -14,9 +14,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit import golden
-from tests.kit.products import ALL, Product
-from tests.kit.troubled_storage import (
+from tests.kit.storage.troubled_storage import (
     IN_FLIGHT,
     TroubledStorage,
     answers,
@@ -28,6 +26,8 @@ from tests.kit.troubled_storage import (
     partitions_of,
     steps_of,
 )
+from tests.kit.tables import golden
+from tests.kit.tables.products import ALL, Product
 from timeline.errors import StorageUnavailableError
 
 FAULTS = Product(dict.fromkeys(("sync", "start", "away"), ALL), least=110)

@@ -15,9 +15,8 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.patience import PATIENCE_S
-from tests.kit.products import ALL, Product
-from tests.kit.troubled_storage import (
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.storage.troubled_storage import (
     ROLLED_BACK,
     UNCOMMITTED,
     TroubledStorage,
@@ -28,6 +27,7 @@ from tests.kit.troubled_storage import (
     partitions_of,
     steps_of,
 )
+from tests.kit.tables.products import ALL, Product
 from timeline.errors import StorageUnavailableError, ViewBehindError
 
 READERS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.model.table import ModelTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.model.table import ModelTable
 from timeline.storage.base import FileInfo
 
 Frame = dict[str, tuple[bytes, int]]

@@ -11,8 +11,8 @@ from fsview.load.metadata_table_state import FILES, FOLDER
 from fsview.snapshot.delta import delta_of
 from fsview.snapshot.plans import base_extensions
 from tests.fsview.load.wide_table import listed
-from tests.kit.hfile import hfile, log_block
-from tests.kit.small_table import SmallTable
+from tests.kit.formats.hfile import hfile, log_block
+from tests.kit.tables.small_table import SmallTable
 from timeline.encoding import avro
 from timeline.encoding.log_block import (
     AVRO_DATA,

@@ -11,7 +11,7 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.plan_reader import snapshot_of
 from tests.fsview.load.metadata_table import MetadataTable
 from tests.fsview.load.wide_table import sizes, small_table
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 

@@ -32,8 +32,8 @@ from tests.fsview.load.wide_table import (
     small_table,
     wide_table,
 )
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
 

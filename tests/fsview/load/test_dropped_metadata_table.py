@@ -19,7 +19,7 @@ from tests.fsview.load.wide_table import (
     sizes,
     wide_table,
 )
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.table.config_file import read_table_config, write_table_config
 

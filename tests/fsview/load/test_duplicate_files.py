@@ -15,11 +15,11 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.table_view import TableView
-from tests.kit.model import archiving, cleaning, leftovers, services, undoing, writes
-from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
-from tests.kit.model.table import ModelTable, Write
-from tests.kit.stores import ALL_KINDS, Restarted
+from tests.kit.servers.stores import ALL_KINDS, Restarted
+from tests.kit.tables.model import archiving, cleaning, leftovers, services, undoing, writes
+from tests.kit.tables.model.asking import Pin, shape
+from tests.kit.tables.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
+from tests.kit.tables.model.table import ModelTable, Write
 from timeline.storage.base import FileInfo
 
 TOKENS = pytest.mark.parametrize("token", ["0-0-", "0-9-"], ids=["before", "behind"])

@@ -19,10 +19,10 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.load.frames import Frame, FrameStorage, frames_of
-from tests.kit.model import archiving, cleaning, undoing, writes
-from tests.kit.model.asking import said
-from tests.kit.model.cases import GROUP, a_table
-from tests.kit.model.table import ModelTable, UnderWay
+from tests.kit.tables.model import archiving, cleaning, undoing, writes
+from tests.kit.tables.model.asking import said
+from tests.kit.tables.model.cases import GROUP, a_table
+from tests.kit.tables.model.table import ModelTable, UnderWay
 from timeline.errors import ViewBehindError
 from timeline.instant import ROLLBACK
 from timeline.meta_client import TableMetaClient

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import WIDE, delete_partition, wide_table
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 
 
 def beginning(*texts: str):

@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
-from tests.kit.model import cleaning, leftovers, services, undoing, writes
-from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, reloads, watched
-from tests.kit.model.table import ModelTable, Write
-from tests.kit.stores import Restarted
+from tests.kit.servers.stores import Restarted
+from tests.kit.tables.model import cleaning, leftovers, services, undoing, writes
+from tests.kit.tables.model.asking import Pin, shape
+from tests.kit.tables.model.cases import (
+    GROUP,
+    VERSIONS,
+    a_table,
+    assert_as_rebuilt,
+    reloads,
+    watched,
+)
+from tests.kit.tables.model.table import ModelTable, Write
 
 ACTIONS = ("commit", "replacecommit", "clustering", "compaction", "logcompaction")
 

@@ -20,7 +20,7 @@ from fsview.state.current_history import SPARED
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import assert_as_listed
 from tests.fsview.shared_work import wait_until, waits_in
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, State
 

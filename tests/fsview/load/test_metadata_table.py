@@ -23,8 +23,8 @@ from tests.fsview.load.metadata_tables import (
     refused,
 )
 from tests.fsview.load.wide_table import cleaned, delete_partition, listed, small_table
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.encoding.log_block import AVRO_DATA, COMMAND, DELETE, HFILE_DATA
 from timeline.instant import (
     COMMIT,

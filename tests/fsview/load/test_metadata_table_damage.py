@@ -21,8 +21,8 @@ from tests.fsview.load.metadata_tables import (
     refused,
 )
 from tests.fsview.load.wide_table import cleaned, listed
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage

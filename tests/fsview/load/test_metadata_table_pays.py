@@ -34,8 +34,8 @@ from tests.fsview.load.wide_table import (
     sizes,
     wide_table,
 )
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
 

@@ -9,10 +9,10 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.model import cleaning, undoing, writes
-from tests.kit.model.asking import Watcher, shape
-from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.model import cleaning, undoing, writes
+from tests.kit.tables.model.asking import Watcher, shape
+from tests.kit.tables.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ViewBehindError
 from timeline.instant import State
 

@@ -17,8 +17,8 @@ from tests.fsview.load.wide_table import (
     sizes,
     small_table,
 )
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, WriteStat

@@ -6,8 +6,8 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.manual_clock import ManualClock
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ViewBehindError
 
 PARTITIONS = [f"p={n}" for n in range(6)]

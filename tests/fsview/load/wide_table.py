@@ -15,8 +15,8 @@ from fsview.metrics import Metrics
 from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fsview.table_view import TableView
-from tests.kit.model import writes
-from tests.kit.model.asking import Pin
-from tests.kit.model.table import ModelTable
+from tests.kit.tables.model import writes
+from tests.kit.tables.model.asking import Pin
+from tests.kit.tables.model.table import ModelTable
 
 Known = tuple[str, str]
 """Last instant and hash of a client's timeline."""

@@ -20,10 +20,10 @@ from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from fsview.table_view import TableView
 from tests.fsview.snapshot.clients_behind import Known, calls, known_now, upsert
-from tests.kit.manual_clock import ManualClock
-from tests.kit.model import services, writes
-from tests.kit.model.table import ModelTable
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.tables.model import services, writes
+from tests.kit.tables.model.table import ModelTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.instant import COMMIT, Instant, State
 from timeline.storage.table_id import TableId
 

@@ -10,9 +10,9 @@ from fsview.snapshot.hash_search import MAX_HASHES, MAX_QUESTIONS, Question, Que
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.snapshot.clients_behind import Known, calls, known_now, upsert
-from tests.kit.model import services, writes
-from tests.kit.model.table import ModelTable
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.model import services, writes
+from tests.kit.tables.model.table import ModelTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.timeline import Timeline
 

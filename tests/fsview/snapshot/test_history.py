@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fsview.table_view import TableView
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import Restarted
+from tests.kit.servers.stores import Restarted
+from tests.kit.tables.small_table import SmallTable
 
 FEW, MANY = 40, 160
 CALLS = 60

@@ -15,8 +15,8 @@ from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, options_of
+from tests.kit.servers.stores import ALL_KINDS, options_of
+from tests.kit.tables.small_table import SmallTable
 
 pytestmark = pytest.mark.property
 

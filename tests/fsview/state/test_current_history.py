@@ -24,8 +24,8 @@ from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import ViewBehindError
 
 MOST_LINES = 2000

@@ -13,7 +13,7 @@ from fsview.snapshot.timeline_change import TimelineChange
 from fsview.state.journal_entry import journal_entry_of, read_journal_entry
 from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.encoding.json_text import dumps, loads, plain_dumps, plain_loads
 from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient

@@ -13,7 +13,7 @@ from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import small_table
 from tests.fsview.store.lasting_store import Kept, LastingStore
-from tests.kit.stores import Restarted
+from tests.kit.servers.stores import Restarted
 from timeline.errors import StoreFullError
 
 

@@ -31,10 +31,10 @@ from fsview.table_view import TableView
 from tests.conformance.view_suite import Client, ViewSuite
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
 from tests.fsview.subject import LocalClient
-from tests.kit import golden
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, stores_of
+from tests.kit.servers.stores import ALL_KINDS, stores_of
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import BadAnswerError, ServiceUnreachableError, StoreError
 
 MOST = 64 << 20

@@ -6,7 +6,7 @@ import errno
 import threading
 
 from fsview.store.spill.blob_file import SpillFile
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 
 class FaultyFile(SpillFile):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fsview.store.base import Handle, RecordRows, Store, StoredChunk
 from fsview.store.rocksdb.store import RocksStore, RocksStores
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 

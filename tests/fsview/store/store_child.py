@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from fsview.local_view import LocalView
-from tests.kit.stores import Restarted
+from tests.kit.servers.stores import Restarted
 from timeline.storage.local import LocalStorage
 
 

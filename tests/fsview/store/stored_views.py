@@ -10,9 +10,9 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.fsview.store.lasting_store import Kept, LastingStore
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.small_model import Group
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.kit.tables.small_model import Group
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.base import Storage
 
 PARTITIONS = ("a", "b/c", "d")

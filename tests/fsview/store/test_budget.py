@@ -13,7 +13,7 @@ import pytest
 
 import fsview.store.budget
 from fsview.store.budget import Account, Budget
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from fsview.store.budget import Budget
 from fsview.store.memory import BLOB_OVERHEAD_BYTES, MemoryStore
 from tests.conformance.store_machine import OpenStore
 from tests.conformance.store_suite import StoreSuite
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from fsview.store.rocksdb.store import RocksStores
 from fsview.store.rocksdb.store_directory import KEPT_ASIDE
 from tests.fsview.store.rocks import place, set_aside, start
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
-from tests.kit.patience import PATIENCE_S
-from tests.kit.stores import blobs_of
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 

@@ -17,13 +17,13 @@ from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.lasting_store import Kept
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, opened, small, warnings
 from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.model import upgrading, writes
-from tests.kit.model.table import ModelTable
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_model import Write
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import Restarted
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.stores import Restarted
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.model import upgrading, writes
+from tests.kit.tables.model.table import ModelTable
+from tests.kit.tables.small_model import Write
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StoreError, TableNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage

@@ -15,7 +15,7 @@ import pytest
 from fsview.store.rocksdb.store import RocksStores
 from tests.fsview.store.rocks import CHILD, ROOT, place, set_aside, start
 from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, open_at
-from tests.kit.patience import PATIENCE_S, PROCESS_S
+from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 
 pytestmark = pytest.mark.property

@@ -14,8 +14,8 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.fsview.store.lasting_store import Kept
 from tests.fsview.store.stored_views import PARTITIONS, check, opened, small, warnings
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, StoreError, StoreFullError
 
 pytestmark = pytest.mark.property

@@ -13,11 +13,11 @@ from fsview.wire.json_form import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.fsview.sync.test_timeline_diff import data_folders
-from tests.kit import golden
-from tests.kit.products import ALL, Product
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted
-from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from tests.kit.servers.stores import ALL_KINDS, OTHER_KINDS, Restarted
+from tests.kit.storage.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from tests.kit.tables import golden
+from tests.kit.tables.products import ALL, Product
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from timeline.storage.local import LocalStorage
 
 STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)

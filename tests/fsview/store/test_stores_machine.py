@@ -20,11 +20,11 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 from fsview.local_view import LocalView
 from fsview.store.stores import KINDS
 from tests.fsview.sync.test_machine import PARTITIONS, TableMachine
-from tests.kit.model.asking import Watcher, questions, shape
-from tests.kit.model.clouds import may_show_in_flight, without
-from tests.kit.model.table import ModelTable
-from tests.kit.model.truth import Truth
-from tests.kit.stores import OTHER_KINDS, Restarted
+from tests.kit.servers.stores import OTHER_KINDS, Restarted
+from tests.kit.tables.model.asking import Watcher, questions, shape
+from tests.kit.tables.model.clouds import may_show_in_flight, without
+from tests.kit.tables.model.table import ModelTable
+from tests.kit.tables.model.truth import Truth
 from timeline.errors import ViewBehindError
 
 pytestmark = pytest.mark.property

@@ -9,10 +9,17 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.model import archiving, cleaning, services, undoing, writes
-from tests.kit.model.asking import Watcher, shape
-from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, reloads, watched
-from tests.kit.model.table import ModelTable, Write
+from tests.kit.tables.model import archiving, cleaning, services, undoing, writes
+from tests.kit.tables.model.asking import Watcher, shape
+from tests.kit.tables.model.cases import (
+    GROUP,
+    VERSIONS,
+    a_table,
+    assert_as_rebuilt,
+    reloads,
+    watched,
+)
+from tests.kit.tables.model.table import ModelTable, Write
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.metadata.instant_metadata import RollbackMetadata

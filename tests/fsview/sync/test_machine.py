@@ -14,11 +14,11 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
-from tests.kit.model.acting import PARTITIONS, partitions, which
-from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, said, shape
-from tests.kit.model.moving import MOVES, MovingMachine
-from tests.kit.model.truth import Truth
-from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.tables.model.acting import PARTITIONS, partitions, which
+from tests.kit.tables.model.asking import Pin, Watcher, plan_differences, questions, said, shape
+from tests.kit.tables.model.moving import MOVES, MovingMachine
+from tests.kit.tables.model.truth import Truth
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from timeline.errors import ViewBehindError
 from timeline.instant import CLEAN
 

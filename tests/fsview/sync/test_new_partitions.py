@@ -13,7 +13,7 @@ from tests.fsview.load.wide_table import (
     small_table,
     wide_table,
 )
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 
 
 @pytest.mark.parametrize("wide", [True, False])

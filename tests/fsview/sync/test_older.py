@@ -9,10 +9,10 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.model import archiving, cleaning, services, undoing, writes
-from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, watched
-from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.tables.model import archiving, cleaning, services, undoing, writes
+from tests.kit.tables.model.asking import Pin, shape
+from tests.kit.tables.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, watched
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from timeline.errors import ViewBehindError
 from timeline.instant import REPLACE_COMMIT
 

@@ -9,11 +9,11 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.model import services, writes
-from tests.kit.model.asking import Pin
-from tests.kit.model.cases import GROUP, a_table
-from tests.kit.model.table import ModelTable
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.model import services, writes
+from tests.kit.tables.model.asking import Pin
+from tests.kit.tables.model.cases import GROUP, a_table
+from tests.kit.tables.model.table import ModelTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import State
 

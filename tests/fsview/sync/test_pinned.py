@@ -14,8 +14,8 @@ from fsview.table_view import TableView
 from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
 from tests.fsview.sync.test_timeline_diff import not_as_rebuilt
-from tests.kit import golden, planned
-from tests.kit.troubled_storage import IN_FLIGHT, TroubledStorage
+from tests.kit.storage.troubled_storage import IN_FLIGHT, TroubledStorage
+from tests.kit.tables import golden, planned
 from timeline.errors import ViewBehindError
 from timeline.meta_client import TableMetaClient
 

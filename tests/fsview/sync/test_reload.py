@@ -7,7 +7,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.table.config_file import read_table_config, write_table_config
 

@@ -12,9 +12,9 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
-from tests.kit import golden
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from tests.kit.storage.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from tests.kit.tables import golden
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 
 pytestmark = pytest.mark.property
 

@@ -21,8 +21,8 @@ from fsview.wire.lookup_form import (
     write_queries,
 )
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
-from tests.kit import golden
-from tests.kit.troubled_storage import LATEST, partitions_of
+from tests.kit.storage.troubled_storage import LATEST, partitions_of
+from tests.kit.tables import golden
 from timeline.encoding.json_text import UNCHECKED_BYTES
 from timeline.errors import BadAnswerError, InputError
 

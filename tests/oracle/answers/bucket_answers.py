@@ -1,6 +1,6 @@
-"""Asks real Hudi for the buckets of the keys in ``tests/kit/bucket_cases.py``.
+"""Asks real Hudi for the buckets of the keys in ``tests/kit/answers/bucket_cases.py``.
 
-python -m tests.oracle.answers.bucket_answers    record all answers in tests/kit/bucket_answers.json
+python -m tests.oracle.answers.bucket_answers    write tests/kit/answers/bucket_answers.json
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 
-from tests.kit.bucket_cases import ANSWERS, COUNTS, cases
+from tests.kit.answers.bucket_cases import ANSWERS, COUNTS, cases
 from tests.oracle.hudi import Hudi, hudi_session
 
 

@@ -1,6 +1,6 @@
-"""Asks real Hudi for the keys and paths of ``tests.kit.key_cases``.
+"""Asks real Hudi for the keys and paths of ``tests.kit.answers.key_cases``.
 
-python -m tests.oracle.answers.key_answers    record all answers in tests/kit/key_answers.json
+python -m tests.oracle.answers.key_answers    record them in tests/kit/answers/key_answers.json
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.key_cases import ANSWERS, PREFIX, REFUSED, Case, cases
+from tests.kit.answers.key_cases import ANSWERS, PREFIX, REFUSED, Case, cases
 from tests.oracle.hudi import HUDI, Hudi, hudi_session
 
 _KEYGEN: Final = {

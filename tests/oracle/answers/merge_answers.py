@@ -1,6 +1,6 @@
 """Asks real Hudi which row is left in each case of the merge rule.
 
-python -m tests.oracle.answers.merge_answers    record all answers in tests/kit/merge_answers.json
+python -m tests.oracle.answers.merge_answers    record them in tests/kit/answers/merge_answers.json
 python -m tests.oracle.answers.merge_answers FILE    write those of Hudi 0.15.0 that differ to FILE
 
 A write that fails is repeated with each half of its cases, to find those that fail. Cases with
@@ -20,7 +20,7 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 
-from tests.kit.merge_cases import (
+from tests.kit.answers.merge_cases import (
     ANSWERS,
     COMMIT,
     EVENT,

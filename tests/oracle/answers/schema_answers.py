@@ -1,6 +1,6 @@
-"""Asks real Hudi how a table's schema evolves in each case of ``tests.kit.schema_cases``.
+"""Asks real Hudi how a table's schema evolves in each case of ``tests.kit.answers.schema_cases``.
 
-python -m tests.oracle.answers.schema_answers    record all answers in tests/kit/schema_answers.json
+python -m tests.oracle.answers.schema_answers    write tests/kit/answers/schema_answers.json
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.row_text import text
-from tests.kit.schema_cases import (
+from tests.kit.answers.schema_cases import (
     ANSWERS,
     FAILS,
     REFUSED,
@@ -32,6 +31,7 @@ from tests.kit.schema_cases import (
     with_key,
     written_rows,
 )
+from tests.kit.tables.row_text import text
 from tests.oracle.hudi import HUDI, Hudi, hudi_session
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata

@@ -10,7 +10,7 @@ import pytest
 from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.key_cases import recorded
+from tests.kit.answers.key_cases import recorded
 from tests.oracle.answers.key_answers import record
 from tests.oracle.answers.schema_answers import WRITE
 from tests.oracle.hudi import Hudi

@@ -1,4 +1,4 @@
-"""Real Hudi still answers the cases of the merge rule as ``tests/kit/merge_answers.json`` says."""
+"""Real Hudi still answers the cases of the merge rule as the kit's recorded answers say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.merge_cases import ANSWERS, answers, tables
+from tests.kit.answers.merge_cases import ANSWERS, answers, tables
 from tests.oracle.answers.merge_answers import ask, ask_old
 from tests.oracle.hudi import HUDI_0, Hudi
 

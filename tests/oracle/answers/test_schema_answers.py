@@ -1,4 +1,4 @@
-"""Real Hudi still answers as ``tests/kit/schema_answers.json`` says, and reads our tables so."""
+"""Real Hudi still answers as the kit's recorded answers say, and reads our tables so."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.row_text import text
-from tests.kit.schema_cases import FAILS, options, recorded, row_cases, stored_rows, written_rows
+from tests.kit.answers.schema_cases import (
+    FAILS,
+    options,
+    recorded,
+    row_cases,
+    stored_rows,
+    written_rows,
+)
+from tests.kit.tables.row_text import text
 from tests.oracle.answers.schema_answers import WRITE, rows_after, schemas
 from tests.oracle.hudi import Hudi
 

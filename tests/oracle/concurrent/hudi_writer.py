@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.oracle.hudi import Hudi, Rows
 from tests.strandline.write.concurrent.round_writer import Order
 from tests.strandline.write.tables import OPTIONS, table

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.oracle.concurrent.hudi_process import HudiProcess
 from tests.oracle.concurrent.hudi_writer import HudiWriter
 from tests.oracle.concurrent.mixed_rounds import (

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.oracle.concurrent.hudi_writer import HudiWriter, wait_until
 from tests.oracle.hudi import Hudi, Rows, hudi_session
 from tests.strandline.write.concurrent.round_model import NAMES, SHARED, Model, Orders

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.zookeeper_server import zookeeper_server
+from tests.kit.servers.zookeeper_server import zookeeper_server
 from tests.oracle.hudi import HUDI_0, Hudi
 from tests.strandline.write.concurrent.rounds import TIMES, with_lock
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.zookeeper_server import zookeeper_server
+from tests.kit.servers.zookeeper_server import zookeeper_server
 from tests.oracle.hudi import Hudi
 from tests.strandline.write.concurrent.killed_rounds import play_killed
 from tests.strandline.write.concurrent.rounds import TIMES, play_processes, play_threads, with_lock

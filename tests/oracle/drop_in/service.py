@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsview.wire.routes import BY_NAME
-from tests.kit.serve_process import ServeProcess
+from tests.kit.servers.serve_process import ServeProcess
 from tests.oracle.drop_in.jobs import CITIES, Kind
 from tests.oracle.drop_in.recording_relay import OK, RecordingRelay, asked
 from tests.oracle.view.walk import MERGE_ON_READ

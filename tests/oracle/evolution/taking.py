@@ -24,7 +24,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.oracle.evolution.walks import OURS, THEIRS, WALKS, EvolvingWalk
 from tests.oracle.hudi import Hudi, hudi_session, plain
 from tests.strandline.write.evolution.checks import differences, differing_rows, shapes

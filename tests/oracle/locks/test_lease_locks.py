@@ -9,8 +9,8 @@ import pytest
 
 from strandline.commit.lock.base import LockRetries, TableLock
 from strandline.commit.lock.storage_based import LOCK_PATH, LockData, StorageBasedLock
-from tests.kit.manual_clock import ManualClock
-from tests.kit.s3_server import s3_server
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.s3_server import s3_server
 from tests.oracle.hudi import Hudi
 from tests.oracle.locks.lease_client import HudiLease
 from timeline.clock import SystemClock

@@ -16,8 +16,8 @@ from strandline.commit.lock.open import open_lock
 from strandline.commit.lock.zookeeper import ZookeeperAddress, ZookeeperLock, implicit_path
 from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import SharedLockSuite
-from tests.kit.manual_clock import ManualClock
-from tests.kit.zookeeper_server import ZookeeperServer, zookeeper_server
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.zookeeper_server import ZookeeperServer, zookeeper_server
 from tests.oracle.hudi import Hudi
 from tests.oracle.locks.lock_providers import PACKAGE, hudi_lock
 from timeline.clock import Clock

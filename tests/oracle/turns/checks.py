@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from fsview.local_view import LocalView
-from tests.kit import reader
-from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.tables import reader
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from tests.oracle.tables import view_of
 from tests.oracle.turns.row_model import Row, comparable
 from timeline.instant import COMMIT

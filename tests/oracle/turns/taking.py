@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.oracle.hudi import Hudi, hudi_session
 from tests.oracle.turns.checks import differing_rows
 from tests.oracle.turns.table_form import OURS, THEIRS, Walk

@@ -16,7 +16,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from strandline import WriteClient
 from strandline.table_services.rollback.policy import FOREIGN
 from strandline.write.engine.local import LocalEngine
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.row_model import Row
 from tests.oracle.turns.table_form import AVRO, COMMIT, INDEXES, NAME, PAYLOADS, SCHEMA, TableForm

@@ -26,8 +26,8 @@ from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import BY_NAME, ROUTES
 from tests.conformance.view_suite import canonical, without_times
-from tests.kit import planned
-from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.tables import planned
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from tests.oracle.view.differences import as_release_0, groups_of, told, without_log_compactions
 from tests.oracle.view.java_view import ONLY_SINCE_1, Answers, Client, JavaView, Question
 from timeline.errors import StrandlineError, ViewBehindError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.cluster.conftest import Run, make_table
 from tests.spark.cluster.driver import ROOT
 from tests.spark.cluster.standalone import cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.spark.cluster.conftest import Run, make_table
 from tests.spark.cluster.driver import REGIONS, ROOT
 from tests.spark.cluster.hosts import DRIVER, WORKERS, two_hosts

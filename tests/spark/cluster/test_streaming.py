@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit import reader
-from tests.kit.processes import wait_for_end
+from tests.kit.servers.processes import wait_for_end
+from tests.kit.tables import reader
 from tests.spark.cluster.conftest import Run, make_table
 from tests.spark.cluster.driver import REGIONS
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 
 OPTIONS = {
     "hoodie.table.name": "t",

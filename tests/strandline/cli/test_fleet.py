@@ -24,8 +24,8 @@ from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.fleet.state.url import NAME_KEY, open_state
 from strandline.fleet.table_servers import servers_of
-from tests.kit.manual_clock import ManualClock
-from tests.kit.stores import blobs_of
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 

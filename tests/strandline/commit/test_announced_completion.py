@@ -19,8 +19,8 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.writer_process import this_process
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.commit.watched_heartbeats import FAST, HOUR, T, Watched
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError, StorageUnavailableError

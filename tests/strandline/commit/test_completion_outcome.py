@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.completion_outcome import complete_surely, withdraw_if_rolled_back
-from tests.kit.hooked_storage import HookedStorage, failing
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from timeline.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,

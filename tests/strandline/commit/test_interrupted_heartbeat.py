@@ -15,7 +15,7 @@ from strandline.commit.others_heartbeats import (
     writer_is_gone,
 )
 from strandline.commit.own_heartbeat import Heartbeat
-from tests.kit.interrupts import interrupted
+from tests.kit.concurrency.interrupts import interrupted
 from timeline.clock import SystemClock
 from timeline.storage.local import LocalStorage
 

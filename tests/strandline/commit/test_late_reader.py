@@ -9,7 +9,7 @@ import pytest
 from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
 from strandline.commit.own_heartbeat import Heartbeat
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.clock import SystemClock
 from timeline.instant import CLUSTERING, COMMIT
 from timeline.meta_client import TableMetaClient

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.commit.others_heartbeats import heartbeat_path, read_beat
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
-from tests.kit.hooked_storage import Hook, HookedStorage
+from tests.kit.storage.hooked_storage import Hook, HookedStorage
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError
 from timeline.storage.local import LocalStorage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
 from timeline.storage.local import LocalStorage
 

@@ -16,9 +16,9 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.marker.conflict import ConflictOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, HttpClient, running
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.papers import Papers
-from tests.kit.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, HttpClient, running
 
 A = ("p=1", "a-0")
 """A partition of the tests' table, and its file group."""

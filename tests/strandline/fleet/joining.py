@@ -20,10 +20,10 @@ from strandline.fleet.current import CurrentFleet
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.warming import Warming
-from tests.kit.live_service import TOKEN, known
-from tests.kit.patience import PATIENCE_S
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, known
+from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import FixedFleet, fixed_fleet
 from timeline.storage.local import LocalStorage
 from timeline.storage.open import open_storage

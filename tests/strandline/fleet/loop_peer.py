@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from strandline.fleet.peer import Peer
 from strandline.fleet.peer_connection import PeerAnswer
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 T = TypeVar("T")
 REQUEST: Final = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

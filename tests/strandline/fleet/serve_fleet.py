@@ -13,10 +13,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from executor_proxy.seat_ring import Layout, Seat, owners
-from tests.kit.free_port import free_port
-from tests.kit.live_service import Answered, HttpClient
-from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import ServeProcess, environment
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.free_port import free_port
+from tests.kit.servers.live_service import Answered, HttpClient
+from tests.kit.servers.serve_process import ServeProcess, environment
 from timeline.storage.table_id import TableId
 
 DEAD_S: Final = 5.0

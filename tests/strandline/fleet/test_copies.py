@@ -14,8 +14,8 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import AT_ONCE, TOLD
 from strandline.fleet.forward import FORWARDED
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
-from tests.kit.live_service import Answered, known
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import Answered, known
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
 from tests.strandline.fleet.serve_fleet import wait_until
 

@@ -13,11 +13,11 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
 from strandline.server.http.table_of_request import INSTANT_STATES
-from tests.kit.live_service import TOKEN, known
-from tests.kit.marker_name import marker_name
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import marker_name
 from tests.kit.papers import Papers
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import TOKEN, known
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A, FixedFleet, fixed_fleet
 from timeline.errors import ConfigError
 

@@ -20,8 +20,8 @@ from strandline.server.http.reply import Reply as ServiceReply
 from strandline.server.http.request import Request
 from strandline.server.http.table_of_request import INSTANT_STATES
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
-from tests.kit.live_service import TOKEN, known
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import TOKEN, known
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A
 
 LATEST, SYNC, NEWEST = (BY_NAME[n].path for n in ("latest_base_files", "sync", "last_instant"))

@@ -16,7 +16,7 @@ from strandline.fleet.records import EPOCH, read_fleet
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.fsview.shared_work import wait_until
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import ConfigError, StateConflictError
 
 

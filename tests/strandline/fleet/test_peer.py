@@ -12,7 +12,7 @@ import uvloop
 
 from strandline.fleet.peer import FIRST_S, Peer
 from strandline.fleet.peer_connection import PeerAnswer, PeerLimits, Received
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.fleet.loop_peer import (
     ANSWER,
     REQUEST,

@@ -15,10 +15,10 @@ from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from strandline.fleet.neighbours import MAX_TABLES_BYTES, RECORD, TABLES, Neighbours
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, Script, ScriptedServer
-from tests.kit.live_service import TOKEN
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import options_of
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.servers.stores import options_of
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import FixedFleet
 from tests.strandline.fleet.joining import joined, loaded_fleet, small_table, stream_of
 from timeline.errors import BadAnswerError

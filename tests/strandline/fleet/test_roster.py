@@ -14,7 +14,7 @@ from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Lease, Op, Put, StateStore, Versioned
 from strandline.fleet.state.sqlite import SqliteState
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.errors import (
     ConfigError,
     FleetError,

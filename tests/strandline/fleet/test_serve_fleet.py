@@ -11,8 +11,8 @@ import pytest
 
 from executor_proxy.seat_ring import Layout
 from fsview.wire.routes import BY_NAME
-from tests.kit.live_service import known
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import known
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
     FleetServer,
     placed,

@@ -21,11 +21,11 @@ from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.warming import Wanted, Warming, wanted
 from tests.fsview.shared_work import wait_until
-from tests.kit.live_service import TOKEN, serving
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
-from tests.kit.stores import ALL_KINDS, options_of
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.servers.stores import ALL_KINDS, options_of
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import FixedFleet
 from tests.strandline.fleet.joining import (
     ME,

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from strandline import Table
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import ConfigError, InputError, UnsupportedTableError
 from timeline.storage.local import LocalStorage

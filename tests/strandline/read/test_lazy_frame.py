@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from strandline import LocalEngine, Table, WriteClient
 from strandline.read.lazy_frame import lazy_frame
 from strandline.read.scan import Scan
-from tests.kit import golden
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables import golden
 from tests.strandline.read.filter.number_table import NAN, numbers
 from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.storage.local import LocalStorage

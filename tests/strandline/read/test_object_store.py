@@ -8,9 +8,9 @@ import pytest
 
 from strandline.records.commit_history import CommitHistory
 from strandline.records.schema.avro_schema import avro_to_arrow
-from tests.kit import golden
-from tests.kit.s3_faults import RequestEffect
-from tests.kit.s3_server import s3_server
+from tests.kit.servers.s3_server import s3_server
+from tests.kit.storage.s3_faults import RequestEffect
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import read
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from strandline.read import prefetch
 from strandline.read.prefetch import in_order
-from tests.kit.interrupts import interrupted
-from tests.kit.patience import PATIENCE_S
-from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from timeline import joined_thread
 
 

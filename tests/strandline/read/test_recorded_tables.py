@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline import Table
-from tests.kit import golden
-from tests.kit.products import TELLING
-from tests.kit.s3_server import S3Server, s3_server
+from tests.kit.servers.s3_server import S3Server, s3_server
+from tests.kit.tables import golden
+from tests.kit.tables.products import TELLING
 from tests.strandline.read.state.test_earlier_instants import STOPPED
 
 pytestmark = pytest.mark.property

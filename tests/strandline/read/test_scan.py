@@ -13,7 +13,7 @@ from strandline import Table
 from strandline.read.scan_plan import PLAN_SCHEMA
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import CorruptMetadataError, InputError, PathNotFoundError
 from timeline.storage.local import LocalStorage

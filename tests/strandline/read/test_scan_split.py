@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import InputError
 
 TABLES = [name for name in golden.scenarios() if golden.has_final_table(name)]

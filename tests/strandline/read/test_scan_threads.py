@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.read.test_prefetch import running
 from timeline.errors import InputError, PathNotFoundError
 

@@ -12,8 +12,8 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
 from strandline import Table
 from strandline.read.state.slice_source import ServedSlices, with_pending
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, serving
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State

@@ -9,8 +9,8 @@ import pytest
 
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
-from tests.kit.log_files import avro_block, delete_block, parquet_block, rollback_block
+from tests.kit.formats.log_files import avro_block, delete_block, parquet_block, rollback_block
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.strandline.read.logs.log_table import (
     BASE,
     SCHEMA,

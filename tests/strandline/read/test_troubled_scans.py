@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.read.scan import Scan
-from tests.kit.filled_golden import FilledStorage, files
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.filled_golden import FilledStorage, files
 from tests.strandline.read.test_prefetch import running
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient

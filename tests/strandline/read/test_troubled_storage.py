@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from strandline.read.scan import Scan
-from tests.kit import golden
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables import golden
 from timeline.errors import StorageUnavailableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage

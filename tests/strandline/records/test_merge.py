@@ -15,7 +15,7 @@ from strandline.records.file.base_file import stored_rows
 from strandline.records.merge import REMOVES, MergeCounts
 from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import META_FIELDS
-from tests.kit.base_files import merge
+from tests.kit.formats.base_files import merge
 from tests.strandline.records.merge_model import (
     NEW,
     OLD,

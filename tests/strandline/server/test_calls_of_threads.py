@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from strandline.server.table_threads import LEFT_FREE, TableThreads
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.server.threads_in_use import THREADS, Calls, in_pool, settled
 
 

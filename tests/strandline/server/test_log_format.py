@@ -19,7 +19,7 @@ from strandline.server.log_format import (
     TextFormatter,
     escaped,
 )
-from tests.kit.serve_process import environment
+from tests.kit.servers.serve_process import environment
 
 FORGED = "/lake\n2026-11-21 20:00:00,000 ERROR strandline: all is lost\x1b[31m\r\u2028\x85"
 HARMLESS = "/lake\\n2026-11-21 20:00:00,000 ERROR strandline: all is lost\\x1b[31m\\r\\u2028\\x85"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from strandline.server.table_threads import FIRST, LEFT_FREE, NO_TABLE, TableThreads
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from tests.strandline.server.threads_in_use import THREADS, Calls, in_pool, settled
 
 

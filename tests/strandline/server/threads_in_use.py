@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 
 from strandline.server.table_threads import TableThreads
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
 
 THREADS = 8
 

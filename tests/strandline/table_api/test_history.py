@@ -12,7 +12,7 @@ import pytest
 from strandline import Table, WriteClient
 from strandline.table_api.history import TableHistory, WrittenCounts
 from strandline.write.engine.local import LocalEngine
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import WRITE_ACTIONS
 from timeline.meta_client import TableMetaClient

@@ -20,8 +20,8 @@ from strandline.table_api.inspect import (
 from strandline.table_api.log_headers import NAMES
 from strandline.table_api.metadata_rows import utc_time
 from strandline.table_api.table import PARTITIONS_SCHEMA
-from tests.kit import golden
-from tests.kit.small_table import SmallTable
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
 from timeline.clock import format_instant_time
 from timeline.encoding.log_block import AVRO_DATA, LogBlock, avro_ends, scan_blocks
 from timeline.meta_client import TableMetaClient

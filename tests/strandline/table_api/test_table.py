@@ -7,9 +7,9 @@ import pytest
 
 from strandline.records.meta_fields import META_FIELDS
 from strandline.table_api.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
-from tests.kit import golden
-from tests.kit.avro_container import engine
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.formats.avro_container import engine
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import golden
 from tests.strandline.read.logs import log_table
 from timeline.errors import CorruptMetadataError, InputError, TableNotFoundError
 from timeline.instant import CLEAN

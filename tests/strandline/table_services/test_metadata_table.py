@@ -18,9 +18,9 @@ from strandline.table_services.metadata_table import INDEX_DEFINITIONS_FOLDER, d
 from strandline.table_services.rollback.policy import RollbackPolicy
 from tests.fsview.load.metadata_table import MetadataTable
 from tests.fsview.load.wide_table import small_table
-from tests.kit import golden
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.tables import golden
 from timeline.errors import StrandlineError, UnsupportedTableError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient

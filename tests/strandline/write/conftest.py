@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kit.memory_dir import memory, tmp_path  # noqa: F401
+from tests.kit.tables.memory_dir import memory, tmp_path  # noqa: F401
 from tests.strandline.write.tables import client, row, table
 
 

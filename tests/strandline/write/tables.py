@@ -9,7 +9,7 @@ import pyarrow as pa
 from fsview.load.metadata_table_state import FOLDER
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.property_name import METADATA_PARTITIONS

@@ -12,7 +12,7 @@ import pytest
 
 from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import IllegalTransitionError, InstantNotFoundError, TableNotFoundError
 

@@ -10,9 +10,9 @@ import pytest
 
 from strandline.commit.conflict import BUCKET_INDEX
 from strandline.commit.others_heartbeats import instants_with_heartbeat, read_beat
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage, failing
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.storage.hooked_storage import HookedStorage, failing
+from tests.kit.tables import reader
 from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.clock import parse_instant_time
 from timeline.errors import (

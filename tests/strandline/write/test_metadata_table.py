@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fsview.load.metadata_table_state import FOLDER
-from tests.kit import reader
-from tests.kit.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.storage.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, give_metadata_table, row, table
 from timeline.errors import (
     ConcurrentWriteError,

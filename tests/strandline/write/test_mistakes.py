@@ -13,7 +13,7 @@ import pytest
 from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import OPTIONS, client, row, table
 from timeline.errors import ConfigError, InputError, InstantNotFoundError

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.faults.test_others_in_doubt import Request
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock

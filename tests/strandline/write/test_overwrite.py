@@ -16,11 +16,11 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import Table, WriteClient
 from strandline.records.meta_fields import IS_DELETED
-from tests.kit import golden, reader
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.short_runs import quick_runs
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import golden, reader
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import IllegalTransitionError, UnsupportedTableError, WriteConflictError

@@ -11,8 +11,8 @@ from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import golden, reader
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.tables import golden, reader
 from timeline.clock import TimeGenerator
 from timeline.errors import UnsupportedTableError
 from timeline.meta_client import TableMetaClient

@@ -14,8 +14,8 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.far_engine import FarEngine
-from tests.kit.s3_server import s3_server
+from tests.kit.engines.far_engine import FarEngine
+from tests.kit.servers.s3_server import s3_server
 from tests.strandline.write.tables import OPTIONS, client, row, table
 
 COMMIT = Counter(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import golden
-from tests.kit.hfile import log_block
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.formats.hfile import log_block
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 from timeline.archive.archived_timeline import (
     ArchivedTimeline,
     HistoryArchive,

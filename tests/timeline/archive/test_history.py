@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.model.archiving import HISTORY_SCHEMA
+from tests.kit.tables.model.archiving import HISTORY_SCHEMA
 from tests.timeline.archive.archives import PLAN, said
 from timeline.archive.archived_timeline import HELD_BYTES, HistoryArchive
 from timeline.errors import CorruptMetadataError, InstantNotFoundError

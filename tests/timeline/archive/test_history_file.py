@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.archive.archived_timeline import HistoryArchive
 from timeline.archive.history_file import COLUMNS, HistoryFile
 from timeline.errors import CorruptMetadataError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.avro_container import container, engine, read_plainly, record_schema
+from tests.kit.formats.avro_container import container, engine, read_plainly, record_schema
 from tests.kit.short_runs import quick_runs
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.avro_container import container, doubling, engine, record_schema
+from tests.kit.formats.avro_container import container, doubling, engine, record_schema
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro
 from timeline.encoding import avro_bounds as _avro_bounds

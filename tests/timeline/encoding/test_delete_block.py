@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.log_files import delete_content
+from tests.kit.formats.log_files import delete_content
 from timeline.encoding.delete_block import (
     DeletedRecord,
     DeleteVersionError,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit import golden
-from tests.kit.hfile import block, entry, hfile, trailer
+from tests.kit.formats.hfile import block, entry, hfile, trailer
+from tests.kit.tables import golden
 from timeline.encoding.hfile import HFile
 from timeline.encoding.log_block import HFILE_DATA, read_blocks
 from timeline.errors import CorruptMetadataError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.hfile import log_block
+from tests.kit.formats.hfile import log_block
 from tests.timeline.encoding.test_hfile import real
 from timeline.encoding.log_block import (
     COMMAND,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit import golden
-from tests.kit.avro_container import read_plainly
+from tests.kit.formats.avro_container import read_plainly
+from tests.kit.tables import golden
 from timeline.encoding import avro
 from timeline.encoding.json_text import UNCHECKED_BYTES, bounded_loads
 from timeline.errors import CorruptMetadataError, UnsupportedTableError

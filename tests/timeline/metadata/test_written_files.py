@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import CorruptMetadataError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec

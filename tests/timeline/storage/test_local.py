@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
-from tests.kit.interrupts import interrupted
+from tests.kit.concurrency.interrupts import interrupted
 from timeline.errors import (
     AlreadyExistsError,
     PathNotFoundError,

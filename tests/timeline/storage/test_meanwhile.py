@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
 from timeline.storage.meanwhile import meanwhile

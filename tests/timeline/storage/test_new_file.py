@@ -14,8 +14,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from tests.conformance.new_file_suite import NewFileSuite
-from tests.kit.patience import PATIENCE_S
-from tests.kit.signals import Interrupted, interrupt, interrupts, join_calls, wait_until_in
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import (
+    Interrupted,
+    interrupt,
+    interrupts,
+    join_calls,
+    wait_until_in,
+)
 from timeline.errors import StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 

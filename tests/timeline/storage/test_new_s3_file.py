@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conformance.new_file_suite import NewFileSuite
-from tests.kit.s3_faults import RequestEffect
-from tests.kit.s3_server import S3Server, s3_server
+from tests.kit.servers.s3_server import S3Server, s3_server
+from tests.kit.storage.s3_faults import RequestEffect
 from timeline.errors import StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.new_file import NewFile, NewS3File

@@ -11,7 +11,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from tests.timeline.storage.test_local_path import below
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
 from timeline.instant import COMMIT

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
-from tests.kit.s3_faults import RequestEffect
-from tests.kit.s3_server import s3_server
+from tests.kit.servers.s3_server import s3_server
+from tests.kit.storage.s3_faults import RequestEffect
 from timeline.errors import (
     AlreadyExistsError,
     ConfigError,

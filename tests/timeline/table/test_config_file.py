@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit import golden
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.tables import golden
 from tests.timeline.table.trips import trips
 from timeline.encoding.java_properties import format_properties, parse_properties
 from timeline.errors import (

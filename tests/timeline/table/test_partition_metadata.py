@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.encoding.java_properties import parse_properties
 from timeline.errors import CorruptMetadataError
 from timeline.storage.local import LocalStorage

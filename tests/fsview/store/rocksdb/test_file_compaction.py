@@ -14,7 +14,7 @@ from fsview.store.rocksdb.error import RocksError
 from fsview.store.rocksdb.store import RocksStore
 from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 MANY_BYTES = 40 << 20
 

@@ -10,7 +10,7 @@ from fsview.store.base import Handle, RecordRows
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.store_machine import OpenStore
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.storage.table_id import TableId
 
 CACHE_BYTES = 4 << 20

@@ -9,7 +9,7 @@ from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import content
 from tests.fsview.store.blob_file import FaultyFile
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 
 SIZE = 1000
 COST = BLOB_OVERHEAD_BYTES + resident_cost(SIZE)

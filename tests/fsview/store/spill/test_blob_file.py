@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsview.store.spill.blob_file import SpillFile
-from tests.kit.patience import PROCESS_S
+from tests.kit.concurrency.patience import PROCESS_S
 from timeline.errors import StoreError
 
 ROOT = Path(__file__).parents[4]
@@ -107,7 +107,7 @@ def test_a_file_that_may_grow_no_more() -> None:
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
         from fsview.store.spill.store import SpillableStore
-        from tests.kit.stores import blobs_of
+        from tests.kit.servers.stores import blobs_of
         from timeline.errors import StoreFullError
 
         most = 100_000
@@ -150,7 +150,7 @@ def test_a_fork_can_do_nothing_and_does_no_harm() -> None:
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
         from fsview.store.spill.store import SpillableStore
-        from tests.kit.stores import blobs_of
+        from tests.kit.servers.stores import blobs_of
         from timeline.errors import StoreError
 
         budget = Budget(20_000)

@@ -15,8 +15,8 @@ from fsview.store.budget import Account, Budget
 from fsview.store.spill.residency import resident_cost
 from tests.conformance.store_machine import content
 from tests.fsview.store.spill.spilling import COST, SIZE, Spilling, spilling
-from tests.kit.patience import PATIENCE_S
-from tests.kit.stores import blobs_of
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 
 T = TypeVar("T")

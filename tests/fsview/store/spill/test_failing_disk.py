@@ -16,7 +16,7 @@ from fsview.store.spill.free_space import UNIT_BYTES
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from tests.conformance.store_machine import StoreMachine, blobs, content
 from tests.fsview.store.spill.spilling import SIZE, Spilling, spilling
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreFullError
 
 

@@ -16,7 +16,7 @@ from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
 from tests.fsview.store.spill.spilling import COST, SIZE, spilling
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError
 
 

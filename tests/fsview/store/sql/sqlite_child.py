@@ -11,8 +11,8 @@ from fsview.store.base import Handle
 from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from tests.fsview.store.rocks_child import TABLE, Numbered, say
-from tests.kit.patience import PROCESS_S
-from tests.kit.stores import blobs_of
+from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreBehindError, StoreError
 
 KEPT = 20

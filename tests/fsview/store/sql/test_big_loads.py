@@ -15,9 +15,9 @@ from fsview.state.shared_record import MOVED_AT_ONCE
 from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StoreError
 
 PARTITIONS = [f"p{n}" for n in range(MOVED_AT_ONCE + 100)]

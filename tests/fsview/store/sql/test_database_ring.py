@@ -11,7 +11,7 @@ from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.databases import Databases
 from fsview.store.sql.url import database_name, open_database, split_urls
 from fsview.store.stores import StoreOptions, Stores
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 

@@ -14,7 +14,7 @@ from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.fsview.store.stored_views import EVERYWHERE, small
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.errors import StoreError
 
 

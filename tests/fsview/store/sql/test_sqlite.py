@@ -12,7 +12,7 @@ from fsview.store.sql.store import SharedStore
 from tests.conformance.lasting_store_suite import LastingStoreSuite
 from tests.conformance.shared_store_suite import TABLE, OpenDatabase, SharedStoreSuite
 from tests.conformance.store_machine import OpenStore
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 
 @pytest.fixture

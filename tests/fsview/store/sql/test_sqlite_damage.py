@@ -12,7 +12,7 @@ from fsview.store.sql.forgetting import forget
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
 from tests.fsview.store.stored_views import small
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.errors import StoreError
 
 ROW_OF_A = "WHERE near = CAST('p/a' AS BLOB)"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fsview.store.sql.sqlite_child import COMMITS, KEPT, TABLE, database_in, opened, sweep
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[4]
 

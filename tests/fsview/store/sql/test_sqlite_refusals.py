@@ -15,7 +15,7 @@ from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.sqlite.database import Connect, SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_store_suite import OTHER, TABLE, change
-from tests.kit.stores import blobs_of
+from tests.kit.servers.stores import blobs_of
 from timeline.errors import (
     ConfigError,
     StoreBehindError,

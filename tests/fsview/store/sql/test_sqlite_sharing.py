@@ -19,8 +19,8 @@ from tests.conformance.sharing_server import Server
 from tests.conformance.statement_fault_suite import StatementFaultSuite
 from tests.conformance.upkeep_suite import UpkeepSuite
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables.small_table import SmallTable
 
 
 @pytest.fixture

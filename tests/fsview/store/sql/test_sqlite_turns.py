@@ -14,7 +14,7 @@ from fsview.store.sql.sqlite.database import SqliteDatabase
 from tests.conformance.shared_place import Faults
 from tests.conformance.shared_store_suite import OTHER, TABLE
 from tests.fsview.store.sql.sqlite_place import failing
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.errors import StoreError
 
 Open = Callable[..., SqliteDatabase]

@@ -14,8 +14,8 @@ from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.table_view import TableView
 from tests.fsview.store.stored_views import PARTITIONS, check, small
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.base import Storage
 
 

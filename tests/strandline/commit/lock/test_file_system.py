@@ -19,7 +19,7 @@ from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.open import open_lock
 from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite, SharedLockSuite
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.clock import Clock
 from timeline.errors import ConfigError, LockError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage

@@ -13,8 +13,8 @@ import pytest
 from strandline.commit.lock.base import Wait
 from strandline.commit.lock.storage_based import LOCK_PATH, StorageBasedLock
 from tests.conformance.lock_suite import SharedLockSuite
-from tests.kit.gcs_server import GcsServer, gcs_server
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.gcs_server import GcsServer, gcs_server
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage

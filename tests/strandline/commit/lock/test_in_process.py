@@ -11,7 +11,7 @@ from strandline.commit.lock import base, in_process
 from strandline.commit.lock.base import Wait
 from strandline.commit.lock.in_process import InProcessLock
 from tests.conformance.lock_suite import LockSuite
-from tests.kit.interrupts import interrupted
+from tests.kit.concurrency.interrupts import interrupted
 from timeline.clock import Clock
 
 

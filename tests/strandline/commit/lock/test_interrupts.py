@@ -13,7 +13,7 @@ from strandline.commit.lock import base, file_system, storage_based
 from strandline.commit.lock.base import LockProvider
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.storage_based import StorageBasedLock
-from tests.kit.interrupts import interrupted
+from tests.kit.concurrency.interrupts import interrupted
 from timeline.errors import AlreadyExistsError, LockError
 from timeline.storage.conditional_file import ConditionalFile
 

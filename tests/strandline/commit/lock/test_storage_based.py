@@ -16,9 +16,9 @@ from strandline.commit.lock.open import open_lock
 from strandline.commit.lock.storage_based import LOCK_PATH, LockData, StorageBasedLock
 from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
-from tests.kit.s3_server import S3Endpoint
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.s3_server import S3Endpoint
 from timeline.clock import Clock, SystemClock
 from timeline.errors import AlreadyExistsError, ConfigError, LockError, StorageUnavailableError
 from timeline.storage.conditional_file import ConditionalFile

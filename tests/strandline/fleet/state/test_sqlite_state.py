@@ -22,8 +22,8 @@ from tests.conformance.state_lease_suite import ClockLeaseSuite, LeaseSuite
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite
 from tests.conformance.state_watch_suite import WatchSuite
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.clock import Clock
 from timeline.errors import ConfigError, StateUnavailableError
 

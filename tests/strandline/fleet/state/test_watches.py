@@ -9,7 +9,7 @@ import pytest
 
 from strandline.fleet.state.watches import Poller, Watches
 from tests.conformance.state_watch_suite import Told
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import StateUnavailableError
 
 

@@ -14,9 +14,9 @@ from strandline.read.avro.decoder import decoder_of
 from strandline.read.avro.records import EncodedRecords
 from strandline.read.logs.block_rows import avro_rows
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.avro_container import record_schema
-from tests.kit.log_files import avro_block
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.avro_container import record_schema
+from tests.kit.formats.log_files import avro_block
 from tests.strandline.read.avro.avro_types import LONGS, tables
 from tests.strandline.read.logs.log_table import AVRO, based, block_of, read, row, values
 from tests.strandline.read.logs.test_block_rows import stored

@@ -15,7 +15,7 @@ from strandline.read.avro.decoder import decoder_of
 from strandline.read.avro.records import EncodedRecords
 from strandline.read.logs.block_rows import avro_rows
 from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
-from tests.kit.log_files import avro_block
+from tests.kit.formats.log_files import avro_block
 from tests.strandline.read.logs.log_table import AVRO, SCHEMA, LogTable, row
 from timeline.encoding import avro
 from timeline.errors import InputError, UnsupportedTableError

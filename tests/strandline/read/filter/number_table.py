@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from strandline import Table
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.log_files import avro_block
+from tests.kit.formats.log_files import avro_block
 from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.storage.local import LocalStorage
 

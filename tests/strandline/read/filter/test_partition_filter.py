@@ -11,7 +11,7 @@ import pytest
 from strandline import LocalEngine, Table, WriteClient
 from strandline.read.filter.partition_filter import fixed_partitions, guarantee, matching_partitions
 from strandline.read.filter.row_filter import RowFilter
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.table.config import TableConfig
 from timeline.table.property_name import HIVE_STYLE, URL_ENCODE
 

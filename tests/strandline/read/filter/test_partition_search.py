@@ -14,7 +14,7 @@ from strandline import LocalEngine, Table, WriteClient
 from strandline.read.filter.partition_filter import fixed_partitions, leading_directories
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.scan import Scan
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig

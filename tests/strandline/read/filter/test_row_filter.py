@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from strandline import Table
 from strandline.read.filter.row_filter import RowFilter
 from strandline.records.file.base_file import stored_rows
-from tests.kit import golden
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import InputError
 from timeline.storage.local import LocalStorage

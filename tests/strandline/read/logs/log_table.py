@@ -20,10 +20,10 @@ from strandline.read.logs.temp_file import LogBudget
 from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.records.meta_fields import IS_DELETED, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.base_files import write_base_file
-from tests.kit.log_files import avro_block
-from tests.kit.manual_clock import ManualClock
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.formats.base_files import write_base_file
+from tests.kit.formats.log_files import avro_block
+from tests.kit.storage.memory_storage import MemoryStorage
 from timeline.clock import TimeGenerator
 from timeline.instant import COMPACTION, DELTA_COMMIT, Instant
 from timeline.meta_client import TableMetaClient

@@ -13,9 +13,9 @@ import pytest
 from strandline.read.avro.records import EncodedRecords
 from strandline.read.logs.block_rows import avro_rows, data_pieces, ordering_column
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.avro_container import engine
-from tests.kit.log_files import avro_block, delete_content, parquet_block
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.avro_container import engine
+from tests.kit.formats.log_files import avro_block, delete_content, parquet_block
 from timeline.encoding import avro
 from timeline.encoding.delete_block import deleted_records
 from timeline.encoding.log_block import LogBlock, scan_blocks

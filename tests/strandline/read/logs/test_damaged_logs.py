@@ -16,9 +16,9 @@ from strandline.read.logs.log_rows import LogRows
 from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import avro_to_arrow
-from tests.kit import golden
-from tests.kit.log_files import delete_block, parquet_block
+from tests.kit.formats.log_files import delete_block, parquet_block
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import BASE, based, block_of, read, row, values
 from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, LogBlock, scan_blocks
 from timeline.errors import CorruptMetadataError, UnsupportedTableError

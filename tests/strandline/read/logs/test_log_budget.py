@@ -20,8 +20,8 @@ from strandline.read.logs.log_records import LogRecords, LogRules
 from strandline.read.logs.spool import Spool
 from strandline.read.logs.temp_file import BUDGET_BYTES, LogBudget
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
-from tests.kit import golden
-from tests.kit.log_files import delete_block, parquet_block
+from tests.kit.formats.log_files import delete_block, parquet_block
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import (
     SCHEMA,
     VERSIONS,

@@ -16,9 +16,9 @@ from strandline.read.logs.log_records import LogRules
 from strandline.read.logs.log_rows import LogRows, StoredGroup
 from strandline.read.logs.temp_file import BUDGET_BYTES, LogBudget
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY, with_meta_fields
-from tests.kit import merge_cases
-from tests.kit.log_files import delete_block, parquet_block
-from tests.kit.merge_cases import FAILS, GONE, HARD, STORED
+from tests.kit.answers import merge_cases
+from tests.kit.answers.merge_cases import FAILS, GONE, HARD, STORED
+from tests.kit.formats.log_files import delete_block, parquet_block
 from tests.strandline.read.logs.log_table import SCHEMA, row
 from timeline.encoding.log_block import scan_blocks
 

@@ -16,7 +16,7 @@ from strandline.read.logs.temp_file import BUDGET_BYTES, LogBudget
 from strandline.read.scan import Scan
 from strandline.records.meta_fields import META_FIELDS, RECORD_KEY
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.log_files import avro_block, delete_block
+from tests.kit.formats.log_files import avro_block, delete_block
 from tests.strandline.read.logs.log_table import LogTable, based, block_of, read, row
 from timeline.encoding.log_block import scan_blocks
 from timeline.errors import UnsupportedTableError

@@ -11,8 +11,8 @@ import pytest
 
 from strandline.read.scan import Scan
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from tests.kit.hfile import log_block
-from tests.kit.log_files import avro_block, delete_block, parquet_block, rollback_block
+from tests.kit.formats.hfile import log_block
+from tests.kit.formats.log_files import avro_block, delete_block, parquet_block, rollback_block
 from tests.strandline.read.logs.log_table import (
     AVRO,
     SCHEMA,

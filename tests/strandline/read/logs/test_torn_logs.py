@@ -11,9 +11,9 @@ from fsview.model.file_name import parse_log_file
 from fsview.view_manager import open_view
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
-from tests.kit import golden
-from tests.kit.hfile import log_block
-from tests.kit.log_files import delete_block, rollback_block
+from tests.kit.formats.hfile import log_block
+from tests.kit.formats.log_files import delete_block, rollback_block
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import (
     LATEST,
     VERSIONS,

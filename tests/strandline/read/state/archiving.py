@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from tests.kit.model import archiving
-from tests.kit.model.table import ModelTable
+from tests.kit.tables.model import archiving
+from tests.kit.tables.model.table import ModelTable
 from tests.strandline.read.logs.log_table import LogTable
 from timeline.instant import Instant, State
 
 
 class _Archived:
-    """What ``tests.kit.model.archiving`` uses of a table."""
+    """What ``tests.kit.tables.model.archiving`` uses of a table."""
 
     def __init__(self, table: LogTable) -> None:
         self.meta = table.meta

@@ -11,8 +11,8 @@ from strandline import Table
 from strandline.read.scan import Scan
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro
-from tests.kit.base_files import write_base_file
-from tests.kit.live_service import TOKEN, serving
+from tests.kit.formats.base_files import write_base_file
+from tests.kit.servers.live_service import TOKEN, serving
 from tests.strandline.read.logs.log_table import SCHEMA, VERSIONS, LogTable, block_of, row
 from tests.strandline.read.state.archiving import archive
 from timeline.errors import InputError

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from strandline.read.scan import Scan
-from tests.kit.filled_golden import Files, FilledStorage, files, midway
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables.filled_golden import Files, FilledStorage, files, midway
 from timeline.errors import PathNotFoundError, StrandlineError
 from timeline.meta_client import TableMetaClient
 

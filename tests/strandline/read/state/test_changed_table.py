@@ -7,7 +7,7 @@ import pytest
 from strandline.read.scan import Scan
 from strandline.read.state.changed_table import ATTEMPTS, RETENTION
 from strandline.table_api.table import Table
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.strandline.read.logs.log_table import BASE, LogTable, row
 from timeline.errors import InstantNotFoundError, PathNotFoundError, ViewBehindError
 from timeline.instant import CLEAN, ROLLBACK, State

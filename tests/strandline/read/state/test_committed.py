@@ -6,7 +6,7 @@ import pytest
 
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, first_write_time
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import InstantNotFoundError
 from timeline.instant import COMMIT, DELTA_COMMIT, RESTORE, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.records.commit_history import CommitHistory
 from strandline.records.schema.avro_schema import avro_to_arrow
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import read
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import Table
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import SCHEMA, VERSIONS, LogTable, block_of, row
 from tests.strandline.read.state.test_earlier_instants import AT, STOPPED, texts
 from timeline.errors import InputError, UnsupportedTableError

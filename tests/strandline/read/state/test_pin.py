@@ -9,8 +9,8 @@ import pytest
 
 from strandline import Table
 from strandline.read.state.pin import Pin, instant_time
-from tests.kit import golden
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import golden
 from tests.strandline.read.logs.log_table import FILE_ID, LogTable, block_of, row
 from tests.strandline.read.state.test_earlier_instants import AT, STOPPED, texts
 from timeline.errors import InputError

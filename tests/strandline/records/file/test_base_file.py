@@ -21,8 +21,8 @@ from strandline.records.file.base_file_writer import CODECS, BaseFileSettings, B
 from strandline.records.file.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
-from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.base_files import write_base_file
+from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.formats.base_files import write_base_file
 from tests.strandline.records.file.bloom_reader import BloomReader
 from timeline.errors import AlreadyExistsError, PathNotFoundError, TableError
 from timeline.storage.local import LocalStorage

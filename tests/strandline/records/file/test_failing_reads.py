@@ -12,8 +12,8 @@ import pytest
 
 from strandline.records.file.base_file import read_base_file
 from strandline.records.meta_fields import with_meta_fields
-from tests.kit.base_files import write_base_file
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.formats.base_files import write_base_file
+from tests.kit.storage.memory_storage import MemoryStorage
 from tests.strandline.read.logs.log_table import AVRO, BASE, SCHEMA
 from timeline.errors import PathNotFoundError, StorageUnavailableError, TableError
 

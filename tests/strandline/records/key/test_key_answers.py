@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from strandline.records.key.generator import SIMPLE, TIMESTAMP, KeyGenerator
 from strandline.records.key.timestamp_path import TimestampFormat
-from tests.kit.key_cases import REFUSED, Case, cases, recorded
+from tests.kit.answers.key_cases import REFUSED, Case, cases, recorded
 from timeline.errors import InputError
 
 CASES = {case.name: case for case in cases()}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from strandline.table_api.table import Table
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CorruptMetadataError
 

@@ -9,7 +9,16 @@ import re
 from strandline.records.schema.avro_schema import arrow_to_avro
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.records.schema.write_schema import columns_after
-from tests.kit.schema_cases import FAILS, REFUSED, ROWS, TABLE, Case, answer_of, cases, with_key
+from tests.kit.answers.schema_cases import (
+    FAILS,
+    REFUSED,
+    ROWS,
+    TABLE,
+    Case,
+    answer_of,
+    cases,
+    with_key,
+)
 from timeline.errors import InputError
 
 

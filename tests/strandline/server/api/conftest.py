@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.golden_services import GoldenLake
+from tests.kit.servers.golden_services import GoldenLake
 
 
 @pytest.fixture(scope="module")

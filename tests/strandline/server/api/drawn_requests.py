@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from strandline.server.http.server import ServiceServer
 from tests.fsview.subject import BY_PATH
-from tests.kit.live_service import TOKEN
-from tests.kit.marker_name import marker_name
-from tests.kit.raw_http import Answer, RawConnection, request
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.servers.raw_http import Answer, RawConnection, request
 from tests.strandline.server.api.fuzzed_service import (
     FILE,
     INSIDE,

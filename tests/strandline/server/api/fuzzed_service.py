@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.kit import golden
+from tests.kit.tables import golden
 
 INSTANT: Final = "20261121090000000"
 OLDER: Final = "20261121085959000"

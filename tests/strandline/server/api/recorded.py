@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 
 from tests.conformance.view_suite import canonical
-from tests.kit import golden
-from tests.kit.live_service import HttpClient
+from tests.kit.servers.live_service import HttpClient
+from tests.kit.tables import golden
 
 # Odd requests.
 

@@ -13,8 +13,8 @@ from fsview.wire.routes import BY_NAME
 from strandline.server.http.limits import PARAMETERS
 from strandline.server.http.reply import Accepted
 from strandline.server.process.composition_root import Parts
-from tests.kit import golden
-from tests.kit.live_service import AppClient, HttpClient, parts_of, serving
+from tests.kit.servers.live_service import AppClient, HttpClient, parts_of, serving
+from tests.kit.tables import golden
 
 VIEW = "/v1/hoodie/view"
 LATEST = f"{VIEW}/slices/partition/latest/"

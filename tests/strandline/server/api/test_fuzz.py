@@ -20,8 +20,8 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.marker.conflict import ConflictOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, known, running
-from tests.kit.raw_http import RawConnection, take
+from tests.kit.servers.live_service import TOKEN, known, running
+from tests.kit.servers.raw_http import RawConnection, take
 from tests.strandline.server.api.drawn_requests import Asked, Live, conversations, requests
 from tests.strandline.server.api.fuzzed_service import Place
 from tests.strandline.server.touched import watched

@@ -18,10 +18,10 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.conformance.view_suite import Client, ViewSuite, all_servers, replay, told
-from tests.kit import golden
-from tests.kit.golden_services import GoldenLake, Service, running_as
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running, serving
-from tests.kit.stores import ALL_KINDS, LITTLE, options_of
+from tests.kit.servers.golden_services import GoldenLake, Service, running_as
+from tests.kit.servers.live_service import TOKEN, GoldenTables, HttpClient, running, serving
+from tests.kit.servers.stores import ALL_KINDS, LITTLE, options_of
+from tests.kit.tables import golden
 
 pytestmark = pytest.mark.property
 

@@ -20,8 +20,8 @@ from strandline.server.api.instant_states import (
 )
 from strandline.server.http.table_of_request import INSTANT_STATES
 from strandline.server.process.composition_root import Parts
-from tests.kit.live_service import AppClient, parts_of
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import AppClient, parts_of
 from timeline.errors import InputError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage

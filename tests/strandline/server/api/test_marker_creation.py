@@ -16,8 +16,8 @@ from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 from strandline.server.marker.loop_future import LoopFuture, LoopFutures
 from strandline.server.marker.registry import MarkerService
-from tests.kit.marker_name import marker_name
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage

@@ -18,8 +18,8 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import AppClient, HttpClient, serving
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.live_service import AppClient, HttpClient, serving
 from timeline.clock import SystemClock
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage

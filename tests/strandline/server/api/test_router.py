@@ -17,8 +17,9 @@ from strandline.server.api.pages import STATUS
 from strandline.server.http.reply import accepted, pretty
 from strandline.server.http.server import ServiceServer
 from strandline.server.process.composition_root import Parts
-from tests.kit import golden
-from tests.kit.live_service import (
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create, marker_name
+from tests.kit.servers.live_service import (
     TOKEN,
     AppClient,
     GoldenTables,
@@ -26,8 +27,7 @@ from tests.kit.live_service import (
     parts_of,
     serving,
 )
-from tests.kit.marker_name import create, marker_name
-from tests.kit.patience import PATIENCE_S
+from tests.kit.tables import golden
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo
 

@@ -21,9 +21,9 @@ import pytest
 from fsview.wire.routes import BY_NAME
 from strandline.server.api.writer_routes import PARTITION_INDEX
 from tests.conformance.view_suite import canonical, without_times
-from tests.kit import golden
-from tests.kit.golden_services import WAYS, GoldenLake, InPlace, Service, running_as
-from tests.kit.live_service import HttpClient
+from tests.kit.servers.golden_services import WAYS, GoldenLake, InPlace, Service, running_as
+from tests.kit.servers.live_service import HttpClient
+from tests.kit.tables import golden
 from tests.strandline.server.api.recorded import (
     BETTER,
     REFUSED,

@@ -15,10 +15,10 @@ import pytest
 from executor_proxy import connect
 from fsview.wire.param import TIMELINE_HASH
 from strandline.server.http.server import ServiceServer
-from tests.kit.live_service import TOKEN, HttpClient, known, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import Answer, RawConnection, request
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, HttpClient, known, serving
+from tests.kit.servers.raw_http import Answer, RawConnection, request
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage

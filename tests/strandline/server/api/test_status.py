@@ -12,8 +12,8 @@ import pytest
 from strandline.server.api.pages import STATUS
 from strandline.server.http.reply import pretty
 from strandline.server.process.composition_root import Parts
-from tests.kit import golden
-from tests.kit.live_service import AppClient, parts_of
+from tests.kit.servers.live_service import AppClient, parts_of
+from tests.kit.tables import golden
 from timeline.storage.base import Storage
 
 LATEST = "/v1/hoodie/view/slices/partition/latest/"

@@ -16,14 +16,14 @@ from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.worker_state import this_worker
-from tests.kit.live_service import TOKEN
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.model.acting import PARTITIONS
-from tests.kit.model.asking import NotedStorage, Pin, questions
-from tests.kit.model.moving import MOVES, MovingMachine
-from tests.kit.model.table import SLOTS, ModelTable
-from tests.kit.model.truth import Truth
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.model.acting import PARTITIONS
+from tests.kit.tables.model.asking import NotedStorage, Pin, questions
+from tests.kit.tables.model.moving import MOVES, MovingMachine
+from tests.kit.tables.model.table import SLOTS, ModelTable
+from tests.kit.tables.model.truth import Truth
 from timeline.errors import RemoteFailureError, ServiceUnreachableError, ViewBehindError
 from timeline.instant import State
 from timeline.storage.base import FileInfo

@@ -11,10 +11,10 @@ from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.full_disk import fill
-from tests.kit.live_service import AppClient, known
-from tests.kit.rebuilt import differences_from_rebuilt
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import AppClient, known
+from tests.kit.storage.full_disk import fill
+from tests.kit.tables.rebuilt import differences_from_rebuilt
+from tests.kit.tables.small_table import SmallTable
 
 BASE = "/memory/t"
 LATEST = "/v1/hoodie/view/slices/partition/latest/"

@@ -10,9 +10,9 @@ import orjson
 
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.full_disk import fill
-from tests.kit.live_service import AppClient
-from tests.kit.marker_name import marker_name
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import AppClient
+from tests.kit.storage.full_disk import fill
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from tests.kit.live_service import TOKEN
-from tests.kit.marker_name import marker_name
-from tests.kit.raw_http import request
-from tests.kit.serve_process import ServeProcess
-from tests.kit.small_table import SmallTable
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.servers.raw_http import request
+from tests.kit.servers.serve_process import ServeProcess
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 
 LATEST: Final = "/v1/hoodie/view/slices/partition/latest/"

@@ -20,10 +20,10 @@ from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
-from tests.kit.live_service import parts_of
-from tests.kit.model.moving import MovingMachine
-from tests.kit.patience import PATIENCE_S
-from tests.kit.rebuilt import differences_from_rebuilt
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import parts_of
+from tests.kit.tables.model.moving import MovingMachine
+from tests.kit.tables.rebuilt import differences_from_rebuilt
 from tests.strandline.server.faults.churning import TABLES, Job, SharedStorage
 
 pytestmark = pytest.mark.property

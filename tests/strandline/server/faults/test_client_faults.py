@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.kit.live_service import known
-from tests.kit.raw_http import RawConnection
+from tests.kit.servers.live_service import known
+from tests.kit.servers.raw_http import RawConnection
 from tests.strandline.server.faults.service_process import (
     EVERYTHING,
     LATEST,

@@ -15,9 +15,8 @@ from fsview.table_view import TableView
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.server import ServiceServer
-from tests.kit import golden
-from tests.kit.live_service import Answered, HttpClient, serving
-from tests.kit.troubled_storage import (
+from tests.kit.servers.live_service import Answered, HttpClient, serving
+from tests.kit.storage.troubled_storage import (
     Damage,
     TroubledStorage,
     cuts,
@@ -25,6 +24,7 @@ from tests.kit.troubled_storage import (
     partitions_of,
     table_at,
 )
+from tests.kit.tables import golden
 from timeline.errors import PathNotFoundError, StorageUnavailableError
 
 SCENARIO = "cow_basic_v9"

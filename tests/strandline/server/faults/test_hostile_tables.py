@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.avro_container import container, doubling
-from tests.kit.live_service import HttpClient, known
-from tests.kit.serve_process import ServeProcess
-from tests.kit.small_table import SmallTable
+from tests.kit.formats.avro_container import container, doubling
+from tests.kit.servers.live_service import HttpClient, known
+from tests.kit.servers.serve_process import ServeProcess
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property

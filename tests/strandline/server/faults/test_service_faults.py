@@ -19,11 +19,11 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, HttpClient, known, running, serving
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import Answer, RawConnection
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, HttpClient, known, running, serving
+from tests.kit.servers.raw_http import Answer, RawConnection
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.faults.service_process import (
     EVERYTHING,
     LATEST,

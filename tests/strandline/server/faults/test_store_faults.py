@@ -18,9 +18,9 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, Answered, HttpClient, known, running
-from tests.kit.patience import PATIENCE_S, PROCESS_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
+from tests.kit.servers.live_service import TOKEN, Answered, HttpClient, known, running
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 

@@ -18,10 +18,10 @@ from strandline.server.http.request import Application, Request
 from strandline.server.http.server import ServiceServer
 from strandline.server.process.composition_root import Parts
 from strandline.server.table_threads import TableThreads
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import Answer, RawConnection, request
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.servers.raw_http import Answer, RawConnection, request
+from tests.kit.tables import golden
 from timeline.storage.base import FileInfo
 
 TABLES = GoldenTables()

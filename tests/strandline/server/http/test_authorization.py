@@ -20,7 +20,7 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running
+from tests.kit.servers.live_service import TOKEN, GoldenTables, HttpClient, running
 from timeline.errors import ConfigError
 
 VIEW = "/v1/hoodie/view/slices/partition/latest/"

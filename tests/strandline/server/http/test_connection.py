@@ -11,9 +11,9 @@ import pytest
 from strandline.server.http.request import Fields
 from strandline.server.http.server import ServiceServer
 from strandline.server.lookup.ready_answer import HotCount
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.servers.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.servers.raw_http import RawConnection, request
+from tests.kit.tables import golden
 
 TABLES = GoldenTables()
 SCENARIOS = [("cow_basic_v9", 7), ("special_cow_v6", None), ("mor_basic_v9", None)]

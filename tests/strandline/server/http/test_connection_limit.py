@@ -18,10 +18,10 @@ from strandline.server.http.connection_registry import (
 )
 from strandline.server.http.limits import RESERVED_FILES, Limits
 from strandline.server.http.server import ServiceServer
-from tests.kit.live_service import TOKEN, parts_of, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import RawConnection, request
-from tests.kit.stopped_loop import StoppedLoop
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.stopped_loop import StoppedLoop
+from tests.kit.servers.live_service import TOKEN, parts_of, serving
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.strandline.server.http.limited_server import (
     GREETING,
     LOOK_UP,

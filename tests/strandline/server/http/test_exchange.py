@@ -14,7 +14,7 @@ from strandline.server.http.reply import Reply
 from strandline.server.http.request import Application, Request
 from strandline.server.http.response_writer import ResponseWriter
 from strandline.server.table_threads import TableThreads
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 

@@ -20,9 +20,9 @@ from strandline.server.http.reply import Reply, success
 from strandline.server.http.request import Fields, Request
 from strandline.server.http.server import ServiceServer
 from strandline.server.table_threads import TableThreads
-from tests.kit.live_service import TOKEN, GoldenTables, serving
-from tests.kit.manual_clock import ManualClock
-from tests.kit.raw_http import Answer, RawConnection, request
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.live_service import TOKEN, GoldenTables, serving
+from tests.kit.servers.raw_http import Answer, RawConnection, request
 
 TABLES = GoldenTables()
 ASKED = TABLES.known("cow_basic_v9", 7, partition="2024-01-01")

@@ -13,9 +13,9 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.options import Birth, PartsOptions
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
-from tests.kit import golden
-from tests.kit.live_service import TOKEN
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.servers.raw_http import RawConnection, request
+from tests.kit.tables import golden
 from tests.strandline.server.http.limited_server import connections, limited, refused
 
 

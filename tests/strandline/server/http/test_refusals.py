@@ -17,10 +17,10 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, HttpClient, running
-from tests.kit.manual_clock import ManualClock
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.live_service import TOKEN, HttpClient, running
+from tests.kit.servers.raw_http import RawConnection, request
+from tests.kit.tables import golden
 
 VIEW = "/v1/hoodie/view"
 FILES = f"{VIEW}/datafiles/latest/partition"

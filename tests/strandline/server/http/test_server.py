@@ -14,10 +14,10 @@ import pytest
 from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
-from tests.kit import golden
-from tests.kit.live_service import GoldenTables, HttpClient, parts_of, serving
-from tests.kit.marker_name import marker_name
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import GoldenTables, HttpClient, parts_of, serving
+from tests.kit.tables import golden
 from timeline.errors import ConfigError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage

@@ -19,9 +19,9 @@ from strandline.server.http.reply import Reply
 from strandline.server.http.request import Fields, Request
 from strandline.server.http.server import ServiceServer
 from strandline.server.lookup.ready_answer import HotCount
-from tests.kit.live_service import TOKEN, HttpClient, parts_of, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, HttpClient, parts_of, serving
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.strandline.server.http.limited_server import (
     GREETING,
     LOOK_UP,

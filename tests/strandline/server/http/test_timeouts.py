@@ -6,8 +6,8 @@ import select
 
 import pytest
 
-from tests.kit.live_service import TOKEN
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.servers.live_service import TOKEN
+from tests.kit.servers.raw_http import RawConnection, request
 from tests.strandline.server.http.limited_server import (
     GREETING,
     LOOK_UP,

@@ -23,11 +23,11 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.tls import server_context
 from strandline.settings.service import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
 from strandline.settings.setting import Settings
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, GoldenTables, serving
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.papers import Papers
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.servers.live_service import TOKEN, GoldenTables, serving
+from tests.kit.servers.raw_http import RawConnection, request
+from tests.kit.tables import golden
 from timeline.errors import ConfigError, ServiceUnreachableError
 
 TABLES = GoldenTables()

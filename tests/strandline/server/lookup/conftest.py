@@ -1,3 +1,3 @@
 """The tests of this folder write tables in memory."""
 
-from tests.kit.memory_dir import memory, tmp_path  # noqa: F401
+from tests.kit.tables.memory_dir import memory, tmp_path  # noqa: F401

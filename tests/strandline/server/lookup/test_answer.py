@@ -12,8 +12,8 @@ from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import is_of_group
-from tests.kit import golden
-from tests.kit.live_service import GoldenTables, parts_of
+from tests.kit.servers.live_service import GoldenTables, parts_of
+from tests.kit.tables import golden
 
 SCENARIO = "archival_mor_v9"
 STEP = 19

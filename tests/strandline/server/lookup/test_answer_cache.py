@@ -11,7 +11,7 @@ from fsview.store.budget import Budget
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.server.lookup.answer_cache import AnswerCache
-from tests.kit import golden
+from tests.kit.tables import golden
 
 MANY = 100
 RESPONSE = b"x" * 100

@@ -21,9 +21,9 @@ from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import TARGET_BYTES
 from strandline.server.lookup.answer_cache import AnswerCache
 from strandline.server.process.composition_root import Parts
-from tests.kit import golden
-from tests.kit.live_service import parts_of
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.servers.live_service import parts_of
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 
 MIB = 1 << 20
 TABLE = TableView(MemoryStorage())

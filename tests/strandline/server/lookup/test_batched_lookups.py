@@ -16,10 +16,10 @@ from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, write_queries
 from strandline.server.http.limits import BODIES_BYTES, Limits
 from strandline.server.http.server import ServiceServer
 from strandline.server.lookup.batched_answers import bounded
-from tests.kit.live_service import TOKEN, known, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import Answer, RawConnection, request
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, known, serving
+from tests.kit.servers.raw_http import Answer, RawConnection, request
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import InputError
 from timeline.storage.local import LocalStorage
 

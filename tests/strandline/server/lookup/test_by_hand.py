@@ -13,8 +13,8 @@ import pytest
 
 from fsview.wire.routes import ROUTES
 from strandline.server.http.server import ServiceServer
-from tests.kit.live_service import Answered, HttpClient, serving
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import Answered, HttpClient, serving
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 
 FILES = "/v1/hoodie/view/datafiles/latest/partition"

@@ -21,10 +21,10 @@ from strandline.server.http.server_options import ServerOptions
 from strandline.server.lookup.sampling_check import PAUSE_S, SamplingCheck
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import TOKEN, HttpClient
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, HttpClient
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
 

@@ -20,9 +20,9 @@ from strandline.server.http.reply import (
     success,
 )
 from strandline.server.lookup.answer import Answers
-from tests.kit import golden
-from tests.kit.live_service import AppClient, GoldenTables, parts_of
-from tests.kit.troubled_storage import LATEST, partitions_of
+from tests.kit.servers.live_service import AppClient, GoldenTables, parts_of
+from tests.kit.storage.troubled_storage import LATEST, partitions_of
+from tests.kit.tables import golden
 
 IN_COLUMNS = [route for route in ROUTES if route.has_columns]
 ACCEPT = {"Accept": IN_COLUMNS[0].accept}

@@ -15,10 +15,10 @@ import pytest
 from fsview.wire.param import MOST_PARTITIONS
 from fsview.wire.routes import BY_NAME
 from strandline.server.http.server import ServiceServer
-from tests.kit import golden
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
-from tests.kit.patience import PATIENCE_S
-from tests.kit.raw_http import RawConnection, request
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.servers.raw_http import RawConnection, request
+from tests.kit.tables import golden
 from timeline.errors import InputError
 from timeline.storage.base import FileInfo, Storage
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from fsview.wire.routes import BY_NAME
-from tests.kit.live_service import HttpClient, serving
-from tests.kit.model import services
-from tests.kit.model.asking import Pin
-from tests.kit.model.cases import GROUP, a_table
+from tests.kit.servers.live_service import HttpClient, serving
+from tests.kit.tables.model import services
+from tests.kit.tables.model.asking import Pin
+from tests.kit.tables.model.cases import GROUP, a_table
 from timeline.errors import StorageUnavailableError
 
 NAMES = ["file_groups_in_pending_clustering", "pending_log_compaction_operations"]

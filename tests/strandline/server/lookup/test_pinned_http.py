@@ -15,8 +15,8 @@ from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.worker_state import this_worker
 from strandline.server.http.server import ServiceServer
-from tests.kit.live_service import TOKEN, serving
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import TOKEN, serving
+from tests.kit.tables.small_table import SmallTable
 
 PARTITIONS: Final = [f"p={number:04d}" for number in range(1000)]
 COMMITS: Final = 100

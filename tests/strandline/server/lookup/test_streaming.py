@@ -18,8 +18,8 @@ from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
-from tests.kit.live_service import HttpClient, running
-from tests.kit.small_table import SmallTable
+from tests.kit.servers.live_service import HttpClient, running
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError
 
 PARTITIONS = 60

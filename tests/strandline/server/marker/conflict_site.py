@@ -13,9 +13,9 @@ from strandline.server.marker.file import directory_path
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER
 from strandline.server.marker.registry import MarkerService
 from strandline.server.table_threads import TableThreads
-from tests.kit.marker_name import create
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create
+from tests.kit.tables.small_table import SmallTable
 from timeline.storage.base import Storage
 from timeline.storage.table_id import TableId
 

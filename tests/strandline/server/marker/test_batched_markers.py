@@ -16,8 +16,8 @@ from fsview.wire.marker_form import (
     read_flag,
     read_outcomes,
 )
-from tests.kit.live_service import HttpClient, serving
-from tests.kit.marker_name import marker_name
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import HttpClient, serving
 from timeline.errors import BadAnswerError
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig

@@ -11,9 +11,9 @@ from strandline.server.marker.conflict import ConflictOptions, candidates, chang
 from strandline.server.marker.file import directory_path
 from strandline.server.marker.heartbeat import HEARTBEAT_FOLDER, alive
 from strandline.server.marker.name import file_group_of
-from tests.kit.marker_name import create
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create
+from tests.kit.storage.memory_storage import MemoryStorage
 from tests.strandline.server.marker.conflict_site import (
     COMMITS_TOO,
     GROUP,

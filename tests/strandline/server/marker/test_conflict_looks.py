@@ -22,11 +22,11 @@ from strandline.server.process.options import Birth, PartsOptions
 from strandline.server.table_threads import TableThreads
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
-from tests.kit.live_service import HttpClient, running
-from tests.kit.manual_clock import ManualClock
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.patience import PATIENCE_S
-from tests.kit.small_table import SmallTable
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import HttpClient, running
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.server.marker.conflict_site import (
     COMMITS_TOO,
     GROUP,

@@ -13,9 +13,9 @@ import pytest
 
 from strandline.server.marker import registry as markers
 from strandline.server.marker.registry import MarkerService
-from tests.kit.manual_clock import ManualClock
-from tests.kit.marker_name import create
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create
 from tests.strandline.server.marker.marker_service import INSTANT, Tables, directory, files, name
 from timeline.errors import RootNotAllowedError, TableNotFoundError
 from timeline.storage.fsspec_storage import FsspecStorage

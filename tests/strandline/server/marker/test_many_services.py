@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.server.marker.file import directory_path, read_stored
-from tests.kit.marker_name import create, marker_name
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create, marker_name
 from tests.strandline.server.marker.conflict_site import (
     COMMITS_TOO,
     GROUP,

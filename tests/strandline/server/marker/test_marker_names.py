@@ -8,9 +8,9 @@ import pytest
 
 from strandline.server.marker.file import split_directory
 from strandline.server.marker.registry import MarkerService
-from tests.kit.live_service import HttpClient, serving
-from tests.kit.marker_name import create
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create
+from tests.kit.servers.live_service import HttpClient, serving
 from tests.strandline.server.marker.marker_service import INSTANT, directory, files, name
 from timeline.errors import InputError, RootNotAllowedError
 from timeline.instant import CLUSTERING, REPLACE_COMMIT

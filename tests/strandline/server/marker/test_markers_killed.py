@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.kit.live_service import HttpClient
-from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import ServeProcess
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import HttpClient
+from tests.kit.servers.serve_process import ServeProcess
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from strandline.server.marker.name import check_name
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.errors import InputError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.codec import metadata_type

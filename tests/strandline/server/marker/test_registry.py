@@ -16,10 +16,10 @@ from strandline.server.marker import directory as marker_directory
 from strandline.server.marker import file as marker_file
 from strandline.server.marker.directory import MarkerDirectory
 from strandline.server.marker.registry import MarkerService
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
-from tests.kit.manual_clock import ManualClock
-from tests.kit.marker_name import create
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import create
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.strandline.server.marker.marker_service import INSTANT, Tables, directory, files, name
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.server.process.shared_service import SharedService
-from tests.kit import golden
+from tests.kit.tables import golden
 from tests.strandline.server.process.services import BrokenStart
 
 

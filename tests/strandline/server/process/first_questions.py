@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import strandline.cli.serve  # what the command has loaded before it serves
-from tests.kit.live_service import HttpClient, serving
+from tests.kit.servers.live_service import HttpClient, serving
 
 VIEW = "/v1/hoodie/view"
 

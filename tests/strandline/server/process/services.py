@@ -18,7 +18,7 @@ from strandline.server.process.shared_service import SharedService
 from strandline.server.process.timeline_service import STATUS
 from strandline.settings.service import EMBED_LINGER, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[4]
 LATEST = "/v1/hoodie/view/slices/partition/latest/"

@@ -25,9 +25,9 @@ from strandline.__main__ import main
 from strandline.settings.command_line import FLAGS
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.settings.sources import ServeSettings
-from tests.kit import golden
-from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import environment
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.serve_process import environment
+from tests.kit.tables import golden
 from timeline.errors import StrandlineError
 
 LAST_INSTANT = "/v1/hoodie/view/timeline/instant/last"

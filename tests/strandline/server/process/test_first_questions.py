@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import golden
+from tests.kit.tables import golden
 
 pytestmark = pytest.mark.property
 

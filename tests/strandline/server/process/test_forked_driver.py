@@ -13,8 +13,8 @@ import pytest
 
 from strandline import TimelineService
 from strandline.server.process.shared_service import SharedService
-from tests.kit.patience import PATIENCE_S
-from tests.kit.processes import wait_for_end
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.processes import wait_for_end
 from tests.strandline.server.process.services import (
     REPOSITORY,
     address,

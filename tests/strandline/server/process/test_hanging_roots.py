@@ -16,9 +16,9 @@ from strandline.server.process import child_handle
 from strandline.server.process.shared_service import SharedService
 from strandline.settings.service import EMBED_PING_TIMEOUT, EMBED_PORT, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
-from tests.kit.interruptible import interruptible
-from tests.kit.patience import PATIENCE_S
-from tests.kit.processes import is_alive, wait_for_end
+from tests.kit.concurrency.interruptible import interruptible
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
     params,

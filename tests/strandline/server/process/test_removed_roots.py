@@ -16,10 +16,10 @@ from strandline.server.http.reply import Accepted
 from strandline.server.http.server import ServiceServer
 from strandline.server.lookup.answer import Answers
 from strandline.server.lookup.ready_answer import HotPath
-from tests.kit import golden
-from tests.kit.live_service import HttpClient, known, parts_of, serving
-from tests.kit.marker_name import marker_name
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import HttpClient, known, parts_of, serving
+from tests.kit.tables import golden
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 

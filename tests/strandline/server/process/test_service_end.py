@@ -18,8 +18,8 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.server.process import supervisor
-from tests.kit.patience import PATIENCE_S, PROCESS_S
-from tests.kit.processes import is_alive, wait_for_end
+from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
+from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import (
     REPOSITORY,
     BrokenStart,

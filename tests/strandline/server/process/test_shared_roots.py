@@ -12,8 +12,8 @@ import pytest
 from strandline import TimelineService
 from strandline.server.process.shared_service import SharedService
 from strandline.server.process.supervisor import RESTARTS_WITHIN_S
-from tests.kit.manual_clock import ManualClock
-from tests.kit.processes import wait_for_end
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.processes import wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
     BrokenStart,

@@ -20,8 +20,8 @@ from strandline.settings.service import (
     SERVICE_SETTINGS,
 )
 from strandline.settings.setting import Settings
-from tests.kit.patience import PATIENCE_S
-from tests.kit.processes import wait_for_end
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.processes import wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
     BrokenStart,

@@ -26,9 +26,9 @@ from strandline.settings.service import (
     TLS_KEY,
 )
 from strandline.settings.setting import Settings
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PATIENCE_S
-from tests.kit.processes import is_alive, wait_for_end
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import (
     LATEST,
     BrokenStart,

@@ -20,7 +20,7 @@ from strandline import TimelineService
 from strandline.server.http.authorization import new_token
 from strandline.settings.service import STORE_URL
 from strandline.settings.setting import Settings
-from tests.kit.processes import is_alive, wait_for_end
+from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import LATEST, params
 from timeline.errors import (
     ConfigError,

@@ -6,7 +6,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.run import Cleaner
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from timeline.instant import CLEAN, Instant, State
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")

@@ -9,9 +9,9 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.run import Cleaner
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.small_table import SmallTable
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StrandlineError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient

@@ -16,9 +16,9 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.run import Cleaner
-from tests.kit import golden
-from tests.kit.manual_clock import ManualClock
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden
 from timeline.clock import TimeGenerator
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient

@@ -10,8 +10,8 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings, earliest_to_retain
 from strandline.table_services.clean.run import Cleaner
-from tests.kit.small_model import Write
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_model import Write
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 
 pytestmark = pytest.mark.property

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from strandline.table_services.clean.run import Cleaner
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import CLEAN, State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.table_services.clean.policy import CleanSettings
-from tests.kit.small_table import SmallTable
+from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, Instant, State

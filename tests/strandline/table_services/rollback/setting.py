@@ -9,7 +9,7 @@ from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.commit.writer_process import WriterProcess
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
-from tests.kit.manual_clock import ManualClock
+from tests.kit.concurrency.manual_clock import ManualClock
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.instant import COMMIT

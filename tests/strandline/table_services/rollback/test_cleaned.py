@@ -8,7 +8,7 @@ import pytest
 
 from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
-from tests.kit.memory_dir import memory, tmp_path  # noqa: F401
+from tests.kit.tables.memory_dir import memory, tmp_path  # noqa: F401
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import IllegalTransitionError
 

@@ -8,11 +8,11 @@ import pytest
 
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.far_engine import FarEngine
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.engines.far_engine import FarEngine
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConcurrentWriteError, UnsupportedTableError
 from timeline.instant import CLUSTERING, COMMIT, REPLACE_COMMIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.table_services.rollback.plan import planned_paths
-from tests.kit import golden
+from tests.kit.tables import golden
 from timeline.instant import ROLLBACK
 from timeline.meta_client import TableMetaClient
 

@@ -18,8 +18,8 @@ from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.transaction import Transaction
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.sweep import sweep_heartbeats
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import LaterClock, ManualClock
+from tests.kit.concurrency.manual_clock import LaterClock, ManualClock
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.strandline.table_services.rollback.setting import Setting
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator

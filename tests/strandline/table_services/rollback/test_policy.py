@@ -14,8 +14,8 @@ from strandline.commit.own_heartbeat import Heartbeat
 from strandline.commit.writer_process import this_process
 from strandline.table_services.rollback.permission import Permission
 from strandline.table_services.rollback.policy import RollbackPolicy, Verdict
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.storage.memory_storage import MemoryStorage
 from tests.strandline.table_services.rollback.setting import HEARTBEATS, Setting, beat
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError

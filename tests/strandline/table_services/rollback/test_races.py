@@ -10,8 +10,8 @@ from strandline.commit.markers import delete_if_ended, finish_markers
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.table_services.rollback.plan import RollbackStep, next_step, plan_rollback
 from strandline.table_services.rollback.sweep import Sweep
-from tests.kit import golden, reader
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import golden, reader
 from tests.strandline.table_services.rollback.setting import Setting
 from timeline.clock import SystemClock
 from timeline.errors import CorruptMetadataError

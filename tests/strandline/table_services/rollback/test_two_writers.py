@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.commit.lock.base import TableLock
-from tests.kit import reader
-from tests.kit.interleaving import Interleaving, TurnLock
-from tests.kit.manual_clock import LaterClock
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.concurrency.interleaving import Interleaving, TurnLock
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
 from timeline.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StrandlineError

@@ -8,8 +8,8 @@ import pytest
 
 from strandline.commit.others_heartbeats import heartbeat_path
 from strandline.table_services.rollback.plan import plan_rollback, reported_paths
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, IllegalTransitionError, WriteConflictError

@@ -16,9 +16,9 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.table_services.rollback.execution import WITHDRAWN, RollbackExecution
 from strandline.table_services.rollback.plan import plan_rollback
-from tests.kit.every_order import every_order
-from tests.kit.manual_clock import ManualClock
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.concurrency.every_order import every_order
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.storage.memory_storage import MemoryStorage
 from tests.strandline.table_services.rollback.setting import Setting
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import ConcurrentWriteError

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.faulty_storage import Effect
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.faulty_storage import Effect
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.concurrent.round_model import NAMES, Model, Orders, create
 from tests.strandline.write.concurrent.round_writer import Order
 from tests.strandline.write.concurrent.rounds import ATTEMPTS, RETRYABLE

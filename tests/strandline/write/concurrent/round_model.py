@@ -12,7 +12,7 @@ from typing import Any
 from strandline.commit.others_heartbeats import instants_with_heartbeat
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.concurrent.round_writer import Order
 from tests.strandline.write.tables import OPTIONS, row, table
 from timeline.storage.local import LocalStorage

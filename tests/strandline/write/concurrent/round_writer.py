@@ -22,7 +22,7 @@ from typing import IO, Any
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.write_task import WriteTask
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.strandline.write.tables import OPTIONS, table
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.commit.lock.storage_based import LOCK_PATH
-from tests.kit.s3_server import S3Endpoint
+from tests.kit.servers.s3_server import S3Endpoint
 from tests.strandline.write.concurrent.round_model import NAMES, Model, Orders, create
 from tests.strandline.write.concurrent.round_writer import Order
 from tests.strandline.write.concurrent.writer_pipes import ProcessWriter, Writer, thread_writer

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.model.archiving import archive
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables.model.archiving import archive
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import WriteConflictError

@@ -9,8 +9,8 @@ import pytest
 from strandline.commit.settings import EARLY_STRATEGIES
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.write_task import WriteTask
-from tests.kit import reader
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables import reader
 from tests.strandline.server.process.services import status_of
 from tests.strandline.write.embedded.test_service_markers import EARLY, SERVED, Watched, names
 from tests.strandline.write.tables import client, row, table

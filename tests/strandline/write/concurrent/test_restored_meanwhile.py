@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConcurrentWriteError, WriteConflictError
 

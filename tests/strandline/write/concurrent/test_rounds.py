@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.s3_server import s3_server
+from tests.kit.servers.s3_server import s3_server
 from tests.strandline.write.concurrent.killed_rounds import play_killed
 from tests.strandline.write.concurrent.rounds import (
     TIMES,

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from strandline.commit.others_heartbeats import instants_with_heartbeat
-from tests.kit import reader
-from tests.kit.patience import PROCESS_S
+from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
 

@@ -13,7 +13,7 @@ from strandline.server.process.shared_service import SharedService
 from strandline.server.process.supervisor import RESTARTS
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.server.process.services import kill as kill_once
 from tests.strandline.server.process.services import status_of
 from tests.strandline.write.tables import OPTIONS, client, row, table

@@ -10,9 +10,9 @@ import pytest
 from strandline.commit.markers import marked_files
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.memory_storage import MemoryStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.storage.memory_storage import MemoryStorage
+from tests.kit.tables import reader
 from tests.strandline.server.process.services import kill as kill_once
 from tests.strandline.server.process.services import status_of
 from tests.strandline.write.embedded.test_embedded import Killing, kill_for_good

@@ -14,8 +14,8 @@ from strandline.write.engine.base import Task
 from strandline.write.engine.local import LocalEngine, LocalRows
 from strandline.write.service_start import ServiceStart
 from strandline.write.tasks.key_task import KeyTask
-from tests.kit.interrupts import interrupted
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError, InputError
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from strandline.server.process.shared_service import SharedService
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.server.process.services import wait_for_removals
 from tests.strandline.write.tables import client, row, table
 

@@ -23,8 +23,8 @@ from strandline.write.engine.local import LocalEngine, LocalRows
 from strandline.write.index.colocated import FindTask
 from strandline.write.result import WriteResult
 from strandline.write.tasks.write_task import WriteTask
-from tests.kit import reader
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError
 from timeline.storage.local import LocalStorage

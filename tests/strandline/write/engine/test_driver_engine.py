@@ -14,8 +14,8 @@ import pytest
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
 from tests.conformance.engine_suite import Counting, EngineSuite
-from tests.kit import reader
-from tests.kit.far_engine import FarEngine
+from tests.kit.engines.far_engine import FarEngine
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError, PathNotFoundError, StorageUnavailableError
 from timeline.storage.local import LocalStorage

@@ -14,10 +14,10 @@ import pytest
 
 from strandline.commit.others_heartbeats import instants_with_heartbeat
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.far_engine import FarEngine
-from tests.kit.manual_clock import LaterClock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.engines.far_engine import FarEngine
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import (
     ConcurrentWriteError,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.kit import reader
-from tests.kit.far_engine import FarEngine
+from tests.kit.engines.far_engine import FarEngine
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError
 

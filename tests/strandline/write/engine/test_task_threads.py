@@ -12,10 +12,10 @@ import pytest
 from strandline.write.engine import task_threads
 from strandline.write.engine.local import LocalEngine
 from strandline.write.engine.task_threads import run_in_threads
-from tests.kit import reader
-from tests.kit.interrupts import interrupted
-from tests.kit.patience import PATIENCE_S
-from tests.kit.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline import joined_thread
 from timeline.errors import ConfigError, InputError, StorageUnavailableError

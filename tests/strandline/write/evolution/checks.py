@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.table_api.table import Table
-from tests.kit.row_text import with_dicts
+from tests.kit.tables.row_text import with_dicts
 from tests.strandline.write.evolution.walk import Walk
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.evolution.checks import differences
 from tests.strandline.write.evolution.walk import Walk, Write
 from tests.strandline.write.index.walk import Rules

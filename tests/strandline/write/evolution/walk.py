@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.records.meta_fields import IS_DELETED
-from tests.kit.row_text import with_dicts
+from tests.kit.tables.row_text import with_dicts
 from tests.strandline.write.evolution.column_changes import ColumnChanges, Columns, Evolution
 from tests.strandline.write.evolution.column_values import (
     WIDER,

@@ -14,8 +14,8 @@ import pytest
 from fsview.load.metadata_table_state import FOLDER
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.client import WriteClient
-from tests.kit import reader
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, give_metadata_table, row, table
 from timeline.clock import Clock
 from timeline.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StrandlineError

@@ -2,7 +2,7 @@
 before or as after, and the client is told which.
 
 Each scenario is run once to learn its storage calls, then once for every call and way to fail.
-After the fault a naive reader (``tests.kit.reader``) sees the rows that the client's error
+After the fault a naive reader (``tests.kit.tables.reader``) sees the rows that the client's error
 promises. Then the client does what its error says, an insert is repeated only if it hasn't
 happened, and the table ends as after one operation, without leftovers.
 """
@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
-from tests.kit.manual_clock import LaterClock
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import (
     CRASHES,
     NEXT,

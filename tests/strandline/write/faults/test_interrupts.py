@@ -10,9 +10,9 @@ import pytest
 
 from strandline.table_services.rollback import execution
 from strandline.write import job, request
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage, failing
-from tests.kit.interrupts import interrupted
+from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.storage.hooked_storage import HookedStorage, failing
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StorageUnavailableError
 

@@ -12,10 +12,10 @@ from types import FrameType
 import pytest
 
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.patience import PATIENCE_S
-from tests.kit.signals import Interrupted, interrupt
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import Interrupted, interrupt
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 
 

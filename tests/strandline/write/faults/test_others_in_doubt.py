@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from strandline.commit.others_heartbeats import announcement_path, heartbeat_path, read_beat
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
-from tests.kit.manual_clock import ManualClock
-from tests.kit.patience import PROCESS_S
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.faults.killed_in_doubt import WIDER
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from strandline.commit.others_heartbeats import announcement_path, heartbeat_path
-from tests.kit import reader
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CommitOutcomeUnknownError, StrandlineError
 from timeline.storage.base import Storage

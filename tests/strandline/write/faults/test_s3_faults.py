@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.kit import reader
-from tests.kit.manual_clock import LaterClock
-from tests.kit.s3_faults import Request, RequestEffect
-from tests.kit.s3_server import S3Server, s3_server
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.servers.s3_server import S3Server, s3_server
+from tests.kit.storage.s3_faults import Request, RequestEffect
+from tests.kit.tables import reader
 from tests.strandline.write.faults.fault_scenarios import SCENARIOS, Scenario, by_running_client
 from tests.strandline.write.tables import row, table
 

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import reader
-from tests.kit.patience import PATIENCE_S
-from tests.kit.s3_server import s3_server
-from tests.kit.signals import Interrupted, interrupt, interrupts, join_calls, wait_until_in
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.signals import (
+    Interrupted,
+    interrupt,
+    interrupts,
+    join_calls,
+    wait_until_in,
+)
+from tests.kit.servers.s3_server import s3_server
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 
 pytestmark = pytest.mark.property

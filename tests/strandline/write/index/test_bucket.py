@@ -5,8 +5,8 @@ import pytest
 
 from strandline.records.meta_fields import IS_DELETED
 from strandline.write.index.bucket import BucketNumbers
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.index.walk import bucket
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import change_properties, client, row, table

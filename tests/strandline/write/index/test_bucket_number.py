@@ -11,7 +11,7 @@ from strandline.write.index.bucket_number import (
     key_values,
     new_bucket_file_id,
 )
-from tests.kit.bucket_cases import COUNTS, FIELDS, KEYS, answers, cases
+from tests.kit.answers.bucket_cases import COUNTS, FIELDS, KEYS, answers, cases
 
 
 def test_keys_lie_in_the_buckets_that_hudi_chooses(subtests):

@@ -17,8 +17,8 @@ from strandline.write.tasks.columns import BUCKET, FILE, PLACE, TASK, keyed_sche
 from strandline.write.tasks.partition_order import PartitionOrderTask, by_partition_path
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import RowCount
-from tests.kit import reader
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
 from timeline.storage.local import LocalStorage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kit.scrambled_engine import ScrambledEngine
+from tests.kit.engines.scrambled_engine import ScrambledEngine
 from tests.strandline.write.index.walk import RULES, Rules, Walk
 
 ALL = [*RULES, Rules("GLOBAL_BLOOM", moves=False, by_time=False)]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from strandline import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.tables import OPTIONS
 
 SCHEMA = pa.schema(

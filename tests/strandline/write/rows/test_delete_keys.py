@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import client
 from timeline.errors import InputError

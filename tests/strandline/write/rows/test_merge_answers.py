@@ -6,8 +6,7 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit import reader
-from tests.kit.merge_cases import (
+from tests.kit.answers.merge_cases import (
     COMMIT,
     EVENT,
     FAILS,
@@ -19,6 +18,7 @@ from tests.kit.merge_cases import (
     tables,
     written_rows,
 )
+from tests.kit.tables import reader
 from tests.strandline.write.tables import change_properties
 from timeline.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.kit import reader
+from tests.kit.tables import reader
 from tests.strandline.write.refusals import files, refused
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import InputError

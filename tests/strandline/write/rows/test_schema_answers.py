@@ -12,9 +12,16 @@ from strandline.records.meta_fields import without_meta_fields
 from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from tests.kit.row_text import rows_as_text
-from tests.kit.schema_cases import FAILS, options, recorded, row_cases, stored_rows, written_rows
+from tests.kit.answers.schema_cases import (
+    FAILS,
+    options,
+    recorded,
+    row_cases,
+    stored_rows,
+    written_rows,
+)
 from tests.kit.short_runs import quick_runs
+from tests.kit.tables.row_text import rows_as_text
 from tests.strandline.write.refusals import files
 from timeline.errors import InputError
 

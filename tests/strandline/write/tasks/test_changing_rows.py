@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from strandline.write.tasks.row_count import RowCount, refuse_changed
-from tests.kit import reader
-from tests.kit.forgetful_engine import ForgetfulEngine
+from tests.kit.engines.forgetful_engine import ForgetfulEngine
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
-from tests.kit import reader
-from tests.kit.hooked_storage import HookedStorage
 from tests.kit.short_runs import quick_runs
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import InputError

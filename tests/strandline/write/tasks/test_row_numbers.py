@@ -12,8 +12,8 @@ from strandline.records.merge_rule import ROW_NUMBER
 from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.columns import keyed_schema
 from strandline.write.tasks.key_task import PROBLEM_SCHEMA, KeyTask, ProblemTask, bad_rows
-from tests.kit import reader
-from tests.kit.scrambled_engine import ScrambledEngine
+from tests.kit.engines.scrambled_engine import ScrambledEngine
+from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StorageUnavailableError
 
