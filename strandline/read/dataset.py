@@ -2,9 +2,10 @@
 
 A dataset reads files itself, so it has the rows only of slices without logs. What a partition's
 path says of its rows for sure is known of each file, so that an engine's filters leave files out
-unopened; pyarrow gives these values in place of the stored ones. A dataset would also cast columns
-by other rules than this reader: a file that stores a column with an older type is stored anew, in
-memory, when it is opened.
+unopened; pyarrow gives these values in place of the stored ones. Where the path says it only in
+part, the columns are compared with it when the file is opened. A dataset would also cast columns by
+other rules than this reader: a file that stores a column with an older type, or a value that its
+path rules out, is stored anew, in memory.
 
 A file that can't be opened is handed to Arrow as an empty one, and the cause is logged: Arrow then
 makes the error itself, which names the path. A Python error would hang the process in some runs:
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.partition_filter import guarantee
+from strandline.read.filter.path_values import PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
@@ -72,7 +74,7 @@ def dataset_of(
             " which a dataset can't merge",
             hint="read it with to_reader() or to_arrow(), or scan with read_optimized=True",
         )
-    files = pafs.PyFileSystem(_BaseFiles(storage, schema))
+    files = pafs.PyFileSystem(_BaseFiles(storage, schema, config))
     parquet = ds.ParquetFileFormat()
     known = cache(lambda path: guarantee(path, schema, config))
     fragments = [
@@ -114,9 +116,10 @@ def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
 class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
     """The base files of a table, to be read only."""
 
-    def __init__(self, storage: Storage, schema: pa.Schema) -> None:
+    def __init__(self, storage: Storage, schema: pa.Schema, config: TableConfig) -> None:
         self._storage = storage
         self._schema = schema
+        self._config = config
 
     def get_type_name(self) -> str:
         return "strandline"
@@ -137,19 +140,20 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         return [self._info(path.removeprefix(_HERE)) for path in paths]
 
     def _opened(self, path: str) -> pa.NativeFile:
-        """Open a base file, with the table's types."""
+        """Open a base file, with the table's types and the values of its partition."""
+        told = PathValues.of(path.rpartition("/")[0], self._schema, self._config)
         file = self._storage.open_input(path)
         try:
             with read_errors(f"{path} under {self._storage.base_path}"):
                 footer = pq.read_metadata(file)
                 check_chunks(footer)
-                if self._has_types_of(footer.schema.to_arrow_schema()):
+                if self._has_types_of(footer.schema.to_arrow_schema()) and self._agrees(path, told):
                     return file
         except BaseException:
             file.close()
             raise
         file.close()
-        return self._conformed(path)
+        return self._conformed(path, told)
 
     def _info(self, path: str) -> pafs.FileInfo:
         found = self._storage.stat(path)
@@ -166,15 +170,23 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             for field in self._schema
         )
 
-    def _conformed(self, path: str) -> pa.NativeFile:
+    def _agrees(self, path: str, told: PathValues) -> bool:
+        """Return whether a file's columns have the values that its path leaves open."""
+        asked = pa.schema([self._schema.field(name) for name in sorted(told.unsettled)])
+        if not asked.names:
+            return True
+        with stored_rows(self._storage, path, threads=False) as stored:
+            return all(told.applied(piece, asked) == piece for piece in stored.conformed(asked))
+
+    def _conformed(self, path: str, told: PathValues) -> pa.NativeFile:
         """Return a base file as a writer with the table's schema would have stored it."""
         target = pa.BufferOutputStream()
         with (
-            stored_rows(self._storage, path) as stored,
+            stored_rows(self._storage, path, threads=False) as stored,
             pq.ParquetWriter(target, self._schema) as writer,
         ):
             for piece in stored.conformed(self._schema):
-                writer.write_table(piece)
+                writer.write_table(told.applied(piece, self._schema))
         return pa.BufferReader(target.getvalue())
 
     def _refuse(self, *arguments: Any) -> NoReturn:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from strandline.read.filter.path_values import PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
@@ -62,8 +63,9 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice: those of its base file in its order, then those only in logs.
 
-    Rows of a slice with logs are merged before they are filtered. Row groups are skipped in which
-    the footer's statistics allow no row, with logs only those that no record of the logs may touch.
+    Partition columns have the values that the partition's path tells (``PathValues``). Rows of a
+    slice with logs are merged before they are filtered. Row groups are skipped in which the
+    footer's statistics allow no row, with logs only those that no record of the logs may touch.
 
     Args:
         storage: The table's storage.
@@ -95,13 +97,17 @@ def read_slice(
     # Without any column the number of rows would be lost.
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
+    told = PathValues.of(found.partition, schema, rules.config)
+    read = [name for name in names if name not in told.known] or [RECORD_KEY]
+    stored = pa.schema([rules.schema.field(name) for name in read])
+    wanted = None if row_filter is None else _Wanted(row_filter, schema, told)
     tables = (
-        _merged(storage, found, schema, rules.of_logs(names), logs, row_filter)
+        _merged(storage, found, stored, rules.of_logs(read), logs, wanted)
         if needs_merge(found)
-        else _plain(storage, found, schema, row_filter)
+        else _plain(storage, found, stored, wanted)
     )
     for table in tables:
-        rows = pa.Table.from_arrays([table.column(name) for name in names], schema=schema)
+        rows = told.applied(table, schema)
         if row_filter is not None:
             rows = row_filter.keep(rows)
         yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
@@ -116,21 +122,38 @@ def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which row groups of a slice are read.
+
+    Attributes:
+        row_filter: The filter on rows.
+        schema: Its columns, with the table's types.
+        told: What the partition's path says, whatever is stored.
+    """
+
+    row_filter: RowFilter
+    schema: pa.Schema
+    told: PathValues
+
+    def of(self, stored: StoredRows) -> Sequence[int]:
+        """Return the row groups that may have rows for which the filter is true."""
+        names = self.row_filter.columns
+        if not self.told.unsettled.isdisjoint(names):
+            return range(stored.num_groups)
+        asked = pa.schema([self.schema.field(name) for name in names])
+        return stored.groups_that_may_match(self.row_filter.condition, asked, self.told.guarantee)
+
+
 def _plain(
-    storage: Storage, found: FileSlice, schema: pa.Schema, row_filter: RowFilter | None
+    storage: Storage, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
 ) -> Iterator[pa.Table]:
     """Yield the rows of a base file, but not all of those that the filter drops."""
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
-        groups = None if row_filter is None else _wanted(stored, schema, row_filter)
+        groups = None if wanted is None else wanted.of(stored)
         yield from stored.conformed(schema, groups)
-
-
-def _wanted(stored: StoredRows, schema: pa.Schema, row_filter: RowFilter) -> Sequence[int]:
-    """Return the row groups that may have rows for which a filter is true."""
-    asked = pa.schema([schema.field(name) for name in row_filter.columns])
-    return stored.groups_that_may_match(row_filter.condition, asked)
 
 
 def _merged(
@@ -139,7 +162,7 @@ def _merged(
     schema: pa.Schema,
     rules: LogRules,
     logs: LogReader,
-    row_filter: RowFilter | None,
+    wanted: _Wanted | None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of a slice with logs, but not all of those that the filter drops."""
     newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
@@ -148,8 +171,8 @@ def _merged(
         return
     with stored_rows(storage, found.base_file.path) as stored:
         numbers: Sequence[int] = range(stored.num_groups)
-        wanted = numbers if row_filter is None else _wanted(stored, schema, row_filter)
-        groups = (_group(stored, at, newest, schema, rules, at in wanted) for at in numbers)
+        kept = numbers if wanted is None else wanted.of(stored)
+        groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)
         yield from newest.merge(groups, rules, schema.names)
 
 

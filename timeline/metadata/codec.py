@@ -128,11 +128,14 @@ def decode(kind: type[T], data: bytes, *, source: str = "metadata") -> T:
     if not data:
         return kind()
     try:
-        return shape.load(kind, _record_of(kind, data))
+        value = shape.load(kind, _record_of(kind, data))
     except (ValueError, RecursionError) as exc:
         raise CorruptMetadataError(
             f"{source} ({len(data)} bytes) is no {kind.__name__}: {exc}"
         ) from exc
+    if isinstance(value, CommitMetadata):
+        value = value.by_folder()  # type: ignore[assignment]
+    return value
 
 
 def encode(value: InstantMetadata, table_version: int, *, replace: bool = False) -> bytes:

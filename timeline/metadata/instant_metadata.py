@@ -9,10 +9,24 @@ Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``H
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 NULL_COMMIT = "null"
 """``WriteStat.prev_commit`` of a new file group: this text, not a null."""
+
+
+T = TypeVar("T")
+
+
+def partition_folder(name: str) -> str:
+    """Return the path under the base path of a partition that a commit names.
+
+    A value that begins with a slash names a partition with it; its folder is without.
+
+    Source: Hudi 1.2.0 ``FSUtils.constructAbsolutePath``.
+    """
+    return name.removeprefix("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,24 @@ class CommitMetadata:
     operation_type: str = "UNKNOWN"
     compacted: bool = False
     partition_to_replace_file_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def by_folder(self) -> CommitMetadata:
+        """Return the same with partitions named by their folders; see ``partition_folder``."""
+        return replace(
+            self,
+            partition_to_write_stats=_by_folder(self.partition_to_write_stats),
+            partition_to_replace_file_ids=_by_folder(self.partition_to_replace_file_ids),
+        )
+
+
+def _by_folder(values: Mapping[str, tuple[T, ...]]) -> Mapping[str, tuple[T, ...]]:
+    if not any(name.startswith("/") for name in values):
+        return values
+    found: dict[str, tuple[T, ...]] = {}
+    for name, each in values.items():
+        folder = partition_folder(name)
+        found[folder] = (*found.get(folder, ()), *each)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

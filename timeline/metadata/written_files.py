@@ -19,7 +19,7 @@ from timeline.encoding.json_text import bounded_loads
 from timeline.errors import CorruptMetadataError
 from timeline.metadata import shape
 from timeline.metadata.codec import COMMIT_RECORDS, WRITE_STATS
-from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata
+from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata, partition_folder
 
 BATCH_BYTES: Final = 1 << 20
 """How much JSON is parsed at once."""
@@ -69,7 +69,7 @@ class CommitFiles:
     def of(cls, metadata: CommitMetadata) -> CommitFiles:
         """Return the files of metadata that was decoded as a whole."""
         files: dict[str, list[WrittenFile]] = {}
-        for partition, stats in metadata.partition_to_write_stats.items():
+        for partition, stats in metadata.by_folder().partition_to_write_stats.items():
             written = files[partition] = []
             for stat in stats:
                 size, offset = stat.file_size_in_bytes, stat.log_offset
@@ -100,7 +100,7 @@ def commit_files(
     try:
         for partition, stats in _write_stats(data, batch_bytes, rest):
             files.setdefault(partition, []).extend(_files_of(stats))
-        return CommitFiles(shape.load(CommitMetadata, rest), files)
+        return CommitFiles(shape.load(CommitMetadata, rest).by_folder(), files)
     except _DAMAGE as exc:
         raise _corrupt(data, source, exc) from exc
 
@@ -154,7 +154,7 @@ def _write_stats(
     rest.update(record)
     for partition, stats in () if by_partition is None else by_partition.items():
         if stats is not None:
-            yield shape.checked_text(partition), _checked(stats)
+            yield partition_folder(shape.checked_text(partition)), _checked(stats)
 
 
 def _write_stats_of_json(
@@ -170,7 +170,7 @@ def _write_stats_of_json(
             for partition in cursor.members():
                 if not cursor.null():
                     for stats in cursor.batches():
-                        yield shape.checked_text(partition), _checked(stats)
+                        yield partition_folder(shape.checked_text(partition)), _checked(stats)
     cursor.end()
     if not found:
         raise ValueError(f"it has no {WRITE_STATS}")

@@ -210,6 +210,18 @@ class TableConfig:
         return self._flag(names.URL_ENCODE, default=False)
 
     @property
+    def slash_separated_dates(self) -> bool:
+        """Whether writers may put ``/`` for each ``-`` of the one partition column into its path.
+
+        Hudi's data source doesn't store the option, but the class that follows from it, though not
+        with hive style.
+
+        Source: Hudi 1.2.0 ``HoodieTableConfigUtils.getPartitionValueExtractorClass``.
+        """
+        extractor = self.properties.get(names.PARTITION_EXTRACTOR, "").rpartition(".")[2]
+        return self._flag(names.SLASHED_DATES, default=False) or extractor == names.DAY_EXTRACTOR
+
+    @property
     def timezone(self) -> str:
         """The zone of the instants' times: ``UTC`` or ``LOCAL``."""
         return self.properties.get(names.TIMEZONE, LOCAL).upper()

@@ -1,9 +1,7 @@
 """Which partitions may have rows that match a filter, by what their paths say of the rows.
 
-A path's text says what a column holds only if Hudi made it of the column's plain value: the key
-generator is ``SIMPLE`` or ``COMPLEX``, there is one segment for each partition column, and the text
-cast to the column's type gives the same text again. Of a null or empty value it says nothing. The
-meta column with the path is always that path.
+What a path says of partition columns is decided in ``strandline.read.filter.path_values``. The meta
+column with the path is that path, or that path after a slash.
 
 A directory above partitions says less: a text that isn't encoded may have slashes, so its segment
 is only where the text begins. The other way round, a filter that fixes the values of all partition
@@ -14,42 +12,34 @@ Source of the last: Hudi 1.2.0 ``SparkHoodieTableFileIndex.composeRelativePartit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.read.filter.fixed_values import fixed_values, satisfiable
-from strandline.read.filter.row_filter import RowFilter
-from strandline.records.key.generator import (
-    COMPLEX,
-    DEFAULT_PARTITION,
-    SIMPLE,
-    KeyGenerator,
-    names_directories,
+from strandline.read.filter.path_values import (
+    WITHOUT_VALUE,
+    PathValues,
+    is_open,
+    may_slash_dates,
+    told_columns,
+    typed_value,
+    value_text,
 )
+from strandline.read.filter.row_filter import RowFilter
+from strandline.records.key.generator import COMPLEX, KeyGenerator, names_directories
 from strandline.records.key.text import key_text
 from strandline.records.meta_fields import PARTITION_PATH
 from timeline.errors import InputError
 from timeline.table.config import TableConfig
-from timeline.table.property_name import (
-    HIVE_STYLE,
-    KEY_GENERATOR_CLASS,
-    KEY_GENERATOR_TYPE,
-    URL_ENCODE,
-)
 
 MOST_FIXED: Final = 1024
 """The most paths that are made of values; of more, directories are searched."""
-
-_WITHOUT_VALUE: Final = ("", DEFAULT_PARTITION, "default")
-"""Text for nulls; the last is of releases before 0.12."""
-_SLASHED_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +83,13 @@ def matching_partitions(
         schema: All columns of the table.
         config: The table's properties.
 
-    Cost: about 30 us a partition.
+    Cost: about 30 us a partition; twice that if the filter is on the meta column and its values may
+        begin with a slash.
     """
-    told = _told_columns(schema, config)
+    told = told_columns(schema, config)
     if not {*told, PARTITION_PATH}.intersection(row_filter.columns):
         return partitions
-    guarantees = [guarantee(path, schema, config) for path in partitions]
-    return {partitions[at] for at in satisfiable(row_filter.condition, guarantees, schema)}
+    return _satisfying(partitions, row_filter, schema, config, _guarantee_at)
 
 
 def leading_directories(
@@ -109,11 +99,35 @@ def leading_directories(
 
     Arguments and cost are as of ``matching_partitions``.
     """
-    told = _told_columns(schema, config)
+    told = told_columns(schema, config)
     if not {*told[:1], PARTITION_PATH}.intersection(row_filter.columns):
         return paths
-    guarantees = [_guarantee_below(path, schema, config) for path in paths]
-    return {paths[at] for at in satisfiable(row_filter.condition, guarantees, schema)}
+    return _satisfying(paths, row_filter, schema, config, _guarantee_below)
+
+
+def _satisfying(
+    paths: Sequence[str],
+    row_filter: RowFilter,
+    schema: pa.Schema,
+    config: TableConfig,
+    guaranteed: Callable[[str, str, pa.Schema, TableConfig], pc.Expression],
+) -> Collection[str]:
+    """Return the paths for which a filter may be true, with any form of the meta column.
+
+    Args:
+        paths: Partitions or directories.
+        row_filter: The filter.
+        schema: All columns of the table.
+        config: The table's properties.
+        guaranteed: Returns what is true of the rows at a path if the meta column has the second
+            argument before the path.
+    """
+    of_meta = PARTITION_PATH in row_filter.columns and _may_begin_with_slash(schema, config)
+    found: set[str] = set()
+    for before in ("", "/") if of_meta else ("",):
+        guarantees = [guaranteed(path, before, schema, config) for path in paths]
+        found.update(paths[at] for at in satisfiable(row_filter.condition, guarantees, schema))
+    return found
 
 
 def fixed_partitions(
@@ -132,7 +146,7 @@ def fixed_partitions(
     if not fields:
         return None
     paths = _paths_in(row_filter, schema) if config.populate_meta_fields else None
-    if paths is None and [*fields] == _told_columns(schema, config):
+    if paths is None and [*fields] == told_columns(schema, config):
         paths = _paths_of_values(row_filter, schema, config)
     if paths is None or not all(map(names_directories, paths)):
         return None
@@ -141,11 +155,11 @@ def fixed_partitions(
 
 
 def _paths_in(row_filter: RowFilter, schema: pa.Schema) -> list[str] | None:
-    """Return the values to which a filter fixes the meta column."""
+    """Return the paths of the values to which a filter fixes the meta column."""
     if PARTITION_PATH not in row_filter.columns:
         return None
     found = fixed_values(PARTITION_PATH, row_filter.condition, schema)
-    return None if found is None else [value.as_py() for value in found]
+    return None if found is None else [value.as_py().removeprefix("/") for value in found]
 
 
 def _paths_of_values(
@@ -157,9 +171,9 @@ def _paths_of_values(
         return None
     for name in fields:
         found = fixed_values(name, row_filter.condition, schema)
-        if found is None or any(value.as_py() in _WITHOUT_VALUE for value in found):
+        if found is None or any(value.as_py() in WITHOUT_VALUE for value in found):
             return None
-        choices.append([text for value in found for text in _texts(value)])
+        choices.append([text for value in found for text in _texts(value, config)])
     if prod(map(len, choices)) > MOST_FIXED:
         return None
     generator = KeyGenerator(
@@ -180,9 +194,12 @@ def _paths_of_values(
     return list(paths.to_pylist())
 
 
-def _texts(value: pa.Scalar) -> Iterator[str]:
+def _texts(value: pa.Scalar, config: TableConfig) -> Iterator[str]:
     """Yield the texts that a value may have in paths."""
-    yield key_text(pa.array([value]), "", "partition column")[0].as_py()
+    text = key_text(pa.array([value]), "", "partition column")[0].as_py()
+    yield text
+    if "-" in text and may_slash_dates(config):
+        yield text.replace("-", "/")
     if pa.types.is_date32(value.type):  # the stored number, if the writer didn't convert it
         yield str(value.cast(pa.int32()).as_py())
 
@@ -190,44 +207,58 @@ def _texts(value: pa.Scalar) -> Iterator[str]:
 def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
     """Return an expression that is true for all rows of a partition.
 
-    It is a conjunction of comparisons of columns with the values that all rows have in them.
+    It is a conjunction of comparisons of columns with values.
 
     Args:
         path: The partition's path under the base path.
         schema: Columns of the table, of which the expression may be.
         config: The table's properties.
     """
-    found = pc.scalar(True)
+    if _may_begin_with_slash(schema, config):
+        return PathValues.of(path, schema, config).guarantee
+    return _guarantee_at(path, "", schema, config)
+
+
+def _guarantee_at(path: str, before: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
+    """Return what is true of a partition's rows whose meta column has a text before the path."""
+    found = PathValues.of(path, schema, config).guarantee
     if config.populate_meta_fields and PARTITION_PATH in schema.names:
-        found = found & (pc.field(PARTITION_PATH) == path)
-    fields, segments = config.partition_fields, path.split("/")
-    if len(fields) != len(segments):  # a value with slashes
-        return found
-    told = _told_columns(schema, config)
-    for name, segment in zip(fields, segments, strict=True):
-        value = _value(segment, schema.field(name), config) if name in told else None
-        if value is not None:
-            found = found & (pc.field(name) == value)
+        found &= pc.field(PARTITION_PATH) == before + path
     return found
 
 
-def _guarantee_below(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return an expression that is true for all rows in a directory and below it."""
+def _guarantee_below(
+    path: str, before: str, schema: pa.Schema, config: TableConfig
+) -> pc.Expression:
+    """Return an expression that is true for all rows in a directory and below it.
+
+    Args:
+        path: The directory.
+        before: What the meta column has before the path.
+        schema: Columns of the table.
+        config: The table's properties.
+    """
     found = pc.scalar(True)
     if not path:
         return found
     if config.populate_meta_fields:
-        found = found & _begins(PARTITION_PATH, path)
-    told = _told_columns(schema, config)
+        found = found & _begins(PARTITION_PATH, before + path)
+    told = told_columns(schema, config)
     for name, segment in zip(config.partition_fields, path.split("/"), strict=False):
-        value = _value(segment, schema.field(name), config) if name in told else None
-        is_open = name not in told or (
-            pa.types.is_string(schema.field(name).type) and not config.url_encode_partitioning
-        )
-        if value is not None:
-            found &= _begins(name, value.as_py()) if is_open else pc.field(name) == value
-        if is_open:  # the next segment may be another part of the same text
+        if name not in told:
             break
+        kind, text = schema.field(name).type, value_text(segment, name, config)
+        if text is None or text in WITHOUT_VALUE:
+            if pa.types.is_string(kind):
+                break
+            continue
+        if is_open(name, text, schema, config):  # the next segment may be a part of the value
+            if pa.types.is_string(kind):
+                found &= _begins(name, text)
+            break
+        value = typed_value(text, kind)
+        if value is not None:
+            found &= pc.field(name) == value
     return found
 
 
@@ -237,50 +268,15 @@ def _begins(name: str, text: str) -> pc.Expression:
     return (pc.field(name) >= text) & (pc.field(name) < text + after)
 
 
-def _told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
-    """Return the partition columns whose plain values are in paths."""
-    named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
-    if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
-        return []
-    # Old writers stored neither, whatever paths they made.
-    if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
-        return []
-    if config.properties.get(_SLASHED_DATES, "").lower() == "true":
-        return []
-    return [
-        name
-        for name in config.partition_fields
-        if name in schema.names and _has_one_text(schema.field(name).type)
-    ]
+def _may_begin_with_slash(schema: pa.Schema, config: TableConfig) -> bool:
+    """Return whether the meta column may have a slash before the path of the partition.
 
-
-def _has_one_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type have one text that all writers make of them."""
-    types = pa.types
-    return any(
-        check(kind)
-        for check in (types.is_string, types.is_integer, types.is_boolean, types.is_date32)
-    )
-
-
-def _value(segment: str, field: pa.Field, config: TableConfig) -> Any:
-    """Return the value of which a path's segment was made; ``None`` if that isn't certain."""
-    text = segment
-    if config.hive_style_partitioning:
-        prefix = f"{field.name}="
-        if not text.startswith(prefix):
-            return None
-        text = text.removeprefix(prefix)
-    if text in _WITHOUT_VALUE:
-        return None
+    Hudi makes it of a text that begins with one, and the directory without.
+    """
+    if not config.partition_fields or config.hive_style_partitioning:
+        return False
     if config.url_encode_partitioning:
-        try:
-            text = unquote(text, errors="strict")
-        except UnicodeDecodeError:
-            return None
-    try:
-        value = pa.scalar(text, pa.string()).cast(field.type)
-        back = value.cast(pa.string()).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-    return value if back == text else None
+        return False
+    first = config.partition_fields[0]
+    is_told = first in told_columns(schema, config)
+    return not is_told or bool(pa.types.is_string(schema.field(first).type))

