@@ -80,6 +80,8 @@ def checked_rows(
         key_task.refuse_long_names(counts, context.storage)
         if not operation.hard_delete:
             refuse_nested(counts)
+        if target.exists:
+            target.check_forms_of_dates(counts)
         batch = decoded_batch(profile, counts, keyed_form, limits)
         if batch is not None:
             persisted.close()

@@ -6,6 +6,8 @@ other writers since it was opened are methods.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -31,15 +33,18 @@ from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,
     PathNotFoundError,
+    UnsupportedTableError,
     WriteConflictError,
 )
 from timeline.meta_client import TableMetaClient
 from timeline.table.config import TableConfig
 from timeline.table.config_file import read_table_config, write_table_config
-from timeline.table.property_name import EVENT_TIME
+from timeline.table.partition_metadata import FILE_NAME
+from timeline.table.property_name import EVENT_TIME, SLASHED_DATES
 from timeline.timeline import Timeline
 
 _DEFAULT_RULES: Final = EvolutionRules()
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,47 @@ class Target:
             parsed = parse_base_name(name)
             file = StoredFile(partition, parsed[0] if parsed else name, name, 0)
             stored_buckets(partition, [file], self.index.buckets)
+
+    def check_forms_of_dates(self, partitions: Iterable[str]) -> None:
+        """Check that no partition of a write is stored with the other form of its date.
+
+        ``slash.separated.date.partitioning`` writes ``2024-03-01`` to ``2024/03/01``. The
+        properties say so unless paths have hive style, and writers may have used both forms.
+
+        Args:
+            partitions: Paths of the write.
+
+        Raises:
+            UnsupportedTableError: One is, or may be; the message names both.
+
+        Cost: none unless the table may have such dates; a stat for each partition, with hive style
+            a list for each year.
+        """
+        if not self.config.may_slash_dates:
+            return
+        storage = self.meta.storage.for_cause("table")
+        if self.generator.slash_dates:
+            for partition in partitions:
+                prefix, value = _named_value(partition)
+                other = prefix + value.replace("/", "-")
+                if other != partition and storage.stat(f"{other}/{FILE_NAME}") is not None:
+                    raise self._other_form(partition, other)
+            return
+        years: dict[str, str] = {}
+        for partition in partitions:
+            prefix, value = _named_value(partition)
+            if _DATE.match(value):
+                years.setdefault(prefix + value.partition("-")[0], partition)
+        for year, partition in years.items():
+            if any(found.is_dir for found in storage.list(year)):
+                raise self._other_form(partition, f"{year}/...")
+
+    def _other_form(self, partition: str, stored: str) -> UnsupportedTableError:
+        return UnsupportedTableError(
+            f"{self.meta.storage.base_path} has partition {stored!r}, with which {partition!r} may"
+            f" share a date: writers of the table differ in {SLASHED_DATES}",
+            hint="nothing was written; rewrite the table with one form of dates in its paths",
+        )
 
     def key_columns_of(self, incoming: pa.Schema) -> pa.Schema:
         """Return the schema to cast the keys of deletes to: the table's key and partition columns.
@@ -234,6 +280,12 @@ class Target:
             threshold_bytes=values.get(settings.RECORD_SIZE_THRESHOLD) * small,
         )
         return Sizing(values.get(settings.MAX_FILE_SIZE), small, record)
+
+
+def _named_value(partition: str) -> tuple[str, str]:
+    """Return the part of a path that names its one column, in hive style, and the value's part."""
+    name, equals, value = partition.partition("=")
+    return (name + equals, value) if equals else ("", partition)
 
 
 def generator_as_stored(

@@ -210,8 +210,18 @@ class TableConfig:
         return self._flag(names.URL_ENCODE, default=False)
 
     @property
+    def may_slash_dates(self) -> bool:
+        """Whether paths may have ``/`` where the one partition column has ``-``.
+
+        With hive style nothing but the paths tells.
+        """
+        if len(self.partition_fields) != 1 or self.key_generator_type not in ("SIMPLE", "COMPLEX"):
+            return False
+        return self.slash_separated_dates or self.hive_style_partitioning
+
+    @property
     def slash_separated_dates(self) -> bool:
-        """Whether writers may put ``/`` for each ``-`` of the one partition column into its path.
+        """Whether the properties tell of ``slash.separated.date.partitioning``.
 
         Hudi's data source doesn't store the option, but the class that follows from it, though not
         with hive style.

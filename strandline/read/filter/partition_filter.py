@@ -26,7 +26,6 @@ from strandline.read.filter.path_values import (
     WITHOUT_VALUE,
     PathValues,
     is_open,
-    may_slash_dates,
     told_columns,
     typed_value,
     value_text,
@@ -198,7 +197,7 @@ def _texts(value: pa.Scalar, config: TableConfig) -> Iterator[str]:
     """Yield the texts that a value may have in paths."""
     text = key_text(pa.array([value]), "", "partition column")[0].as_py()
     yield text
-    if "-" in text and may_slash_dates(config):
+    if "-" in text and config.may_slash_dates:
         yield text.replace("-", "/")
     if pa.types.is_date32(value.type):  # the stored number, if the writer didn't convert it
         yield str(value.cast(pa.int32()).as_py())

@@ -73,7 +73,7 @@ class PathValues:
         if len(segments) != len(fields):  # a value with slashes, but which?
             return cls()
         told = told_columns(schema, config)
-        slashes = may_slash_dates(config)
+        slashes = config.may_slash_dates
         known: dict[str, pa.Scalar] = {}
         blank, slashed = set(), {}
         for name, segment in zip(fields, segments, strict=True):
@@ -148,7 +148,7 @@ def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
     if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
         return []
     # Of a number's sign a slash would remain, which Hudi then drops.
-    signs = may_slash_dates(config) and not config.hive_style_partitioning
+    signs = config.may_slash_dates and not config.hive_style_partitioning
     return [
         name
         for name in config.partition_fields
@@ -156,13 +156,6 @@ def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
         and _has_one_text(schema.field(name).type)
         and not (signs and pa.types.is_integer(schema.field(name).type))
     ]
-
-
-def may_slash_dates(config: TableConfig) -> bool:
-    """Return whether paths may have ``/`` where the one partition column has ``-``."""
-    if len(config.partition_fields) != 1:
-        return False
-    return config.slash_separated_dates or config.hive_style_partitioning
 
 
 def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> bool:
@@ -176,9 +169,9 @@ def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> boo
     """
     kind = schema.field(name).type
     if pa.types.is_string(kind):
-        return not config.url_encode_partitioning or may_slash_dates(config)
+        return not config.url_encode_partitioning or config.may_slash_dates
     # The year of a date; a number of days isn't told from one.
-    return pa.types.is_date32(kind) and text.isdigit() and may_slash_dates(config)
+    return pa.types.is_date32(kind) and text.isdigit() and config.may_slash_dates
 
 
 def value_text(segment: str, name: str, config: TableConfig) -> str | None:
@@ -190,7 +183,7 @@ def value_text(segment: str, name: str, config: TableConfig) -> str | None:
             return None
         text = text.removeprefix(prefix)
     if config.url_encode_partitioning:
-        if "/" in text and not may_slash_dates(config):
+        if "/" in text and not config.may_slash_dates:
             return None
         # Slashes of the value are encoded, so one in the path was a ``-``.
         text = text.replace("/", "-")

@@ -70,6 +70,8 @@ class KeyGenerator:
             1.0.2 wrote; ``matching`` finds out from a stored key.
         times: How values of the partition columns ``timed`` become paths.
         timed: Under ``CUSTOM``, the partition columns with ``:TIMESTAMP``.
+        slash_dates: Whether the path of the one partition column, under ``SIMPLE`` or ``COMPLEX``,
+            has ``/`` for each ``-``.
     """
 
     record_key_fields: tuple[str, ...]
@@ -80,6 +82,7 @@ class KeyGenerator:
     name_single_key: bool = True
     times: TimestampFormat | None = None
     timed: frozenset[str] = frozenset()
+    slash_dates: bool = False
 
     def __post_init__(self) -> None:
         keys, partitions = len(self.record_key_fields), len(self.partition_fields)
@@ -168,6 +171,8 @@ class KeyGenerator:
         elif self.url_encode:
             value = _url_encoded(value)
         segment = f"{name}={value}" if self.hive_style else value
+        if self.slash_dates:
+            segment = segment.replace("-", "/")
         if names_directories(segment):
             return segment
         if self._is_timed(name):

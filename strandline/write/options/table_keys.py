@@ -55,6 +55,7 @@ def generator_of(config: TableConfig, values: Settings) -> KeyGenerator:
         url_encode=config.url_encode_partitioning,
         times=_times(config, values) if kind == TIMESTAMP or timed else None,
         timed=timed,
+        slash_dates=config.slash_separated_dates and config.may_slash_dates,
     )
 
 
@@ -76,6 +77,7 @@ def row_rules(config: TableConfig) -> tuple[object, ...]:
         config.key_generator_type,
         config.hive_style_partitioning,
         config.url_encode_partitioning,
+        config.slash_separated_dates,
         times,
         config.ordering_fields,
         config.record_merge_mode,
