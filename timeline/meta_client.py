@@ -8,7 +8,12 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
@@ -19,6 +24,7 @@ from timeline.errors import (
     IllegalTransitionError,
     InstantNotFoundError,
     PathNotFoundError,
+    StorageError,
 )
 from timeline.instant import ACTIONS, REPLACE_COMMIT, SAVEPOINT, Instant, State, completed_action
 from timeline.layout import TimelineLayout
@@ -33,6 +39,46 @@ from timeline.table.config_file import read_table_config
 from timeline.table.property_name import SHOWN, TIMELINE_PATH
 from timeline.timeline import Timeline
 
+T = TypeVar("T")
+
+MOST_REFUSED: Final = 128
+"""How many damaged files of a table are remembered at most."""
+_METADATA, _FILES, _PLAN = "metadata", "files", "plan"
+"""What is decoded of a file."""
+
+
+class RefusedFiles:
+    """The files of instants that couldn't be decoded, the last ones; thread-safe.
+
+    A file of many megabytes may be refused at its end, and whoever needs it asks again. It is
+    decoded anew once its size or modification time has changed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._errors: OrderedDict[tuple[str, str], tuple[FileInfo, CorruptMetadataError]] = (
+            OrderedDict()
+        )
+
+    def add(self, path: str, what: str, info: FileInfo, error: CorruptMetadataError) -> None:
+        """Remember that a file can't be decoded as it is."""
+        with self._lock:
+            self._errors[path, what] = info, error
+            self._errors.move_to_end((path, what))
+            if len(self._errors) > MOST_REFUSED:
+                self._errors.popitem(last=False)
+
+    def check(self, path: str, what: str, stat: Callable[[str], FileInfo | None]) -> None:
+        """Raise the remembered error if the file is still the same.
+
+        Cost: one ``stat`` if there is an error.
+        """
+        info, error = self._errors.get((path, what), (None, None))
+        if error is None or stat(path) != info:
+            return
+        # An error of its own for each caller, as raising one adds to its traceback.
+        raise CorruptMetadataError(error.message, hint=error.hint, detail=error.detail)
+
 
 class TableMetaClient:
     """Access to one table's ``.hoodie`` folder; keeps no state of the timeline.
@@ -43,9 +89,24 @@ class TableMetaClient:
         layout: Where its instants' files are and how they are named.
     """
 
-    def __init__(self, storage: Storage, config: TableConfig, *, cause: str | None = None) -> None:
-        """Make a client; by default reads count as ``timeline`` and writes as ``commit``."""
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        *,
+        cause: str | None = None,
+        refused: RefusedFiles | None = None,
+    ) -> None:
+        """Make a client; by default reads count as ``timeline`` and writes as ``commit``.
+
+        Args:
+            storage: The table's storage.
+            config: Its properties.
+            cause: The cause under which all calls are booked.
+            refused: Where damaged files are remembered; ``None``: they are decoded each time.
+        """
         self.storage = storage
+        self._refused = refused
         self.config = config
         self.layout = TimelineLayout.of(config)
         self._cause = cause
@@ -53,13 +114,16 @@ class TableMetaClient:
         self._writing = storage.for_cause(cause or "commit")
 
     @classmethod
-    def open(cls, storage: Storage, *, cause: str | None = None) -> TableMetaClient:
+    def open(
+        cls, storage: Storage, *, cause: str | None = None, refused: RefusedFiles | None = None
+    ) -> TableMetaClient:
         """Read the table's properties and return its client.
 
         Args:
             storage: The table's storage.
             cause: The cause under which all calls are booked; ``None`` books reading the properties
                 under ``table``.
+            refused: As of the constructor.
 
         Raises:
             TableNotFoundError: There is no table.
@@ -69,11 +133,11 @@ class TableMetaClient:
         Cost: one read.
         """
         config = read_table_config(storage.for_cause(cause or "table"))
-        return cls(storage, config, cause=cause)
+        return cls(storage, config, cause=cause, refused=refused)
 
     def for_cause(self, cause: str) -> TableMetaClient:
         """Return this client with all its storage calls booked under ``cause``."""
-        return TableMetaClient(self.storage, self.config, cause=cause)
+        return TableMetaClient(self.storage, self.config, cause=cause, refused=self._refused)
 
     # Reading.
 
@@ -222,10 +286,13 @@ class TableMetaClient:
                 file of a completed replacecommit.
         """
         kind = codec.metadata_type(instant.action, instant.state)
-        data, source = self._content(instant, needed=needs_content(instant))
-        metadata: InstantMetadata = codec.decode(kind, data, source=source)
-        check_metadata(metadata, instant, source)
-        return metadata
+
+        def decoded(data: bytes, source: str) -> InstantMetadata:
+            metadata: InstantMetadata = codec.decode(kind, data, source=source)
+            check_metadata(metadata, instant, source)
+            return metadata
+
+        return self._decoded(instant, _METADATA, decoded, needed=needs_content(instant))
 
     def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
         """Return the content of a completed instant's file; of a commit only its files.
@@ -236,10 +303,13 @@ class TableMetaClient:
         """
         if codec.metadata_type(instant.action, instant.state) is not CommitMetadata:
             return self.read(instant)
-        data, source = self._content(instant, needed=needs_content(instant))
-        commit = commit_files(data, source=source)
-        check_files(commit, instant, source)
-        return commit
+
+        def decoded(data: bytes, source: str) -> CommitFiles:
+            commit = commit_files(data, source=source)
+            check_files(commit, instant, source)
+            return commit
+
+        return self._decoded(instant, _FILES, decoded, needed=needs_content(instant))
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
         """Return the plan in the requested file of an instant, whatever the instant's state.
@@ -253,8 +323,50 @@ class TableMetaClient:
         """
         # The requested file stays when the instant moves on; the inflight file of 1.x has no plan.
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
-        data, source = self._content(requested, needed=needs_plan(instant))
-        return codec.decode(codec.plan_type(instant.action), data, source=source)
+        kind = codec.plan_type(instant.action)
+
+        def decoded(data: bytes, source: str) -> InstantMetadata:
+            return codec.decode(kind, data, source=source)
+
+        return self._decoded(requested, _PLAN, decoded, needed=needs_plan(instant))
+
+    def check_refused(self, completed: Iterable[Instant]) -> None:
+        """Raise the error of the first of these instants whose file is known to be damaged.
+
+        To be called before many are read, which would be in vain.
+
+        Cost: one stat for each that is known to be.
+        """
+        if self._refused is not None:
+            for instant in completed:
+                for what in (_METADATA, _FILES):
+                    self._refused.check(self.path_of(instant), what, self._reading.stat)
+
+    def _decoded(
+        self, instant: Instant, what: str, decode: Callable[[bytes, str], T], *, needed: bool
+    ) -> T:
+        """Decode a file's content, unless it was refused before and is the same since."""
+        refused, path = self._refused, self.path_of(instant)
+        if refused is None:
+            return decode(*self._content(instant, needed=needed))
+        refused.check(path, what, self._reading.stat)
+        data, source = self._content(instant, needed=needed)
+        try:
+            return decode(data, source)
+        except CorruptMetadataError as exc:
+            # Without its traceback, which holds all that was decoded.
+            error = CorruptMetadataError(exc.message, hint=exc.hint, detail=exc.detail)
+        size, digest = len(data), hashlib.sha256(data).digest()
+        del data
+        with suppress(StorageError, InstantNotFoundError):
+            info = self._reading.stat(path)
+            # Read again, as it may have been replaced before its time was looked up; and what is
+            # shorter than the file was cut on the way.
+            if info is not None and info.size == size:
+                again = hashlib.sha256(self.read_bytes(instant)).digest()
+                if again == digest:
+                    refused.add(path, what, info, error)
+        raise error
 
     def _content(self, instant: Instant, *, needed: bool) -> tuple[bytes, str]:
         """Return a file's content and its full path, for errors."""

@@ -19,7 +19,7 @@ from fsview.state.table_state import TableState
 from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from timeline.errors import RecordLostError, StoreBehindError, StoreError
-from timeline.meta_client import TableMetaClient
+from timeline.meta_client import RefusedFiles, TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.timeline import Timeline
@@ -44,6 +44,7 @@ class TableReader:
         self._count = count
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
+        self._refused = RefusedFiles()
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
@@ -60,7 +61,7 @@ class TableReader:
         """Read the table from nothing; see ``TableState.restart``."""
         # Before the properties are read: a rewrite in between shows as a change at the next sync.
         properties = self._stat_properties("table")
-        client = TableMetaClient.open(self._storage)
+        client = TableMetaClient.open(self._storage, refused=self._refused)
         snapshot = snapshot_of(client)
         self._client, self._properties = client, properties  # before a load can need them
         self._state.restart(snapshot, reload, outdated=outdated, alone=alone)
@@ -92,7 +93,7 @@ class TableReader:
             return self.start(alone=alone)
         self._count("record_reads", cause=cause)
         properties, then = self._stat_properties("table"), recorded.snapshot
-        client = TableMetaClient.open(self._storage)
+        client = TableMetaClient.open(self._storage, refused=self._refused)
         # An upgrade may change what earlier instants mean, so nothing recorded is followed.
         if client.config.version != then.config.version:
             newest = self.start(outdated=then, alone=alone)
@@ -127,7 +128,7 @@ class TableReader:
         old = history.newest
         properties = self._stat_properties("sync")
         if properties != self._properties:
-            client = TableMetaClient.open(self._storage, cause="sync")
+            client = self._open_anew()
         # An upgrade may change what earlier instants mean, so nothing held is followed.
         if client.config.version != old.config.version:
             newest = self.start(outdated=old, alone=alone)
@@ -167,7 +168,7 @@ class TableReader:
         """Return the client, opened anew if another server has seen other properties."""
         client = self.client_for("sync")
         if client.config != config:
-            client = TableMetaClient.open(self._storage, cause="sync")
+            client = self._open_anew()
             if client.config.version == config.version:
                 self._client = client
         return client
@@ -177,6 +178,9 @@ class TableReader:
         for cause, count in dropped.items():
             if count:
                 self._count("partition_reloads", count, cause=cause)
+
+    def _open_anew(self) -> TableMetaClient:
+        return TableMetaClient.open(self._storage, cause="sync", refused=self._refused)
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
         """Return what shows whether the properties were rewritten, as by an upgrade."""

@@ -135,6 +135,7 @@ def _read_completed(
 ) -> _Read | Reload:
     """Read the metadata of the instants that completed, and if necessary the archive."""
     difference = compare(old, active)
+    client.check_refused(difference.to_read)
     metadata = {instant: reader.read(instant) for instant in difference.to_read}
     cause = _unrelated(old, active)
     if cause == "timeline-emptied":

@@ -10,6 +10,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.faults.missing_files import a_table, names, truth
 from tests.kit.storage.troubled_storage import cuts, foreign
+from tests.kit.tables.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.metadata.instant_metadata import (
@@ -160,3 +161,70 @@ def test_what_touches_no_file_isnt_read(version: int, action: str) -> None:
     assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert any(instant.action == action for instant in view.newest().timeline)
     assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("damaged", ["a commit", "a plan", "an overwrite at the start"])
+def test_a_damaged_file_is_decoded_again_only_once_it_has_changed(
+    version: int, damaged: str
+) -> None:
+    """Each request needs it, and a refusal may take seconds (#32)."""
+    table, view, _ = a_table(version)
+    if damaged == "a plan":
+        action = CLUSTERING if version == 9 else REPLACE_COMMIT
+        path = table.meta.path_of(
+            table.meta.create_requested(action, table.tick(), clustering_plan())
+        )
+    else:
+        table.write(("a", "f8-0"))  # good, and read before the damaged one
+        replaces = [("a", "f1-0")] if damaged == "an overwrite at the start" else []
+        time = table.write(("a", "f9-0"), replaces=replaces)
+        path = table.meta.path_of(completed(table, time))
+    if damaged == "an overwrite at the start":
+        view = TableView(table.storage)
+    data, mtime = table.storage.files[path]
+    reads: list[list[str]] = []
+    table.storage.fail.append(lambda kind, path: reads[-1].append(path) if kind == "read" else None)
+    for bad in (b"{" * len(data), b"[" * len(data)):  # of the same size
+        mtime += 1
+        table.storage.files[path] = bad, mtime
+        messages = set()
+        for _ in range(3):
+            reads.append([])
+            with pytest.raises(CorruptMetadataError, match=path) as refused:
+                view.sync()
+            messages.add(str(refused.value))
+        assert len(messages) == 1
+        first, *later = reads[-3:]
+        assert path in first
+        assert all(path not in asked for asked in later)
+        assert damaged == "an overwrite at the start" or later == [[], []]
+    table.storage.files[path] = data, mtime + 1
+    reads.append([])
+    view.sync()
+    assert path in reads[-1]
+
+
+def test_a_file_replaced_while_it_is_refused_is_decoded_again() -> None:
+    """Its time is looked up after it was read, and may be that of the good one (#32)."""
+    table, view, _ = a_table(9)
+    path = table.meta.path_of(completed(table, table.write(("a", "f9-0"))))
+    good = table.storage.files[path]
+    table.storage.files[path] = b"{" * len(good[0]), good[1]
+
+    def repair(kind: str, called: str) -> None:
+        if (kind, called) == ("stat", path):
+            table.storage.files[path] = good
+
+    table.storage.fail.append(repair)
+    with pytest.raises(CorruptMetadataError, match=path):
+        view.sync()
+    view.sync()
+    assert view.newest().active.last == completed(table, max(table.model.committed))
+
+
+def completed(table: SmallTable, time: str) -> Instant:
+    """Return a completed instant."""
+    found = table.meta.active_timeline().find(time)
+    assert found is not None
+    return found

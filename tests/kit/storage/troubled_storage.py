@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehi
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import CleanMetadata, SavepointMetadata
 from timeline.storage.base import FileInfo, Storage, StorageCalls
+from timeline.table.config import CONFIG_PATH
 
 T = TypeVar("T")
 
@@ -236,7 +238,13 @@ class TroubledStorage(ReadOnlyStorage):
         damage, info = self._state.damage.get(path), self.now.stat(path)
         if damage is GONE or info is None:
             return None
-        return replace(info, is_dir=True) if damage is DIRECTORY else self._sized(path, info)
+        if damage is DIRECTORY:
+            return replace(info, is_dir=True)
+        if damage is None or path == CONFIG_PATH:
+            return self._sized(path, info)
+        # Damaged files differ in their times, too.
+        later = info.mtime_ms + 1 + crc32(damage.data) % 500
+        return replace(self._sized(path, info), mtime_ms=later)
 
     def _read(self, path: str) -> bytes:
         damage = self._state.damage.get(path)
