@@ -317,8 +317,12 @@ class TableView:
             "retained_bytes": self._share.held,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
-            "store": self._store.status(),
-            "packed_bytes": sum(version.size_bytes for version in versions),
+            "store": {
+                **self._store.status(),
+                "failure": self.state.failure,
+                "waiting_bytes": self.state.spare_bytes,
+            },
+            "packed_bytes": self.packed_bytes(),
             "counters": self._metrics.of_table(str(self.table_id)),
         }
 

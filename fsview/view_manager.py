@@ -98,6 +98,7 @@ class ViewManager:
         self._tables: dict[TableId, TableView] = {}
         self._opening: Shared[TableView] = Shared()
         self._is_closed = False
+        self._first_saved = 0
         self._storage_options = storage_options
         self._metrics = metrics or Metrics()
         self._clock = clock
@@ -281,6 +282,45 @@ class ViewManager:
         shown = names[:at_most]
         further = names[len(shown)] if len(shown) < len(names) else None
         return TablesStatus(len(tables), further, ((name, tables[name].status()) for name in shown))
+
+    def in_memory(self) -> list[TableView]:
+        """Return the tables that are followed in memory, as their stores fail."""
+        with self._lock:
+            tables = list(self._tables.values())
+        return [table for table in tables if table.state.failure is not None]
+
+    def save_rest(self) -> None:
+        """Have stores keep what was kept in memory, until one doesn't take it.
+
+        Each call begins with another table, as the store of one may fail for good.
+        """
+        tables = self.in_memory()
+        self._first_saved += 1
+        first = self._first_saved % max(len(tables), 1)
+        for table in (*tables[first:], *tables[:first]):
+            if not table.state.save_rest():
+                return
+
+    def store_status(self) -> dict[str, Any]:
+        """Return figures about the stores, fit for JSON."""
+        failing = self.in_memory()
+        why = failing[0].state.failure if failing else None
+        return {**self.stores.status(), "in_memory": {"tables": len(failing), "why": why}}
+
+    def store_reasons(self) -> list[str]:
+        """Return a sentence for each thing that is wrong with the stores.
+
+        Raises:
+            StoreError: They are closed.
+        """
+        reasons = self.stores.reasons()
+        if failing := self.in_memory():
+            table = failing[0]
+            reasons.append(
+                f"{len(failing)} tables are followed in memory, as {table.table_id}:"
+                f" {table.state.failure}"
+            )
+        return reasons
 
     def close(self) -> None:
         """Close the tables and their stores; nothing can be asked any more.

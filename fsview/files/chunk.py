@@ -2,6 +2,7 @@
 
 A chunk is made from bytes and moved to a store once it is part of a published snapshot, without
 its holders noticing: versions of partitions share chunks, and stay values wherever these are kept.
+Where its store can't take it, it waits in a spare one, in memory, to be moved later.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ class Chunk:
         """Handle in the store; ``None`` before the chunk was moved there."""
         # Read once, as in ``read``.
         at = self._at
-        return None if isinstance(at, bytes) else at.handle
+        return None if isinstance(at, bytes) or at.is_spare else at.handle
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether no store has it, not even a spare one."""
+        return isinstance(self._at, bytes)
 
     def move(self, stored: StoredChunk) -> None:
         """Let go of the bytes, which a store keeps from now on."""

@@ -199,7 +199,7 @@ class HeldTable:
         """
         if self.status.is_behind or self.history.newest is not old:
             raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
-        news = None if self.shared is None else [journal_entry_of(change, unclear, old.active)]
+        news = () if self.shared is None else (journal_entry_of(change, unclear, old.active),)
         try:
             found = publication(
                 self.history,

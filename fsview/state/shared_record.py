@@ -1,9 +1,7 @@
 """``SharedRecord``: the record of a table in a store that several servers share.
 
 A save says what changed, so that others adopt it (``fsview.state.journal_entry``); one that
-another server forestalled is refused with ``StoreBehindError``. If the database fails, the table
-is followed in memory, and the next save that succeeds has all that came since the last one
-(``fsview.state.record_status``).
+another server forestalled is refused with ``StoreBehindError``.
 
 Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
 rows that name them: others can write in between, and who is forestalled needn't move them again.
@@ -12,7 +10,7 @@ rows that name them: others can write in between, and who is forestalled needn't
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -23,10 +21,10 @@ from fsview.state.adoption import Told
 from fsview.state.journal_entry import JournalEntry
 from fsview.state.map_rows import maps_of
 from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
-from fsview.state.record_status import EVERYTHING
+from fsview.state.record_status import EVERYTHING, Lack
 from fsview.state.record_sum import RecordSum
 from fsview.state.row_text import text_of
-from fsview.state.table_record import TableRecord, move, new_chunks
+from fsview.state.table_record import TableRecord, move
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import CommittedSteps
 from fsview.store.sql.store import SharedStore
@@ -45,61 +43,33 @@ class SharedRecord(TableRecord):
     def __init__(self, store: SharedStore, table_id: TableId) -> None:
         super().__init__(store, table_id)
         self._shared = store
-        store.is_ahead = lambda: self.status.is_ahead
         # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
-        self._is_away = False
         # What rows have that isn't shown here: their chunks, once dropped, would be garbage.
         self._unshown: dict[str, PartitionVersion] = {}
 
-    def keep(self, *versions: PartitionVersion) -> None:
-        """See ``TableRecord``; what the database doesn't take stays in memory."""
-        chunks, blobs = new_chunks(versions)
-        try:
-            self._move(chunks, blobs)
-        except StoreError as exc:
-            logger.debug("chunks stay in memory: %s", exc)
-
-    def save(
+    def _write(
         self,
         snapshot: Snapshot,
-        touched: Collection[str] | None,
+        lack: Lack | None,
         unfinished: Unfinished,
-        also: Iterable[PartitionVersion] = (),
-        news: Sequence[JournalEntry] | None = None,
-        *,
-        alone: bool = False,
+        also: Iterable[PartitionVersion],
     ) -> None:
-        """See ``TableRecord``; if the database fails, only memory has it until the next save.
+        """See ``TableRecord``.
 
         Raises:
             StoreBehindError: Others have committed since; nothing has changed.
         """
-        lack = self.status.lack(touched, news)
-        if not alone:
-            try:
-                self._check_read()
-                if lack is EVERYTHING:
-                    super().save(snapshot, None, unfinished, also)
-                else:
-                    super().save(snapshot, lack.touched, unfinished, also, lack.news)
-            except StoreBehindError:
-                raise
-            except BlobLostError as exc:
-                # What was moved before its rows is gone: only what is recorded can be gone on from.
-                logger.warning("the record of %s is read whole: %s", self._table_id, exc)
-                self.status = self.status.fell_behind()
-                raise StoreBehindError(str(exc)) from exc
-            except StoreError as exc:
-                self.warn(exc)
-            else:
-                self.status, self._is_away = self.status.saved(), False
-                for partition in tuple(self._unshown) if lack is EVERYTHING else lack.touched:
-                    self._unshown.pop(partition, None)
-                return
-        # Set before chunks that rows name can be forgotten.
-        self.status = self.status.kept_in_memory(lack)
-        self.unfinished = unfinished
+        self._check_read()
+        try:
+            super()._write(snapshot, lack, unfinished, also)
+        except BlobLostError as exc:
+            # What was moved before its rows is gone: only what is recorded can be gone on from.
+            logger.warning("the record of %s is read whole: %s", self._table_id, exc)
+            self.status = self.status.fell_behind()
+            raise StoreBehindError(str(exc)) from exc
+        for partition in tuple(self._unshown) if lack is EVERYTHING else lack.touched:
+            self._unshown.pop(partition, None)
 
     def read(self) -> Recorded | None:
         """See ``TableRecord``; read anew each time, and the next save continues it.
@@ -204,7 +174,7 @@ class SharedRecord(TableRecord):
         self._recorded = None
         self._unshown |= unshown
         self._shared.adopt(changes.head)
-        self._is_away = False
+        self.told_no_failure()
 
     def collect_many(self) -> None:
         """Free what was forgotten, if it is much; waits for the database."""
@@ -248,12 +218,6 @@ class SharedRecord(TableRecord):
         # What older snapshots have alone may come to be named later, as long as it is held.
         self._unnamed = self._shared.held(self._unnamed - named)
         return stored
-
-    def warn(self, why: StoreError) -> None:
-        """Log that the table is followed in memory, once until something is recorded or adopted."""
-        if not self._is_away:
-            logger.warning("%s is followed in memory: %s", self._table_id, why)
-        self._is_away = True
 
     def _check_read(self) -> None:
         """Refuse to go on from rows that couldn't be read.

@@ -3,10 +3,15 @@
 ``fsview.state.record_rows`` has the rows. Each is written anew only when it has changed, and all
 that change together in one commit. A row names only chunks that the newest snapshot in memory
 holds, so none of these is ever given back.
+
+A store that can't be written to costs no answer: the table is followed in memory, within the
+memory budget, and the next save that succeeds has all that came since the last one
+(``fsview.state.record_status``).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fsview.files.chunk import Chunk
@@ -23,11 +28,22 @@ from fsview.state.record_rows import (
     read_rows,
     snapshot_row,
 )
-from fsview.state.record_status import RecordStatus
+from fsview.state.record_status import EVERYTHING, Lack, RecordStatus
 from fsview.state.record_sum import RecordSum
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
-from timeline.errors import RecordLostError, StoreError, StrandlineError
+from fsview.store.memory import MemoryStore
+from timeline.errors import (
+    BlobLostError,
+    RecordLostError,
+    StoreBehindError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
 
 
 class TableRecord:
@@ -42,6 +58,7 @@ class TableRecord:
         outdated: (Requested time, action) of what had completed when the table was upgraded last,
             as far as that was seen; saved with the next snapshot.
         status: How what is held of the table stands to the record and to the timeline.
+        failure: Why the table is followed in memory; ``None``: it isn't.
     """
 
     def __init__(self, store: Store, table_id: TableId) -> None:
@@ -50,6 +67,9 @@ class TableRecord:
         self.must_list = False
         self.outdated: frozenset[tuple[str, str]] = frozenset()
         self.status = RecordStatus()
+        self.failure: str | None = None
+        store.is_ahead = lambda: self.status.is_ahead
+        self._spare = store.spare or MemoryStore(is_spare=True)
         self._table_id = table_id
         self._recorded: Recorded | None = None  # holds the chunks that rows name until they change
         self._is_refused = False
@@ -61,12 +81,35 @@ class TableRecord:
     def keep(self, *versions: PartitionVersion) -> None:
         """Move the chunks of versions that no restart needs into the store.
 
+        What a store that lasts doesn't take stays in memory.
+
         Raises:
-            StoreError: Nothing was moved.
+            StoreError: Nothing was moved, and memory has no room either.
         """
         chunks, blobs = new_chunks(versions)
+        try:
+            self._move(chunks, blobs)
+        except StoreError as exc:
+            if not self.store.lasts:
+                raise
+            logger.debug("chunks stay in memory: %s", exc)
+            self._distrust_lost(exc)
+            self._hold(versions)
+
+    def _move(self, chunks: Sequence[Chunk], blobs: Sequence[Blob]) -> None:
+        """Move new chunks that no row names yet."""
         if chunks:
             move(chunks, self.store.commit(blobs))
+
+    def _hold(self, versions: Iterable[PartitionVersion]) -> None:
+        """Have the memory budget count chunks that the store doesn't take for now.
+
+        Raises:
+            StoreFullError: It has no room for them, and nothing has changed.
+        """
+        loose = {id(c): (c, v.partition) for v in versions for c in v.parts if c.is_loose}
+        blobs = [Blob(chunk.read(), PARTITION + near) for chunk, near in loose.values()]
+        move([chunk for chunk, _ in loose.values()], self._spare.commit(blobs))
 
     def save(
         self,
@@ -74,11 +117,13 @@ class TableRecord:
         touched: Collection[str] | None,
         unfinished: Unfinished,
         also: Iterable[PartitionVersion] = (),
-        news: Sequence[JournalEntry] | None = None,
+        news: Sequence[JournalEntry] | None = (),
         *,
         alone: bool = False,
     ) -> None:
         """Record a snapshot, and move its new chunks into the store.
+
+        If a store that lasts fails, only memory has it until the next save.
 
         Args:
             snapshot: The newest.
@@ -89,8 +134,65 @@ class TableRecord:
             alone: Whether to record nothing for now, if others are there.
 
         Raises:
+            StoreBehindError: Others have recorded something since; nothing has changed.
+            StoreError: The record is as before, nothing was moved, and memory has no room either.
+        """
+        lack, why = self.status.lack(touched, news), None
+        if not alone:
+            try:
+                self._write(snapshot, lack, unfinished, also)
+            except StoreBehindError:
+                raise
+            except StoreError as exc:
+                if not self.store.lasts:
+                    raise
+                why = exc
+            else:
+                self.status = self.status.saved()
+                self.told_no_failure()
+                return
+        # Before anything changes, as memory may have no room.
+        versions = snapshot.files.versions
+        names = versions if touched is None else touched
+        self._hold((*(versions[p] for p in names if p in versions), *also))
+        # Set before chunks that rows name can be forgotten.
+        self.status = self.status.kept_in_memory(lack)
+        self.unfinished = unfinished
+        if why is not None:
+            self.warn(why)
+            self._distrust_lost(why)
+
+    def _distrust_lost(self, why: StoreError) -> None:
+        """Have the table loaded anew if its store has lost what was recorded."""
+        if isinstance(why, BlobLostError):
+            self.status = self.status.distrusting("store-damaged")
+
+    def save_rest(self, newest: Snapshot) -> None:
+        """Record what was kept in memory, if there is anything, and the store takes it by now.
+
+        Args:
+            newest: The newest snapshot.
+
+        Raises:
+            StoreBehindError: As ``save``.
+        """
+        if self.failure is not None:
+            self.save(newest, (), self.unfinished)
+
+    def _write(
+        self,
+        snapshot: Snapshot,
+        lack: Lack | None,
+        unfinished: Unfinished,
+        also: Iterable[PartitionVersion],
+    ) -> None:
+        """Write the rows that are lacking; see ``save``.
+
+        Raises:
             StoreError: The record is as before, and nothing was moved.
         """
+        touched: Collection[str] | None = None if lack is EVERYTHING else lack.touched
+        news = None if lack is EVERYTHING else lack.news
         versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
         # Rows that could not be read must not be mixed with new ones.
         self._clear_refused()
@@ -146,12 +248,15 @@ class TableRecord:
 
         Raises:
             RecordLostError: The rows can't be read, or aren't those of this table and this format.
+            StoreError: The store is away. All rows are written anew once it is there.
         """
         if self._recorded is not None or self._is_refused:
             return self._recorded
         self._is_refused = True
         try:
             rows = self.store.rows()
+        except (StoreFullError, StoreUnavailableError):  # it is away, not damaged
+            raise
         except StoreError as exc:
             raise RecordLostError(str(exc)) from exc
         recorded = self._taken(rows)
@@ -193,6 +298,33 @@ class TableRecord:
         if self._recorded is not None:
             versions = self._recorded.snapshot.files.versions.values()
             self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+
+    def warn(self, why: StoreError) -> None:
+        """Log that the table is followed in memory, once until something is recorded or adopted."""
+        if self.failure is None:
+            logger.warning("%s is followed in memory: %s", self._table_id, why)
+        self.failure = str(why)
+
+    def told_no_failure(self) -> None:
+        """Note that the store has what is held."""
+        if self.failure is not None:
+            logger.info("%s is kept in its store again", self._table_id)
+        self.failure = None
+        # What was moved to the store.
+        self._spare.collect()
+
+    @property
+    def spare_bytes(self) -> int:
+        """Size of the chunks that are kept in memory as the store can't take them."""
+        return int(self._spare.status()["bytes"])
+
+    def collect(self) -> None:
+        """Free the memory of chunks that were kept there and aren't needed any more."""
+        self._spare.collect()
+
+    def close(self) -> None:
+        """Free the memory of all chunks that were kept there."""
+        self._spare.close()
 
     def _left(
         self, chunks: list[Chunk], blobs: Sequence[Blob]

@@ -7,6 +7,7 @@ store keep what a restart needs, and shows the outcome, all under one lock. What
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -29,10 +30,12 @@ from fsview.state.record_stream import items_of
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreError
+from timeline.errors import StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
 
 
 class TableState:
@@ -180,10 +183,31 @@ class TableState:
         return nullcontext() if self._table.shared is None else self._table.shared.turn()
 
     def warn(self, why: StoreError) -> None:
-        """Log once that the table is followed in memory, if its store is shared."""
+        """Log once that the table is followed in memory."""
         with self._lock:
-            if self._table.shared is not None:
-                self._table.shared.warn(why)
+            self._table.record.warn(why)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the table is followed in memory; ``None``: it isn't."""
+        return self._table.record.failure
+
+    @property
+    def spare_bytes(self) -> int:
+        """Size of the chunks that are kept in memory as the store can't take them."""
+        return self._table.record.spare_bytes
+
+    def save_rest(self) -> bool:
+        """Have the store keep what was kept in memory; return whether nothing is left."""
+        with self._lock:
+            if self._table.answered is not None:
+                try:
+                    self._table.record.save_rest(self._table.history.newest)
+                except StoreBehindError as exc:
+                    self._table.fall_behind(exc)
+                except StoreError as exc:
+                    logger.debug("%s is still followed in memory: %s", self.table_id, exc)
+            return self.failure is None
 
     def told(self, *, whole: bool) -> Told | None:
         """See ``fsview.state.sharing.told``."""
@@ -296,6 +320,7 @@ class TableState:
             freed = self._table.current.drop_oldest(in_memory=not self._store.lasts)
         finally:
             self._lock.release()
+        self._table.record.collect()
         # Of a shared store the next commit does it: waiting for its database here would have all
         # tables wait.
         if self._table.shared is None:
@@ -310,4 +335,5 @@ class TableState:
         with self._lock:
             # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
+            self._table.record.close()
         self._store.close()

@@ -53,6 +53,11 @@ class StoredChunk:
         self.handle = handle
         self.size = size
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether it waits in a spare store to be moved to another one."""
+        return self._store.is_spare
+
     def read(self) -> bytes:
         """Return the bytes.
 
@@ -81,15 +86,22 @@ class Store(ABC):
         kind: Hudi's name of the kind, as in ``hoodie.filesystem.view.type``.
         lasts: Whether rows and blobs outlive the process. A store that doesn't last keeps no rows.
         waits: Whether reading a blob may wait for another machine or process.
+        is_spare: Whether it holds only what another store can't take for now.
+        spare: Holds what this store can't take for now; ``None``: without a limit.
+        is_ahead: Returns whether its table is followed in memory alone, so that rows may still name
+            what is forgotten meanwhile: then no blob is deleted but by a commit of rows.
         forgotten: Handles without references, to be freed; any thread appends to it at any time.
     """
 
     kind: ClassVar[str]
     lasts: ClassVar[bool] = False
     waits: ClassVar[bool] = False
+    is_spare: bool = False
 
     def __init__(self) -> None:
         self.forgotten: deque[Handle] = deque()
+        self.spare: Store | None = None
+        self.is_ahead: Callable[[], bool] = lambda: False
 
     def chunk(self, handle: Handle, size: int) -> StoredChunk:
         """Return the chunk of a handle found in a row.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
-from timeline.errors import StoreError
+from timeline.errors import StoreError, StoreFullError
 
 BLOB_OVERHEAD_BYTES = 215
 """Memory of a blob beside its content: its object, its chunk, its entries in tables."""
@@ -23,14 +23,23 @@ class MemoryStore(Store):
 
     kind: ClassVar[str] = "MEMORY"
 
-    def __init__(self, records: Account | None = None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        records: Account | None = None,
+        budget: Budget | None = None,
+        *,
+        is_spare: bool = False,
+    ) -> None:
         """Make an empty store.
 
         Args:
             records: The account in which blobs are counted.
             budget: Its budget, in which other accounts evict; blobs in memory can't be evicted.
+            is_spare: Whether it holds what another store can't take for now. Such blobs are refused
+                where the budget has no room for them.
         """
         super().__init__()
+        self.is_spare = is_spare
         self._records = records
         self._budget = budget
         self._lock = threading.Lock()
@@ -48,7 +57,13 @@ class MemoryStore(Store):
         return blob
 
     def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
-        """See ``Store``; never calls ``rows``."""
+        """See ``Store``; never calls ``rows``.
+
+        Raises:
+            StoreFullError: It is a spare store, and the budget is used up.
+        """
+        if self.is_spare:
+            self._check_room([blob.content for blob in blobs])
         with self._lock:
             self._drain()
             if self._closed:
@@ -82,6 +97,26 @@ class MemoryStore(Store):
             blobs, size = len(self._blobs), self._size
         return {"kind": self.kind, "blobs": blobs, "bytes": size, "resident_bytes": size}
 
+    def _check_room(self, blobs: Sequence[bytes]) -> None:
+        """Raise ``StoreFullError`` unless there is room for blobs, or can be made."""
+        self.collect()
+        if self._budget is None or self._records is None:
+            return
+        cost, limit = _cost(blobs), self._budget.limit_bytes
+        self._records.add(cost)
+        try:
+            # Waits for another thread's eviction, as these blobs would be refused while room is
+            # being made; without the lock, as above.
+            self._budget.make_room(wait=True)
+            used = self._budget.used
+        finally:
+            self._records.add(-cost)
+        if used > limit:
+            raise StoreFullError(
+                f"no room in memory for {cost} bytes that can't be written: the budget of"
+                f" {limit} bytes is used up"
+            )
+
     def _drain(self) -> None:
         """Drop the forgotten blobs; with the lock held."""
         dropped: list[bytes] = []
@@ -97,4 +132,8 @@ class MemoryStore(Store):
         size = sum(map(len, blobs))
         self._size += sign * size
         if self._records is not None:
-            self._records.add(sign * (size + len(blobs) * BLOB_OVERHEAD_BYTES))
+            self._records.add(sign * _cost(blobs))
+
+
+def _cost(blobs: Sequence[bytes]) -> int:
+    return sum(map(len, blobs)) + len(blobs) * BLOB_OVERHEAD_BYTES

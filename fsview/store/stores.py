@@ -18,6 +18,7 @@ from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.databases import Databases
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Upkeep
+from timeline.clock import Clock
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -81,8 +82,8 @@ class Stores:
             it shares with others; replaced by a server of a fleet, whose leader does.
     """
 
-    def __init__(self, options: StoreOptions | None = None) -> None:
-        """Set up what the stores share, and open none.
+    def __init__(self, options: StoreOptions | None = None, clock: Clock | None = None) -> None:
+        """Set up what the stores share, and open none; ``clock`` times attempts to open a store.
 
         Raises:
             ConfigError: The kind needs a package that isn't installed.
@@ -108,7 +109,7 @@ class Stores:
             _make(directory)
             cached = options.budget_bytes // _CACHE_SHARE
             self._records.add(cached)
-            self._rocks = RocksStores(directory, cached)
+            self._rocks = RocksStores(directory, cached, clock)
 
     def open(self, table_id: TableId) -> Store:
         """Return the store of a table.
@@ -119,34 +120,42 @@ class Stores:
         """
         if self._area is not None:
             return SpillableStore(self._area)
+        store: Store
         if self._rocks is not None:
-            return self._rocks.open(table_id)
-        if self._databases is not None:
+            store = self._rocks.open(table_id)
+        elif self._databases is not None:
             database = self._databases.of(table_id)
-            return SharedStore(database, table_id, KEPT_STEPS, leads=lambda: self.leads())
-        return MemoryStore(self._records, self.budget)
+            store = SharedStore(database, table_id, KEPT_STEPS, leads=lambda: self.leads())
+        else:
+            return MemoryStore(self._records, self.budget)
+        store.spare = MemoryStore(self._records, self.budget, is_spare=True)
+        return store
 
     def upkeep(self) -> Upkeep | None:
         """Return what deletes from all tables of the databases; ``None``: there are none."""
         return None if self._databases is None else Upkeep(self._databases.all(), KEPT_STEPS)
 
-    def check(self) -> None:
-        """Check that the stores are open, and that files can be written if they need any.
+    def reasons(self) -> list[str]:
+        """Return what is wrong with what the stores share; tables are answered all the same.
 
         Raises:
-            StoreError: The stores are closed, or no file can be written in their directory.
+            StoreError: The stores are closed.
         """
         if self._closed:
             raise StoreError("the stores are closed")
-        if self._options.kind in ("memory", "sql"):  # without its database it answers all the same
-            return
+        if self._options.kind in ("memory", "sql"):
+            return []
+        failure = None if self._area is None else self._area.failure
+        if failure is not None:
+            return [f"chunks can't be spilled: {failure}"]
         place = self._options.directory or tempfile.gettempdir()
         try:
             with tempfile.TemporaryFile(dir=place, prefix="strandline-check-") as file:
                 file.write(b"\0" * _PAGE)
                 file.flush()
         except OSError as exc:
-            raise StoreError(f"no file can be written in {place}: {exc.strerror}") from exc
+            return [f"no file can be written in {place}: {exc.strerror}"]
+        return []
 
     def close(self) -> None:
         """Free what the stores share; the stores must be closed before."""

@@ -15,6 +15,7 @@ start.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import weakref
@@ -43,10 +44,20 @@ from fsview.store.rocksdb.row_keys import (
     row_name,
 )
 from fsview.store.rocksdb.store_directory import StorePlace
-from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.clock import Clock, SystemClock
+from timeline.errors import (
+    BlobLostError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 10.0
+"""How long a database that couldn't be opened, or written to once it was, isn't opened again."""
 
 _SWEPT_AT_ONCE: Final = 1000
 
@@ -63,12 +74,13 @@ class RocksStores:
         engine: The memory that they share.
     """
 
-    def __init__(self, directory: Path, cache_bytes: int) -> None:
+    def __init__(self, directory: Path, cache_bytes: int, clock: Clock | None = None) -> None:
         """Load RocksDB.
 
         Args:
             directory: Parent directory of the stores; made with the first.
             cache_bytes: Most bytes of cached blocks and write buffers of all stores together.
+            clock: Times attempts to open a database again.
 
         Raises:
             ConfigError: rocksdict isn't installed, or the size is too small.
@@ -76,31 +88,23 @@ class RocksStores:
         self.directory = directory
         self.engine = RocksEngine(cache_bytes)
         self._pid = os.getpid()
+        self._clock = clock or SystemClock()
 
     def open(self, table_id: TableId) -> RocksStore:
         """Open the store of a table as last committed, or a new one.
 
-        An unusable store is set aside with a warning.
+        An unusable store is set aside with a warning. One that can't be opened now, for example
+        because the disk is full, is opened by a later commit.
 
         Raises:
             StoreLockedError: A running process has it open.
-            StoreFullError: The disk is full.
-            StoreError: The directory can't be read or written.
+            StoreError: This process is a fork of the one that made this.
         """
-        place = StorePlace.of(self.directory, table_id)
         if os.getpid() != self._pid:
             # RocksDB's threads don't exist in a fork, and its files are the parent's.
             raise StoreError(f"the stores in {self.directory} belong to process {self._pid}")
-        with place.opening():
-            try:
-                return RocksStore(place, table_id, self.engine)
-            except _UnusableError as exc:
-                # No process has it open: RocksDB takes its lock before it reads anything.
-                place.set_aside(str(exc))
-            try:
-                return RocksStore(place, table_id, self.engine)
-            except _UnusableError as exc:
-                raise StoreError(f"the new store {place.path} can't be read: {exc}") from exc
+        place = StorePlace.of(self.directory, table_id)
+        return RocksStore(place, table_id, self.engine, self._clock)
 
     def close(self) -> None:
         """Free the memory that the stores share; they must be closed before."""
@@ -110,39 +114,76 @@ class RocksStores:
 class RocksStore(Store):
     """See ``Store``; made by ``RocksStores``.
 
-    The lock guards the state from one commit to the next. A process forked from the one that opened
-    it can't use it.
+    RocksDB refuses all writes after one that failed, also once its disk has room again. So the
+    database is opened anew before the next commit after a failure, if that may help: for a full
+    disk if it has room, and at most once in ``RETRY_S`` seconds if opening has failed.
+
+    The lock guards the state from one commit to the next, and the opening of the database. A
+    process forked from the one that opened it can't use it.
     """
 
     kind: ClassVar[str] = "EMBEDDED_KV_STORE"
     lasts: ClassVar[bool] = True
 
-    def __init__(self, place: StorePlace, table_id: TableId, engine: RocksEngine) -> None:
+    def __init__(
+        self, place: StorePlace, table_id: TableId, engine: RocksEngine, clock: Clock
+    ) -> None:
+        """Open the database, unless it can't be opened now.
+
+        Raises:
+            StoreLockedError: A running process has it open.
+        """
         super().__init__()
-        self._place = place
+        self._place, self._table_id, self._engine = place, table_id, engine
+        self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._state = CommitState()
-        database = self._opened(engine)
-        self._database: RocksDatabase | None = database
-        self._finalizer = weakref.finalize(self, _close, database, self._pid)
+        self._state: CommitState | None = None  # as of the last commit known
+        self._first = self._next = 0  # handles of this process
+        self._database: RocksDatabase | None = None
+        self._rows: Mapping[str, bytes] | None = None
+        self._is_closed = False
+        self._failure: StoreError | None = None
+        self._retry_at = -math.inf
         try:
-            self._rows: Mapping[str, bytes] | None = self._load(database, table_id)
-            place.hold()
-        except BaseException:
-            # Closed at once: ``RocksStores.open`` may rename the directory and make a new store
-            # there.
-            self._finalizer()
+            self._connect()
+        except StoreLockedError:
             raise
-        self._first = self._next = self._state.next_handle  # handles of this process
-        self._compactions = Compactions(
-            database, place.name, self._state.compacted_bytes, partial(_not_compacted, place)
-        )
+        except StoreError as exc:
+            self._fail(exc, RETRY_S)
 
-    def _opened(self, engine: RocksEngine) -> RocksDatabase:
+    # Opening; with the lock held.
+
+    def _connect(self) -> None:
+        """Open the database as last committed, or a new one in place of one that is unusable.
+
+        Raises:
+            StoreLockedError: A running process has it open.
+            BlobLostError: It isn't as last committed here: a new one is open in place of it.
+            StoreError: It can't be opened.
+        """
+        with self._place.opening():
+            try:
+                self._open()
+            except _UnusableError as exc:
+                # No process has it open: RocksDB takes its lock before it reads anything.
+                self._place.set_aside(str(exc))
+                lost = None if self._state is None else str(exc)
+                self._state = None
+            else:
+                return
+            try:
+                self._open()
+            except _UnusableError as exc:
+                path = self._place.path
+                raise StoreError(f"the new store {path} can't be read: {exc}") from exc
+        if lost is not None:
+            raise BlobLostError(f"the store {self._place.path} is a new one: {lost}")
+
+    def _open(self) -> None:
         create = self._place.make()
         try:
-            return engine.open(self._place.path, create=create)
+            database = self._engine.open(self._place.path, create=create)
         except RocksError as exc:
             if exc.locked:
                 raise StoreLockedError(
@@ -150,17 +191,34 @@ class RocksStore(Store):
                     hint="one service at a time can have a directory of stores",
                 ) from exc
             raise self._refusal(exc) from exc
+        finalizer = weakref.finalize(self, _close, database, self._pid)
+        try:
+            state, rows = self._load(database)
+            self._place.hold()
+        except BaseException:
+            # Closed at once: the directory may be renamed, and a new store made there.
+            finalizer()
+            raise
+        if self._first == 0:
+            self._first = state.next_handle
+        self._state, self._rows = state, rows
+        self._next = max(self._next, state.next_handle)
+        self._compactions = Compactions(
+            database, self._place.name, state.compacted_bytes, partial(_not_compacted, self._place)
+        )
+        self._database, self._finalizer, self._failure = database, finalizer, None
 
-    def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
-        """Read the state and return the rows; write the state of a new store."""
+    def _load(self, database: RocksDatabase) -> tuple[CommitState, dict[str, bytes]]:
+        """Read the state and the rows; write the state of a new store."""
         doubt = self._place.doubts()
         if doubt is not None:
             raise _UnusableError(doubt)
+        state = CommitState()
         try:
-            found, own = database.get(MARKER), marker(table_id)
+            found, own = database.get(MARKER), marker(self._table_id)
             if found is None and not database.keys(*ALL):
                 # One batch: a crash leaves an empty database, or a complete store.
-                database.write([(MARKER, own), (self._state.key, self._state.to_bytes())])
+                database.write([(MARKER, own), (state.key, state.to_bytes())])
             elif found != own:
                 raise _UnusableError(f"it is marked {found!r}, not {own!r}")
             states = database.items(*STATES)
@@ -168,15 +226,54 @@ class RocksStore(Store):
             # are left.
             if len(states) != 1:
                 raise _UnusableError(f"commits are missing: it has {len(states)} states, not 1")
-            self._state = CommitState.of(*states[0])
-            return _rows(database)
+            state = CommitState.of(*states[0])
+            if self._state is not None and state.step != self._state.step:
+                raise _UnusableError(
+                    f"commits are missing: it is at {state.step}, not at {self._state.step}"
+                )
+            return state, _rows(database)
         except RocksError as exc:
             raise self._refusal(exc) from exc
 
+    def _writable(self) -> RocksDatabase:
+        """Return the database, opened anew if a write has failed.
+
+        Raises:
+            BlobLostError: As ``_connect``.
+            StoreError: It can't be written, or that wouldn't help yet.
+        """
+        failure = self._failure
+        if failure is None or self._is_closed or self._is_forked():
+            return self._open_one()
+        is_full = isinstance(failure, StoreFullError)
+        if self._clock.monotonic() < self._retry_at or (is_full and not self._place.has_room()):
+            raise _again(failure)
+        if self._database is not None:
+            self._finalizer()
+        try:
+            self._connect()
+        except BlobLostError:
+            raise
+        except StoreError as exc:
+            self._database = None
+            self._fail(exc, RETRY_S)
+            raise
+        # Should the next write fail, that wasn't the remedy.
+        self._retry_at = self._clock.monotonic() + RETRY_S
+        logger.info("the store %s was opened anew", self._place.path)
+        return self._open_one()
+
+    def _fail(self, failure: StoreError, wait_s: float = 0.0) -> None:
+        """Have the database opened anew, but not within some seconds."""
+        self._failure = failure
+        self._retry_at = max(self._retry_at, self._clock.monotonic() + wait_s)
+
+    # Use.
+
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``."""
-        database = self._open_one()
         with self._lock:
+            database = self._open_one()
             rows, self._rows = self._rows, None  # the rows read when opening serve the first call
             if rows is not None:
                 return rows
@@ -192,15 +289,29 @@ class RocksStore(Store):
         try:
             blob = database.get(blob_key(handle))
         except RocksError as exc:
-            raise self._failed(f"blob {handle} can't be read", exc) from exc
+            blob = self._get_again(database, handle, exc)
         if blob is None:
             raise StoreError(f"the store {self._place.path} has no blob {handle}")
         return blob
 
+    def _get_again(
+        self, closed: RocksDatabase, handle: Handle, failure: RocksError
+    ) -> bytes | None:
+        """Return a blob after a failure, if that is only that the database is opened anew."""
+        if closed.closed:
+            with self._lock:
+                database = self._open_one()
+                if database is not closed:
+                    try:
+                        return database.get(blob_key(handle))
+                    except RocksError as exc:
+                        failure = exc
+        raise self._failed(f"blob {handle} can't be read", failure) from failure
+
     def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``."""
-        database = self._open_one()
         with self._lock:
+            database = self._writable()
             handles = [Handle(self._next + n) for n in range(len(blobs))]
             self._next += len(blobs)  # even if this fails: a handle is never used again
             changes: list[tuple[bytes, bytes | None]] = []
@@ -210,34 +321,36 @@ class RocksStore(Store):
             if rows is not None:
                 # May raise: nothing has been written yet, so the store is as it was.
                 changes += [(row_key(name), row) for name, row in rows(handles).items()]
-            self._write(database, changes, added=len(blobs))
+            self._write(database, changes, added=len(blobs), names_all=rows is not None)
         return [self.chunk(h, len(blob.content)) for h, blob in zip(handles, blobs, strict=True)]
 
     def collect(self) -> None:
         """See ``Store``."""
         if not self.forgotten:
             return
-        database = self._database
-        if database is None or self._is_forked():
+        if self._is_closed or self._is_forked():
             # The blobs that a fork forgets are still its parent's.
             self.forgotten.clear()
             return
-        try:
-            with self._lock:
-                self._write(database, [])
-        except StoreError as exc:
-            logger.warning("forgotten blobs can't be deleted: %s", exc)
+        with self._lock:
+            # While nothing can be written, they wait for the next commit.
+            if self._failure is not None or self._database is None or self.is_ahead():
+                return
+            try:
+                self._write(self._database, [])
+            except StoreError as exc:
+                logger.warning("forgotten blobs can't be deleted: %s", exc)
 
     def clear(self) -> None:
         """See ``Store``."""
-        database = self._open_one()
         with self._lock:
-            self._write(database, [], cleared=ROWS)
+            self._write(self._writable(), [], cleared=ROWS)
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``."""
-        database = self._open_one()
         live = frozenset(live)
+        with self._lock:
+            database = self._open_one()
         try:
             # Only handles of earlier processes: no row may name a blob of this one yet.
             found = database.keys(HANDLES, handle_key(self._first))
@@ -247,7 +360,7 @@ class RocksStore(Store):
         # The lock is released between parts, so that commits needn't wait for all.
         for start in range(0, len(orphans), _SWEPT_AT_ONCE):
             with self._lock:
-                self._write(database, [], orphans[start : start + _SWEPT_AT_ONCE])
+                self._write(self._writable(), [], orphans[start : start + _SWEPT_AT_ONCE])
         if orphans:
             logger.info("%d blobs of earlier processes left %s", len(orphans), self._place.path)
 
@@ -257,9 +370,11 @@ class RocksStore(Store):
             return
         # A commit under way ends first; later calls find the store closed.
         with self._lock:
-            self._database = None
+            self._is_closed = True
+            is_open, self._database = self._database is not None, None
             self._rows = None
-        self._finalizer()
+        if is_open:
+            self._finalizer()
 
     def status(self) -> dict[str, Any]:
         """See ``Store``; ``bytes`` is the size of the files, including deleted keys."""
@@ -270,7 +385,7 @@ class RocksStore(Store):
                 disk, resident = database.disk_bytes(), database.resident_bytes()
             except RocksError as exc:
                 logger.debug("%s has no figures: %s", self._place.path, exc)  # just closed
-        blobs = self._state.blobs
+        blobs = 0 if self._state is None else self._state.blobs
         return {"kind": self.kind, "blobs": blobs, "bytes": disk, "resident_bytes": resident}
 
     def _write(
@@ -281,10 +396,26 @@ class RocksStore(Store):
         *,
         added: int = 0,
         cleared: tuple[bytes, bytes] | None = None,
+        names_all: bool = False,
     ) -> None:
-        """Write changes, and delete forgotten and swept blobs; with the lock held."""
+        """Write changes, and delete forgotten and swept blobs; with the lock held.
+
+        Args:
+            database: The database.
+            changes: The changes.
+            swept: Handles of blobs that aren't forgotten, but to be deleted.
+            added: Number of new blobs.
+            cleared: Half-open key range to be deleted before.
+            names_all: Whether no row names a forgotten blob after it, even if the table was
+                followed in memory alone.
+        """
+        assert self._state is not None, "it was opened"
         # Other threads append meanwhile: what they add waits for the next write.
         forgotten = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
+        # After they were taken, as what is forgotten from then on may be named by rows still.
+        if self.is_ahead() and not names_all:
+            self.forgotten.extend(forgotten)
+            forgotten = []
         removed = {*forgotten, *swept}
         for handle in removed:
             changes.append((blob_key(handle), None))
@@ -299,7 +430,9 @@ class RocksStore(Store):
         except RocksError as exc:
             # Nothing was deleted, so the next write tries again.
             self.forgotten.extend(forgotten)
-            raise self._failed("nothing was kept", exc) from exc
+            failure = self._failed("nothing was kept", exc)
+            self._fail(failure)
+            raise failure from exc
         # Only now: a write that failed has left the old state on disk.
         self._state = state
         self._rows = None
@@ -311,8 +444,11 @@ class RocksStore(Store):
             raise StoreError(
                 f"the store {self._place.path} belongs to process {self._pid}, not to its fork"
             )
-        if database is None:
+        if self._is_closed:
             raise StoreError(f"the store {self._place.path} is closed")
+        if database is None:
+            assert self._failure is not None, "nothing else keeps it from being open"
+            raise _again(self._failure)
         return database
 
     def _is_forked(self) -> bool:
@@ -331,6 +467,12 @@ def _failed(place: StorePlace, what: str, exc: RocksError) -> StoreError:
     if exc.corrupt:
         place.doubt(message)
     return StoreFullError(message) if exc.full else StoreError(message)
+
+
+def _again(failure: StoreError) -> StoreError:
+    """Return an error like an earlier one, without its traceback."""
+    kind = StoreFullError if isinstance(failure, StoreFullError) else StoreUnavailableError
+    return kind(str(failure))
 
 
 def _not_compacted(place: StorePlace, exc: RocksError) -> None:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 KEPT_ASIDE: Final = 2
 
 _DOUBT: Final = "DOUBT"
+_SPARE_BYTES: Final = 1 << 20
 _ASIDE: Final = ".aside-"
 _HASH_DIGITS: Final = 16
 _READABLE: Final = 40
@@ -95,6 +96,16 @@ class StorePlace:
             return not any(self.path.iterdir())
         except OSError as exc:
             raise _failed(f"the store {self.path} can't be made", exc) from exc
+
+    def has_room(self) -> bool:
+        """Whether its disk has room to open the store, which writes its logs into files."""
+        try:
+            place = os.statvfs(self.directory)
+            logs = sum(log.stat().st_size for log in self.path.glob("*.log"))
+        except OSError as exc:
+            logger.debug("the free space at %s is unknown: %s", self.path, exc)
+            return False
+        return place.f_bavail * place.f_frsize >= logs + _SPARE_BYTES
 
     def hold(self) -> None:
         """Record that this process has the store open, for messages only.

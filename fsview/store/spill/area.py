@@ -176,6 +176,11 @@ class SpillArea:
             self._evicted += freed
         return freed
 
+    @property
+    def failure(self) -> str | None:
+        """Why the file can't be written; ``None``: it can, as far as is known."""
+        return self._failure
+
     def close(self) -> None:
         """Close all stores and the file; a second call does nothing."""
         for number in self.index.numbers():

@@ -63,11 +63,6 @@ class SharedStore(Store):
 
     The lock guards which head was seen and the number of chunks of each handle. A process forked
     from the one that opened it can't use it.
-
-    Attributes:
-        is_ahead: Returns whether the server goes on from the head that was seen in memory alone,
-            which whoever records there knows. What it forgets meanwhile may still be named by rows,
-            so no blob is deleted.
     """
 
     kind: ClassVar[str] = "SQL"
@@ -120,7 +115,6 @@ class SharedStore(Store):
         self._deletions = Deletions(
             self._table, self._building, kept_steps=kept_steps, at_once=at_once, leads=leads
         )
-        self.is_ahead: Callable[[], bool] = lambda: False
         try:
             self._seen = self._table.found_or_made().head
         except StoreError as exc:

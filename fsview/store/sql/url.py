@@ -114,8 +114,9 @@ def open_database(
         make: Whether its tables are made if there are none, and with them the file of SQLite.
         ring: The databases over which tables are spread, as ``DatabaseRing.text``; ``None``: it
             isn't checked that others have the same.
-        is_needed: Whether PostgreSQL must be reached now. Otherwise this is logged, and each use
-            tries again.
+        is_needed: Whether it must be usable now. Otherwise it is logged if PostgreSQL can't be
+            reached, or a file is full, locked, or damaged while others have it open, and each use
+            tries again; a damaged file is set aside.
 
     Raises:
         ConfigError: The URL is none of a database, or the database's driver isn't installed.
@@ -125,5 +126,5 @@ def open_database(
     """
     check_url(url)
     if url.startswith(_SQLITE):
-        return SqliteDatabase(_path(url), make=make, ring=ring)
+        return SqliteDatabase(_path(url), make=make, ring=ring, is_needed=is_needed)
     return PostgresDatabase(url, make=make, ring=ring, is_needed=is_needed)

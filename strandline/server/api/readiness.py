@@ -1,6 +1,7 @@
 """``Readiness``: whether a service can serve, and if not, why; ``GET /healthz`` returns it.
 
-A service is ready if every root can be listed, its store can be written to, and it isn't stopping.
+A service is ready if every root can be listed, and it isn't stopping. What is wrong with its store,
+without which tables are followed in memory, is told all the same.
 A check may hang for ever (a mount whose server is down), and probes must be answered nevertheless.
 So each check has a thread of its own, and a probe waits at most ``WAIT_S`` seconds for all of them
 together. A check that doesn't end is reported as hanging and isn't started again: probes cost one
@@ -47,9 +48,13 @@ class ServiceChecks:
 
     The storage of a root is opened once: a driver may open a client for each thread, and every
     check has a new thread.
+
+    Attributes:
+        notes: What was wrong with the stores at the last look.
     """
 
     def __init__(self, views: ViewManager) -> None:
+        self.notes: tuple[str, ...] = ()
         self._views = views
         self._storages: dict[str, Storage] = {}
 
@@ -62,7 +67,12 @@ class ServiceChecks:
         checks: dict[str, ReadinessCheck] = {
             f"root {r}": partial(self._check_root, r) for r in roots
         }
-        return {**checks, "store": self._views.stores.check}
+        return {**checks, "store": self._check_store}
+
+    def _check_store(self) -> None:
+        """Note what is wrong with the stores, without which tables are followed in memory."""
+        self._views.save_rest()
+        self.notes = tuple(f"store: {reason}" for reason in self._views.store_reasons())
 
     def _check_root(self, root: str) -> None:
         try:
@@ -113,6 +123,7 @@ class Readiness:
         *,
         wait_s: float = WAIT_S,
         kept_s: float = KEPT_S,
+        notes: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """Run no check yet.
 
@@ -121,7 +132,9 @@ class Readiness:
             clock: Measures time.
             wait_s: How long to wait for the checks.
             kept_s: How long results are reused.
+            notes: Returns reasons for which the service is ready all the same; reads memory only.
         """
+        self._notes = notes
         self.stopping = False
         self._checks = checks
         self._clock = clock
@@ -161,16 +174,22 @@ class Readiness:
     async def answer(self, _: Request) -> Reply:
         """Answer a probe, on the loop."""
         # Other probes wait for the same future; a client that leaves must not cancel it.
-        if reasons := await asyncio.shield(asyncio.wrap_future(self.ask())):
-            body = {"ok": False, "reasons": list(reasons)}
+        reasons = await asyncio.shield(asyncio.wrap_future(self.ask()))
+        notes = self._told_notes()
+        if reasons:
+            body = {"ok": False, "reasons": [*reasons, *notes]}
             return json_reply(body, HTTPStatus.SERVICE_UNAVAILABLE)
-        return json_reply({"ok": True})
+        return json_reply({"ok": True, **({"reasons": notes} if notes else {})})
 
     def status(self) -> dict[str, object]:
         """Return the last reasons, fit for JSON; runs no check."""
         with self._changed:
             last = self._last
-        return {"reasons": [] if last is None else list(last[1]), "looked": last is not None}
+        reasons = [] if last is None else [*last[1], *self._told_notes()]
+        return {"reasons": reasons, "looked": last is not None}
+
+    def _told_notes(self) -> list[str]:
+        return [escaped(note)[:_REASON_CHARACTERS] for note in self._notes()]
 
     def _answer(self, asked: Future[tuple[str, ...]]) -> None:
         reasons = self._run_checks()

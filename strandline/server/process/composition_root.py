@@ -97,7 +97,7 @@ class Parts:
             clock=self._clock,
             opener=opener or partial(open_storage, limits=options.read_limits),
             retained_snapshots=options.retained_snapshots,
-            stores=Stores(options.store),
+            stores=Stores(options.store, self._clock),
         )
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
@@ -109,7 +109,8 @@ class Parts:
             clock=self._clock,
             is_one_of_many=forwarder is not None,
         )
-        self.readiness = Readiness(ServiceChecks(self.views), self._clock)
+        checks = ServiceChecks(self.views)
+        self.readiness = Readiness(checks, self._clock, notes=lambda: checks.notes)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         self.instant_states = InstantStates(self.views.storage_of)
@@ -191,7 +192,7 @@ class Parts:
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
             "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),
-            "store": self.views.stores.status(),
+            "store": self.views.store_status(),
             "roots": list(self.views.roots()),
             "settings": dict(self._settings),
         }

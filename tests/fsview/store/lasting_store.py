@@ -65,11 +65,16 @@ class LastingStore(Store):
                 kept.rows.pop(name, None)
             else:
                 kept.rows[name] = row
-        self.collect()
+        if changed:
+            self._drop_forgotten()
         kept.fail("after commit")
         return list(map(self.chunk, handles, map(len, contents)))
 
     def collect(self) -> None:
+        if not self.is_ahead():
+            self._drop_forgotten()
+
+    def _drop_forgotten(self) -> None:
         while self.forgotten:
             self.kept.blobs.pop(self.forgotten.popleft(), None)
 

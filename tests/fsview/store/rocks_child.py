@@ -11,12 +11,15 @@ import os
 import random
 import resource
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 from fsview.store.base import Handle, RecordRows, Store, StoredChunk
-from fsview.store.rocksdb.store import RocksStore, RocksStores
+from fsview.store.rocksdb.store import RETRY_S, RocksStore, RocksStores
+from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
@@ -29,8 +32,11 @@ ROWS = 40
 NAMES = "names"
 
 
+clock = ManualClock(0)
+
+
 def open_at(directory: Path) -> RocksStore:
-    return RocksStores(directory, CACHE_BYTES).open(TABLE)
+    return RocksStores(directory, CACHE_BYTES, clock).open(TABLE)
 
 
 def content(slot: int, number: int) -> bytes:
@@ -137,6 +143,39 @@ def small_files(directory: Path) -> None:
     os._exit(0)  # as if it were killed
 
 
+def room_again(directory: Path) -> None:
+    """Commit with a limit of file sizes, then without, while others read; print what is intact."""
+    state = Numbered(open_at(directory))
+    state.commit()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+    refused = write_until_refused(state)
+    for _ in range(3):
+        refused = write_until_refused(state)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    kept, ended = list(state.chunks.values()), threading.Event()
+
+    def read() -> int:
+        reads = 0
+        while not ended.is_set():
+            for chunk in kept:
+                assert len(chunk.read()) == chunk.size
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(2) as pool:
+        reading = [pool.submit(read) for _ in range(2)]
+        try:
+            clock.advance(int(RETRY_S * 1000))
+            for _ in range(20):
+                state.commit()
+        finally:
+            ended.set()
+        assert all(read.result() for read in reading)
+    assert state.check_blobs() == []
+    say(state.number, refused)
+    os._exit(0)  # as if it were killed
+
+
 def as_nobody(directory: Path) -> None:
     """Open the store as a user who may not write there."""
     stores = RocksStores(directory, CACHE_BYTES)
@@ -145,7 +184,7 @@ def as_nobody(directory: Path) -> None:
         os.setgid(65534)
         os.setuid(65534)
     try:
-        stores.open(TABLE)
+        stores.open(TABLE).rows()
     except StoreError as exc:
         say(type(exc).__name__, exc)
 
@@ -181,5 +220,5 @@ def fork(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    todo = (work, hold, small_files, as_nobody, fork)
+    todo = (work, hold, small_files, room_again, as_nobody, fork)
     {step.__name__: step for step in todo}[sys.argv[1]](Path(sys.argv[2]))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocksdb.store import RocksStores
+from fsview.store.rocksdb.store import RETRY_S, RocksStores
 from tests.fsview.store.rocks import CHILD, ROOT, place, set_aside, start
-from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, open_at
+from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, clock, open_at
 from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 
@@ -74,6 +74,17 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
     state.store.close()
 
 
+def test_it_is_written_again_once_there_is_room(tmp_path: Path) -> None:
+    """RocksDB itself refuses all writes after one that failed (#32)."""
+    number, refused = told("room_again", tmp_path).split(" ", 1)
+    assert os.strerror(27) in refused
+    state = Numbered(open_at(tmp_path))
+    assert state.number == int(number)
+    assert state.check_blobs() == []
+    assert set_aside(tmp_path) == []
+    state.store.close()
+
+
 @pytest.fixture
 def readable() -> Iterator[Path]:
     """A directory that others may read, which those of pytest aren't."""
@@ -88,7 +99,7 @@ def readable() -> Iterator[Path]:
 def test_read_only_directory(readable: Path) -> None:
     readable.chmod(0o555)
     said = told("as_nobody", readable)
-    assert said.startswith("StoreError ")
+    assert said.startswith("StoreUnavailableError ")
     assert str(readable) in said
 
 
@@ -102,7 +113,7 @@ def test_read_only_store(readable: Path) -> None:
     readable.chmod(0o777)
     store.chmod(0o555)
     said = told("as_nobody", readable)
-    assert said.startswith("StoreError ")
+    assert said.startswith("StoreUnavailableError ")
     assert str(store) in said
     assert set_aside(readable) == []
     store.chmod(0o755)
@@ -112,10 +123,22 @@ def test_read_only_store(readable: Path) -> None:
 def test_file_where_the_directory_should_be(tmp_path: Path) -> None:
     (tmp_path / "stores").write_text("")
     with pytest.raises(StoreError, match=str(tmp_path / "stores")):
-        open_at(tmp_path / "stores")
-    place(tmp_path).path.write_text("")
-    with pytest.raises(StoreError, match=place(tmp_path).name):
-        open_at(tmp_path)
+        open_at(tmp_path / "stores").rows()
+    file = place(tmp_path).path
+    file.write_text("")
+    store = open_at(tmp_path)
+    for refused in (store.rows, store.clear, lambda: store.commit([])):
+        with pytest.raises(StoreError, match=place(tmp_path).name):
+            refused()
+    store.collect()
+    assert store.status()["blobs"] == 0
+    file.unlink()
+    with pytest.raises(StoreError, match=place(tmp_path).name):  # not tried again at once
+        store.commit([])
+    clock.advance(int(RETRY_S * 1000))
+    assert store.commit([]) == []
+    assert store.rows() == {}
+    store.close()
 
 
 def test_without_rocksdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

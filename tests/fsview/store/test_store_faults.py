@@ -11,12 +11,20 @@ import pytest
 
 from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
+from fsview.store.budget import Budget
+from fsview.store.memory import MemoryStore
 from fsview.table_view import TableView
-from tests.fsview.store.lasting_store import Kept
+from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.fsview.store.stored_views import PARTITIONS, check, opened, small, warnings
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables.small_table import SmallTable
-from timeline.errors import StorageUnavailableError, StoreError, StoreFullError
+from timeline.errors import (
+    BlobLostError,
+    StorageUnavailableError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 
 pytestmark = pytest.mark.property
 
@@ -74,32 +82,113 @@ def test_every_call_of_a_store_fails_once() -> None:
         looked(opened(table, kept))
 
 
-def test_full_disk_leaves_the_snapshot_before(table: SmallTable) -> None:
+def failing(*names: str, error: type[StoreError]) -> Callable[[str], None]:
+    def fail(name: str) -> None:
+        if name in names:
+            raise error("the disk is full")
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [StoreFullError, StoreUnavailableError, StoreError])
+def test_a_store_that_takes_nothing_costs_no_answer(
+    table: SmallTable, error: type[StoreError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is followed in memory, told once, and written again when the store takes it (#32)."""
     kept = Kept()
     view = opened(table, kept)
-    before = LocalView.newest(view)
-    before.load_all_partitions()
-    rows, was = dict(kept.rows), before.latest_base_files("a")
-
-    def full(name: str) -> None:
-        if name in ("commit", "clear"):
-            raise StoreFullError("the disk is full")
-
-    kept.fail = full
-    table.write(("a", "a0"))
-    for _ in range(3):
-        with pytest.raises(StoreFullError):
-            view.sync()
-        assert LocalView.newest(view).latest_base_files("a") == was
-        assert kept.rows == rows
-    with pytest.raises(StoreFullError):  # nor does another start say what isn't so any more
-        opened(table, kept).newest()
+    LocalView.newest(view).load_all_partitions()
+    rows, blobs = dict(kept.rows), dict(kept.blobs)
+    kept.fail = failing("commit", "clear", error=error)
+    for n in range(3):
+        table.write(("a", f"a{n}"), ("e", f"e{n}"))
+        check(LocalView.synced(view), table.storage)
+        # A crash at this moment leaves what was recorded last, with all that its rows name.
+        view.state.drop_oldest()
+        assert (kept.rows, kept.blobs) == (rows, blobs)
+    assert view.status()["store"]["failure"] == "the disk is full"
+    assert view.state.spare_bytes > 0
+    assert not view.state.save_rest()
+    (warning,) = warnings(caplog)
+    assert "is followed in memory: the disk is full" in warning
     kept.fail = lambda name: None
+    assert view.state.save_rest()
+    assert view.status()["store"]["failure"] is None
+    table.write(("d", "d0"))
     check(LocalView.synced(view), table.storage)
-    assert LocalView.newest(view).latest_base_files("a") != was
     metrics = Metrics()
     check(LocalView.newest(opened(table, kept, metrics)), table.storage)
-    assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
+    assert metrics.get("partition_loads", source="record") == len({*PARTITIONS, "e"})
+    assert metrics.get("partition_loads") == len({*PARTITIONS, "e"})
+
+
+def test_a_store_that_is_away_at_the_start_is_written_once_it_is_there(table: SmallTable) -> None:
+    """What it had is replaced as a whole, and no partition of it comes back."""
+    kept = Kept()
+    LocalView.newest(opened(table, kept)).load_all_partitions()
+    kept.rows["p/gone"] = kept.rows["p/d"]
+    kept.fail = failing("rows", "commit", "clear", error=StoreFullError)
+    view = opened(table, kept)
+    check(LocalView.newest(view), table.storage)
+    kept.fail = lambda name: None
+    table.write(("a", "a0"))
+    check(LocalView.synced(view), table.storage)
+    assert view.state.failure is None
+    metrics = Metrics()
+    check(LocalView.newest(opened(table, kept, metrics)), table.storage)
+    assert metrics.get("partition_loads") == metrics.get("partition_loads", source="record")
+    assert metrics.get("partition_loads") == len(PARTITIONS)
+
+
+def test_a_store_that_lost_its_blobs_is_loaded_anew(table: SmallTable) -> None:
+    kept, metrics = Kept(), Metrics()
+    view = opened(table, kept, metrics)
+    LocalView.newest(view).load_all_partitions()
+
+    def replaced(name: str) -> None:
+        if name == "commit":
+            kept.blobs.clear()
+            kept.rows.clear()
+            kept.fail = lambda name: None
+            raise BlobLostError("it is a new one")
+
+    kept.fail = replaced
+    table.write(("a", "a0"))
+    view.sync()
+    check(LocalView.synced(view), table.storage)
+    assert metrics.get("reloads", cause="store-damaged") == 1
+    check(LocalView.newest(opened(table, kept)), table.storage)
+
+
+def test_beyond_the_budget_what_can_not_be_written_is_refused(table: SmallTable) -> None:
+    """With 507, and the snapshot before is answered; older chunks give their memory back."""
+    budget = Budget(1 << 20)
+    records = budget.account("records")
+    kept = Kept()
+    store = LastingStore(kept)
+    store.spare = MemoryStore(records, budget, is_spare=True)
+    view = TableView(table.storage, store=store)
+    LocalView.newest(view).load_all_partitions()
+    assert records.used == 0
+    kept.fail = failing("commit", error=StoreFullError)
+    table.write(("a", "a0"))
+    before = LocalView.synced(view)
+    assert 0 < records.used < budget.limit_bytes
+    was = before.latest_base_files("a")
+    others = budget.account("others")
+    others.add(budget.limit_bytes)
+    table.write(("a", "a0"))
+    held = records.used
+    for _ in range(3):
+        with pytest.raises(StoreFullError, match="the budget of 1048576 bytes is used up"):
+            view.sync()
+        assert LocalView.newest(view).latest_base_files("a") == was
+        assert records.used == held
+    kept.fail = lambda name: None
+    check(LocalView.synced(view), table.storage)
+    others.add(-budget.limit_bytes)
+    view.close()
+    assert records.used == 0
 
 
 def test_storage_fails_while_a_service_begins(table: SmallTable) -> None:

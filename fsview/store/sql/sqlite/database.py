@@ -2,7 +2,8 @@
 
 The file is in WAL mode: readers and the one writer don't wait for each other. A commit isn't synced
 to the disk: kill -9 loses nothing, a loss of power perhaps the last commits. A file that isn't such
-a database is refused and left as it is. It must not lie on a network file system.
+a database is refused and left as it is; one that is damaged is set aside where that is wanted, and
+no other server has it open. It must not lie on a network file system.
 
 The turn to read a table is a row with an end by the machine's monotonic clock, which all its
 processes share. A lock on a file would not end while its process is stopped.
@@ -10,7 +11,9 @@ processes share. A lock on a file would not end while its process is stopped.
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -24,6 +27,7 @@ from typing import Final
 
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.sqlite.file_place import FilePlace
 from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
@@ -36,6 +40,9 @@ from timeline.errors import (
 )
 from timeline.storage.local_files import Identity, identity_of
 from timeline.storage.table_id import TableId
+
+RETRY_S: Final = 10.0
+"""How long a file that can't be used isn't opened again."""
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a connection, as ``sqlite3.connect``."""
@@ -51,10 +58,19 @@ PAUSE_S: Final = 0.005
 _HOLDER_BYTES: Final = 16
 
 
+class _ForeignError(StoreError):
+    """The file is a database of another program, as far as SQLite tells."""
+
+
+class _SharedDamageError(StoreUnavailableError):
+    """The file is damaged, and other servers have it open."""
+
+
 class SqliteDatabase(Database):
     """One file for the stores of many tables; see ``Database``.
 
-    ``_writing`` is held while a thread of this process writes.
+    ``_writing`` is held while a thread of this process writes, ``_starting`` while a file that
+    can't be used is opened again.
     """
 
     def __init__(
@@ -63,6 +79,7 @@ class SqliteDatabase(Database):
         *,
         make: bool = True,
         ring: str | None = None,
+        is_needed: bool = True,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         turn_s: float = TURN_S,
         pause_s: float = PAUSE_S,
@@ -76,6 +93,9 @@ class SqliteDatabase(Database):
             path: The file; its directory is made if need be.
             make: Whether to make a file where there is none.
             ring: As for ``open_database``.
+            is_needed: Whether it must be usable now. Otherwise one that is damaged is set aside for
+                a new one as soon as no other server has it open, and one that is full or locked is
+                opened when it is used.
             lock_timeout_s: Longest time to wait while other processes write.
             turn_s: Longest turn to read a table, and longest wait for one, of all processes.
             pause_s: Time in which others may write between two transactions of one operation.
@@ -85,6 +105,7 @@ class SqliteDatabase(Database):
 
         Raises:
             StoreLockedError: Other processes held it locked.
+            RecordLostError: It is damaged, or no database.
             StoreError: It can't be opened, is something else, is for servers with other databases,
                 or there is none and none is to be made.
         """
@@ -98,27 +119,125 @@ class SqliteDatabase(Database):
         self._turn_s = turn_s
         self._pause_s = pause_s
         self._clock, self._wait = clock or SystemClock(), wait
-        self._writing = threading.Lock()
-        self._connections = Connections(self.name, self._opened, _abandon, reset=_reset)
+        self._writing, self._starting = threading.Lock(), threading.Lock()
+        self._ring, self._is_needed = ring, is_needed
+        self._place = FilePlace(path)
+        self._unusable: StoreError | None = None
+        self._retry_at = -math.inf
+        self._connections = self._no_connections()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise StoreError(f"the directory of {path} can't be made: {exc.strerror}") from exc
         try:
-            if not path.exists():
-                self._make_file(path)
-        except sqlite3.Error as exc:
-            raise self._failed(exc) from exc
-        except OSError as exc:
-            raise StoreError(f"{path} can't be made: {exc.strerror}") from exc
-        try:
-            with self._lent() as connection:  # looks at the file
-                if ring is not None:
-                    self._check_ring(connection, ring, make=make)
+            self._start()
+        except (StoreFullError, StoreLockedError, _SharedDamageError) as exc:
+            if is_needed:
+                self.close()
+                raise
+            logger.warning("%s can't be used yet: %s", path, exc)
+            self._wait_until_usable(exc)
         except StoreError:
             self.close()
             raise
+
+    def _no_connections(self) -> Connections[sqlite3.Connection]:
+        return Connections(self.name, self._opened, _abandon, reset=_reset)
+
+    def _start(self) -> None:
+        """Open the file, or make it; share it with other servers.
+
+        Raises:
+            _SharedDamageError: It is damaged, and can't be set aside, as others have it open.
+            StoreError: It can't be used.
+        """
+        place = self._place
+        # A file of another program gets no lock beside it.
+        is_alone = not (place.path.exists() and not place.is_ours() and not place.is_known())
+        is_alone = is_alone and place.lock()
+        try:
+            try:
+                if doubt := "" if self._is_needed else place.doubt():
+                    raise RecordLostError(doubt)
+                if not self._is_needed and place.has_odd_format() and place.is_ours():
+                    raise RecordLostError(f"{self.name}: its head names a format that isn't known")
+                self._look()
+            except StoreError as exc:
+                self._connections.drop_idle()
+                if self._is_needed or not self._is_damage(exc):
+                    raise
+                if not is_alone:
+                    raise _SharedDamageError(
+                        f"{self.name} is damaged, and other servers have it open: {exc}",
+                        hint="restart them: it is set aside once none has it open",
+                    ) from exc
+                place.set_aside(str(exc))
+                self._look()
+            place.note()
+            place.share()
+        except BaseException:
+            place.unlock()
+            raise
+
+    def _look(self) -> None:
+        """Make the file if there is none, and look at it."""
+        try:
+            if not self._place.path.exists():
+                self._make_file(self._place.path)
+        except sqlite3.Error as exc:
+            raise self._failed(exc) from exc
+        except OSError as exc:
+            full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+            kind = StoreFullError if full else StoreError
+            raise kind(f"{self.name} can't be made: {exc.strerror}") from exc
+        with self._mapped() as connection:
+            if self._ring is not None:
+                self._check_ring(connection, self._ring, make=self._make_tables)
         self._identity = identity_of(self.name)
+
+    def _is_damage(self, exc: StoreError) -> bool:
+        """Whether what opening the file raised means that it is one of ours, and damaged."""
+        if isinstance(exc, RecordLostError):
+            return self._place.is_ours() or self._place.is_known()
+        # One that can be read is only ours if its tables are.
+        return isinstance(exc, _ForeignError) and self._place.is_ours()
+
+    def _wait_until_usable(self, why: StoreError) -> None:
+        self._unusable, self._retry_at = why, self._clock.monotonic() + RETRY_S
+
+    def _check_usable(self) -> None:
+        """Open a file that couldn't be used, if that wasn't tried a moment ago.
+
+        Raises:
+            StoreError: It still can't be used.
+        """
+        if self._unusable is None:
+            return
+        with self._starting:
+            why = self._unusable
+            if why is None:
+                return
+            if self._clock.monotonic() < self._retry_at:
+                raise StoreUnavailableError(str(why))
+            try:
+                self._start()
+            except StoreError as exc:
+                self._wait_until_usable(exc)
+                raise
+            self._unusable = None
+        logger.info("%s can be used again", self.name)
+
+    def _doubt(self, why: RecordLostError) -> None:
+        """Have the file set aside, as damage was found in it that opening doesn't show."""
+        with self._starting:
+            if self._unusable is not None:
+                return
+            self._place.note(str(why))
+            self._place.unlock()
+            # Those that are lent are closed when they come back.
+            self._connections.close()
+            self._connections = self._no_connections()
+            self._wait_until_usable(why)
 
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
@@ -191,6 +310,7 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         """See ``Database``."""
         self._connections.close()
+        self._place.unlock()
 
     def _take_turn(self, table_id: TableId, holder: bytes) -> bool:
         started = now = self._clock.monotonic()
@@ -222,12 +342,23 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
+        self._check_usable()
         if self._identity is not None and identity_of(self.name) != self._identity:
             # Servers that are started now share another file.
             raise StoreUnavailableError(
                 f"{self.name} was deleted or replaced while it was open",
                 hint="restart the servers that use it",
             )
+        try:
+            with self._mapped() as connection:
+                yield connection
+        except RecordLostError as exc:
+            if not self._is_needed and isinstance(exc.__cause__, sqlite3.Error):
+                self._doubt(exc)
+            raise
+
+    @contextmanager
+    def _mapped(self) -> Iterator[sqlite3.Connection]:
         try:
             with self._connections.lent() as connection:
                 yield connection
@@ -280,7 +411,7 @@ class SqliteDatabase(Database):
                 hint="servers that share a database must be of one release",
             )
         if application or version or tables:
-            raise StoreError(f"{self.name} is a database of another program")
+            raise _ForeignError(f"{self.name} is a database of another program")
         return True
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -312,7 +443,7 @@ class SqliteDatabase(Database):
             return StoreFullError(f"{self.name}: {text}")
         if isinstance(exc, sqlite3.OperationalError):
             return StoreUnavailableError(f"{self.name}: {text}")
-        if "malformed" in text:
+        if "malformed" in text or "not a database" in text:
             return RecordLostError(f"{self.name}: {text}")
         return StoreError(f"{self.name}: {text}")
 

@@ -15,6 +15,7 @@ from fsview.store.rocksdb.store import RocksStore
 from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE
 from tests.kit.concurrency.patience import PATIENCE_S
+from timeline.clock import SystemClock
 
 MANY_BYTES = 40 << 20
 
@@ -68,7 +69,7 @@ def test_a_failed_compaction_is_logged_and_repeated_after_more_writes(
 ) -> None:
     caplog.set_level(logging.WARNING)
     engine = Engine(CACHE_BYTES)
-    store = RocksStore(StorePlace.of(tmp_path, TABLE), TABLE, engine)
+    store = RocksStore(StorePlace.of(tmp_path, TABLE), TABLE, engine, SystemClock())
     database = engine.database
     database.more_bytes = MANY_BYTES
     database.ends = [RocksError("IO error: No space left on device", full=True)]

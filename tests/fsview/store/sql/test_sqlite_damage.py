@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from fsview.local_view import LocalView
+from fsview.metrics import Metrics
 from fsview.store.sql.forgetting import forget
+from fsview.store.sql.sqlite.database import RETRY_S, SqliteDatabase
+from fsview.store.sql.store import SharedStore
+from fsview.table_view import TableView
+from tests.conformance.shared_store_suite import TABLE, change
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
-from tests.fsview.store.stored_views import small
+from tests.fsview.store.stored_views import PARTITIONS, check, small, warnings
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.stores import blobs_of
 from tests.kit.storage.memory_storage import MemoryStorage
-from timeline.errors import StoreError
+from timeline.errors import RecordLostError, StoreError, StoreUnavailableError
 
 ROW_OF_A = "WHERE near = CAST('p/a' AS BLOB)"
 DAMAGE = [
@@ -121,3 +131,167 @@ def test_a_page_that_is_damaged_is_not_read_for_ever(tmp_path: Path, name: str) 
             server.check()
             assert "list lookup" not in server.calls()
         assert server.metrics.get("reloads", cause="store-damaged") == 1
+
+
+def service(file: Path, clock: ManualClock | None = None) -> SqliteDatabase:
+    """Return the database of a service, which goes on without it."""
+    return SqliteDatabase(file, is_needed=False, clock=clock, lock_timeout_s=0, pause_s=0)
+
+
+def numbered(file: Path) -> None:
+    database = SqliteDatabase(file)
+    store = SharedStore(database, TABLE)
+    store.commit(blobs_of([b"x" * 5000] * 40), lambda _: {"a": b"1"})
+    database.close()
+
+
+def overwritten(start: int, end: int | None, content: bytes) -> Callable[[bytes], bytes]:
+    def change(file: bytes) -> bytes:
+        last = len(file) if end is None else end
+        return file[:start] + (content * (last - start))[: last - start] + file[last:]
+
+    return change
+
+
+DAMAGED_FILES: dict[str, Callable[[bytes], bytes]] = {
+    "half of it": lambda file: file[: len(file) // 2],
+    "its first page": lambda file: file[:4096],
+    "its first bytes": lambda file: file[:100],
+    "without its magic": overwritten(0, 16, b"\xff"),
+    "another page size": overwritten(16, 17, b"\xff"),
+    "a format of writes to come": overwritten(18, 19, b"\x42"),
+    "another program's number": overwritten(68, 69, b"\x13"),
+    "no schema": overwritten(100, 4096, b"\xff"),
+    "a letter of the schema": overwritten(4000, 4001, b"\x01"),
+    "no first page": overwritten(0, 4096, b"\0"),
+    "nothing of it": overwritten(0, None, b"\xff"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_FILES)
+def test_a_damaged_file_is_set_aside_at_the_start(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service begins with a new file, and two of the damaged ones are kept (#32)."""
+    file = tmp_path / "views.db"
+    for n in range(1, 5):
+        numbered(file)
+        damaged = DAMAGED_FILES[damage](file.read_bytes())
+        file.write_bytes(damaged)
+        caplog.clear()
+        database = service(file)
+        store = SharedStore(database, TABLE)
+        assert store.rows() == {}
+        change(store, a=b"2")
+        assert store.rows() == {"a": b"2"}
+        database.close()
+        (warning,) = warnings(caplog)
+        assert f"{file} is set aside as {file.name}.aside-{n}: " in warning
+        assert (tmp_path / f"{file.name}.aside-{n}").read_bytes() == damaged
+        file.unlink()
+    kept = sorted(path.name for path in tmp_path.glob("*.aside-*"))
+    assert kept == [f"{file.name}.aside-3", f"{file.name}.aside-4"]
+
+
+def test_a_damaged_file_that_another_server_has_open_stays(tmp_path: Path) -> None:
+    """Until none has it open; a server that starts goes on without it (#32)."""
+    file, clock = tmp_path / "views.db", ManualClock(0)
+    numbered(file)
+    other = SqliteDatabase(file)
+    content = file.read_bytes()
+    damaged = content[:100] + b"\xff" * 3996 + content[4096:]
+    file.write_bytes(damaged)
+    database = service(file, clock)
+    store = SharedStore(database, TABLE)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match="is damaged, and other servers have it"):
+            store.rows()
+        clock.advance(int(RETRY_S * 1000))
+    assert file.read_bytes() == damaged
+    other.close()
+    clock.advance(int(RETRY_S * 1000))
+    assert store.rows() == {}
+    assert (tmp_path / "views.db.aside-1").read_bytes() == damaged
+    database.close()
+
+
+def test_damage_found_while_a_server_runs_is_set_aside_by_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or by the next one that starts (#32)."""
+    for is_restarted in (False, True):
+        caplog.clear()
+        directory, clock = tmp_path / str(is_restarted), ManualClock(0)
+        file = directory / "views.db"
+        numbered(file)
+        damage_root(file, "row")
+        database = service(file, clock)
+        with pytest.raises(RecordLostError, match="malformed"):
+            SharedStore(database, TABLE).rows()
+        if is_restarted:
+            database.close()
+            database = service(file)
+        else:
+            with pytest.raises(StoreUnavailableError, match="malformed"):
+                SharedStore(database, TABLE).rows()
+            clock.advance(int(RETRY_S * 1000))
+        store = SharedStore(database, TABLE)
+        assert store.rows() == {}
+        change(store, a=b"2")
+        database.close()
+        assert (directory / "views.db.aside-1").exists()
+        database = service(file)  # of which nothing is doubted
+        assert SharedStore(database, TABLE).rows() == {"a": b"2"}
+        database.close()
+
+
+def test_a_table_is_followed_through_a_damaged_file_and_back(tmp_path: Path) -> None:
+    """In a file that was set aside the table is recorded again (#32)."""
+    table, file, clock = small(MemoryStorage()), tmp_path / "views.db", ManualClock(0)
+    database = service(file, clock)
+    view = TableView(table.storage, store=SharedStore(database, TABLE))
+    LocalView.newest(view).load_all_partitions()
+    damage_root(file, "row")
+    for n in range(3):
+        table.write(("a", f"a{n}"))
+        with suppress(StoreError):  # a chunk that is asked for
+            check(LocalView.synced(view), table.storage)
+        check(LocalView.synced(view), table.storage)
+    assert view.state.failure is not None
+    clock.advance(int(RETRY_S * 1000))
+    for n in range(3):
+        table.write(("d", f"d{n}"))
+        with suppress(StoreError):
+            check(LocalView.synced(view), table.storage)
+        check(LocalView.synced(view), table.storage)
+    assert view.state.failure is None
+    view.close()
+    metrics = Metrics()
+    again = TableView(table.storage, store=SharedStore(database, TABLE), metrics=metrics)
+    check(LocalView.newest(again), table.storage)
+    assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
+    again.close()
+    database.close()
+
+
+@pytest.mark.parametrize("content", [b"an important text " * 1000, b"\0" * 8192])
+def test_a_file_that_is_none_of_ours_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "views.db"
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match="file is not a database"):
+        service(file)
+    assert file.read_bytes() == content
+    assert os.listdir(tmp_path) == [file.name]
+
+
+def test_a_database_of_another_program_in_place_of_ours_is_refused_and_left(tmp_path: Path) -> None:
+    file, other = tmp_path / "views.db", tmp_path / "other.db"
+    numbered(file)
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE accounts (x)")
+        connection.commit()
+    file.write_bytes(other.read_bytes())
+    with pytest.raises(StoreError, match="is a database of another program"):
+        service(file)
+    assert file.read_bytes() == other.read_bytes()
+    assert not list(tmp_path.glob("*aside*"))

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fsview.store.rocksdb.store import RETRY_S
+from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.store.stores import StoreOptions, Stores
 from fsview.view_manager import ViewManager
 from strandline.server.api.readiness import STOPPING, Readiness, ReadinessCheck, ServiceChecks
@@ -20,10 +22,13 @@ from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.servers.live_service import AppClient, HttpClient, serving
+from tests.kit.tables import golden
 from timeline.clock import SystemClock
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
+from timeline.storage.table_id import TableId
 
+LATEST = "/v1/hoodie/view/slices/partition/latest/"
 HANG_S = 0.05
 """How long tests wait for what hangs."""
 
@@ -240,18 +245,57 @@ def test_a_local_root_is_not_listed_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["spillable", "rocksdb"])
 def test_a_store_that_can_not_be_written_is_named(tmp_path: Path, kind: str) -> None:
+    """The service is ready all the same, as tables are followed in memory (#32)."""
     directory = tmp_path / "store"
-    stores = Stores(StoreOptions(kind, str(directory)))
-    stores.check()
-    assert not [path for path in directory.rglob("*") if "check" in path.name]
-    ready = Readiness(lambda: {"store": stores.check}, SystemClock(), kept_s=0)
+    views = ViewManager(stores=Stores(StoreOptions(kind, str(directory))))
+    checks = ServiceChecks(views)
+    ready = Readiness(checks, SystemClock(), kept_s=0)
     assert ready.ask().result() == ()
+    assert not [path for path in directory.rglob("*") if "check" in path.name]
+    assert checks.notes == ()
     directory.rename(tmp_path / "elsewhere")
-    assert ready.ask().result() == (
+    assert ready.ask().result() == ()
+    assert checks.notes == (
         f"store: no file can be written in {directory}: No such file or directory",
     )
-    stores.close()
+    views.close()
     assert ready.ask().result() == ("store: the stores are closed",)
+
+
+def test_tables_that_are_followed_in_memory_are_told_until_they_are_written(
+    tmp_path: Path,
+) -> None:
+    """A probe has their stores written again (#32)."""
+    base = str(golden.build("cow_basic_v9", 7, tmp_path / "t"))
+    directory = tmp_path / "store"
+    store = StoreOptions("rocksdb", str(directory))
+    clock = ManualClock(0)
+    parts = Parts(PartsOptions(roots=(base,), token=None, store=store), clock=clock)
+    in_the_way = StorePlace.of(directory, TableId.of(base)).path
+    in_the_way.write_text("")
+    client = AppClient(parts)
+
+    def told() -> list[str]:
+        clock.advance(int(RETRY_S * 1000))
+        answer = client.request("GET", "/healthz")
+        assert answer.status == 200
+        return json.loads(answer.body).get("reasons", [])
+
+    assert told() == []
+    query = {"basepath": base, "partition": "2024-01-01"}
+    assert client.request("GET", LATEST, query).status == 200
+    (reason,) = told()
+    assert reason.startswith(f"store: 1 tables are followed in memory, as file://{base}: ")
+    assert in_the_way.name in reason
+    assert parts.status()["store"]["in_memory"]["tables"] == 1
+    in_the_way.unlink()
+    assert told() == []
+    assert parts.status()["store"]["in_memory"] == {"tables": 0, "why": None}
+    parts.close()
+    again = Parts(PartsOptions(roots=(base,), token=None, store=store))
+    assert AppClient(again).request("GET", LATEST, query).status == 200
+    assert again.metrics.get("partition_loads", source="record") == 1
+    again.close()
 
 
 class HangingRoot(LocalStorage):

@@ -1,0 +1,168 @@
+"""``FilePlace``: the path of a file of SQLite, which its servers lock, and setting it aside.
+
+::
+
+    views.db            the file; -wal and -shm beside it are SQLite's
+    views.db.lock       locked by each server that has the file open; says which file that is, and
+                        what was found damaged in it
+    views.db.aside-2    a file that was damaged; the last two are kept
+
+SQLite's own locks end with each transaction, so they don't tell whether a server has a file open.
+The lock isn't on the file itself: closing any descriptor of that would end SQLite's locks on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA
+from timeline.errors import StoreError
+from timeline.storage.local_files import identity_of
+
+logger = logging.getLogger(__name__)
+
+KEPT_ASIDE: Final = 2
+_ASIDE: Final = ".aside-"
+_SIDE_FILES: Final = ("-wal", "-shm", "")
+"""The file last: once it is gone, the others can't be taken for those of the next one."""
+_APPLICATION: Final = slice(68, 72)
+_FORMATS: Final = slice(18, 20)
+_SCHEMA_BYTES: Final = 1 << 16
+_PAGE: Final = 4096
+
+
+class FilePlace:
+    """The path of a file; not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_file = path.with_name(f"{path.name}.lock")
+        self._descriptor: int | None = None
+
+    # Locks.
+
+    def lock(self) -> bool:
+        """Lock the file; return whether no other server has it open.
+
+        Where it can't be locked, it counts as open elsewhere.
+        """
+        self.unlock()
+        try:
+            self._descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+            with suppress(BlockingIOError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            # Another server starts: it sees that this one has the file open, or has looked before.
+            with suppress(BlockingIOError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False
+        except OSError as exc:
+            logger.debug("%s can't be locked: %s", self._lock_file, exc)
+        self.unlock()
+        return False
+
+    def share(self) -> None:
+        """Let others have the file open, too, but not set it aside."""
+        if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def unlock(self) -> None:
+        """End the lock; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # A process forked meanwhile shares the descriptor: closing it here wouldn't unlock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    # Damage.
+
+    def is_ours(self) -> bool:
+        """Whether the file is one of Strandline's by its content, though perhaps damaged.
+
+        Only to be called without connections to it, whose locks that would end.
+        """
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(_SCHEMA_BYTES)
+        except OSError:
+            return False
+        has_id = int.from_bytes(start[_APPLICATION], "big") == APPLICATION_ID
+        return has_id or all(statement.encode() in start for statement in SCHEMA[:2])
+
+    def is_known(self) -> bool:
+        """Whether a server has opened this very file before, and it is pages still."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return False
+        return size % _PAGE == 0 and self._noted()[0] == self._identity()
+
+    def has_odd_format(self) -> bool:
+        """Whether its head names a format of SQLite that there isn't; as of ``is_ours``."""
+        try:
+            with self.path.open("rb") as file:
+                return file.read(_FORMATS.stop)[_FORMATS] not in (b"\1\1", b"\2\2", b"")
+        except OSError:
+            return False
+
+    def note(self, doubt: str = "") -> None:
+        """Note that this file was opened, and what was found damaged in it."""
+        if self._descriptor is None:
+            return
+        text = f"{self._identity()}\n{' '.join(doubt.split())}\n"
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, text.encode(errors="replace"), 0)
+        except OSError as exc:  # then only its content tells
+            logger.debug("%s can't be written: %s", self._lock_file, exc)
+
+    def doubt(self) -> str:
+        """Return what was found damaged in this file; empty: nothing."""
+        identity, doubt = self._noted()
+        return doubt if identity == self._identity() else ""
+
+    def _noted(self) -> tuple[str, str]:
+        try:
+            lines = self._lock_file.read_text(errors="replace").splitlines()
+        except OSError:
+            return "", ""
+        return (lines[0], lines[1]) if len(lines) > 1 else ("", "")
+
+    def _identity(self) -> str:
+        return repr(identity_of(str(self.path)))
+
+    def set_aside(self, reason: str) -> None:
+        """Rename the file, and delete all but the newest of those renamed before.
+
+        Only while ``lock`` has returned true, and without connections.
+
+        Raises:
+            StoreError: It can't be renamed.
+        """
+        earlier = sorted(self._aside())
+        target = f"{self.path}{_ASIDE}{earlier[-1] + 1 if earlier else 1}"
+        try:
+            for side in _SIDE_FILES:
+                with suppress(FileNotFoundError):
+                    os.rename(f"{self.path}{side}", f"{target}{side}")
+        except OSError as exc:
+            raise StoreError(f"{self.path} is damaged ({reason}), and stays: {exc}") from exc
+        logger.warning("%s is set aside as %s: %s", self.path, Path(target).name, reason)
+        for old in earlier[: max(0, len(earlier) + 1 - KEPT_ASIDE)]:
+            for side in _SIDE_FILES:
+                with suppress(OSError):
+                    os.unlink(f"{self.path}{_ASIDE}{old}{side}")
+
+    def _aside(self) -> Iterator[int]:
+        """Yield the numbers of the files set aside."""
+        start = f"{self.path.name}{_ASIDE}"
+        for entry in os.scandir(self.path.parent):
+            number = entry.name.removeprefix(start)
+            if number != entry.name and number.isdecimal():
+                yield int(number)
