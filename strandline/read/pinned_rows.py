@@ -44,7 +44,7 @@ class PinnedRows:
         self._limit = limit
         self._threads = threads
         self._storage = pin.meta.storage
-        self._rules = SliceRules(pin.schema, pin.meta.config)
+        self._rules = SliceRules(pin.schema, pin.meta.config, avro_schema=pin.avro_schema)
 
     def count(self) -> int:
         """Return the number of rows.

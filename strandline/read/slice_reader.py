@@ -16,6 +16,7 @@ from strandline.read.logs.log_rows import LogRows, StoredGroup
 from strandline.read.logs.mergeable import refuse_unmergeable
 from strandline.read.logs.temp_file import LogBudget
 from strandline.records.file.base_file import StoredRows, stored_rows
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
@@ -30,11 +31,13 @@ class SliceRules:
         schema: All columns of the table, meta columns first; rows of older schemas are cast to it.
         config: The table's properties.
         budget: What may be in memory of a slice's logs.
+        avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
     """
 
     schema: pa.Schema
     config: TableConfig
     budget: LogBudget = field(default_factory=LogBudget)
+    avro_schema: str | None = None
 
     def of_logs(self, columns: Sequence[str]) -> LogRules:
         """Return the rules for logs, to read some columns of the table.
@@ -50,7 +53,8 @@ class SliceRules:
         heads = [name if name in names else name.split(".")[0] for name in ordering]
         wanted = {*columns, RECORD_KEY, *heads}
         kept = pa.schema([column for column in self.schema if column.name in wanted])
-        return LogRules(kept, ordering, self.budget)
+        properties = MergeProperties.of(self.config, self.avro_schema)
+        return LogRules(kept, ordering, self.budget, properties)
 
 
 def read_slice(

@@ -3,8 +3,9 @@
 A stored row whose key is in the write is older than the write's row, and
 ``strandline.records.merge_rule`` decides which one is kept. A hard delete always wins.
 
-If the write's row loses it is *late*: the stored row keeps its values and its commit time. Rows
-that the write doesn't contain are copied with the new file's name. Rows of this write get its
+If the write's row loses it is *late*: the stored row keeps its values and its commit time, unless
+it takes what it lacks from the write's. Rows that the write doesn't contain are copied with the new
+file's name. Rows of this write get its
 instant and a sequence number ``<instant>_<task partition>_<n>``. Stored rows keep their order; new
 rows follow in the write's order.
 
@@ -17,7 +18,7 @@ Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,8 @@ import pyarrow as pa
 
 from strandline.records.file.base_file import StoredRows
 from strandline.records.key_match import KeyMatch, KeyTable
-from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
+from strandline.records.merge_properties import MergeProperties, delete_flags
+from strandline.records.merge_rule import RowOrder, merged_pairs, newer_wins
 from strandline.records.meta_fields import (
     COMMIT_TIME,
     FILE_NAME,
@@ -36,7 +38,7 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.ordering import Mask, Positions
 from strandline.records.replace import replace_rows
-from strandline.records.row_selection import compact, take_column
+from strandline.records.row_selection import compact, take_column, take_rows
 from strandline.records.schema.columns import column_of, conform
 from strandline.records.sequence_number import sequence_numbers
 
@@ -57,6 +59,7 @@ class MergeRules:
         instant: Requested time of the write.
         delete: Whether all rows of the write are hard deletes, which need only their keys.
         append: Whether keys aren't compared: every row of the write is an insert, even duplicates.
+        properties: Which rows are deletes, and which values rows lack.
     """
 
     schema: pa.Schema
@@ -65,6 +68,7 @@ class MergeRules:
     instant: str
     delete: bool = False
     append: bool = False
+    properties: MergeProperties = field(default_factory=MergeProperties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,9 @@ class Merger:
         if self._table is not None and self._table.has_duplicates:
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
         removes = delete_flags(incoming, REMOVES)
-        self._deletes = delete_flags(incoming) | removes | rules.delete
+        self._deletes = removes | rules.delete
+        if not rules.delete:
+            self._deletes |= rules.properties.deletes(incoming)
         self._matched: Mask = np.zeros(incoming.num_rows, np.bool_)
         self._paths = incoming.column(PARTITION_PATH) if not rules.delete else None
         self._rows = conform(incoming, rules.schema) if not rules.delete else None
@@ -192,6 +198,8 @@ class Merger:
         if not len(rows):
             return self._named(stored)
         wins = self._wins(stored, rows, touched)
+        if self._rules.properties.fills and not self._rules.delete:
+            return self._named(self._filled(stored, rows, touched, wins))
         self._late += int(np.count_nonzero(~wins))
         # A late row must not touch the stored commit time: incremental readers take that for the
         # time of the row's last change.
@@ -203,6 +211,22 @@ class Merger:
         if len(rows):
             stored = replace_rows(stored, updated, self._stamped(by), removed)
         return self._named(stored)
+
+    def _filled(
+        self, stored: pa.Table, rows: Positions, touched: Positions, wins: Mask
+    ) -> pa.Table:
+        """Merge pairs of rows of which the one that wins takes what it lacks from the other."""
+        deleted = self._deletes[touched]
+        removed = rows[deleted & wins]
+        at, by = rows[~deleted], touched[~deleted]
+        merged, changed = merged_pairs(
+            self._taken(by), take_rows(stored, at), wins[~deleted], self._rules.properties
+        )
+        at, by, merged = at[changed], by[changed], merged.filter(pa.array(changed))
+        self._removed += len(removed)
+        self._updates += len(at)
+        self._late += len(rows) - len(removed) - len(at)
+        return replace_rows(stored, at, self._stamped(by, merged), removed)
 
     def finish(self) -> pa.Table:
         """Return the inserts, in the write's order; call it once, after all pieces."""
@@ -236,23 +260,33 @@ class Merger:
             self._order.take(touched), RowOrder.of(columns, np.zeros(len(rows), np.bool_))
         )
 
-    def _stamped(self, which: Positions) -> pa.Table:
-        """Return rows of the write with this instant's meta columns, except the file name."""
+    def _taken(self, which: Positions) -> pa.Table:
+        """Return rows of the write with the table's own columns."""
+        assert self._rows is not None
+        is_all = np.array_equal(which, np.arange(self._rows.num_rows))
+        return self._rows if is_all else take_rows(self._rows, which)
+
+    def _stamped(self, which: Positions, rows: pa.Table | None = None) -> pa.Table:
+        """Return rows of the write with this instant's meta columns, except the file name.
+
+        Args:
+            which: Their numbers in the write.
+            rows: What they have become, with the table's own columns; ``None``: as they are.
+        """
         count = len(which)
         if not count:
             return self._schema.empty_table()
-        assert self._rows is not None
         assert self._paths is not None
         meta = [
             pa.repeat(pa.scalar(self._rules.instant, pa.string()), count),
             sequence_numbers(self._seqno_prefix, self._seqno, count),
         ]
         self._seqno += count
-        given = [self._keys, self._paths, *self._rows.columns]
-        if not np.array_equal(which, np.arange(self._rows.num_rows)):
+        given = [self._keys, self._paths]
+        if not np.array_equal(which, np.arange(len(self._keys))):
             given = [take_column(column, which) for column in given]
-        key, path, *own = given
-        return pa.Table.from_arrays([*meta, key, path, *own], schema=self._schema)
+        own = (self._taken(which) if rows is None else rows).columns
+        return pa.Table.from_arrays([*meta, *given, *own], schema=self._schema)
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Add the new file's name to the rows."""

@@ -15,30 +15,40 @@ rows of one write in their order.
 Hudi reads a null in a stored row as that ``Integer`` 0 and fails with a ``ClassCastException`` or
 ``NullPointerException`` on all other nulls; here they are less than any value.
 
+The row that is kept may take single values from the other one: those that it *lacks*
+(``strandline.records.merge_properties``), be it the newer or the older of the two. Neither is a
+delete.
+
 ``tests/kit/answers/merge_answers.json`` has real Hudi's answers to some hundred cases.
 
-Source: Hudi 1.2.0 ``BufferedRecordMergerFactory.EventTimeRecordMerger``, ``OrderingValues``.
+Source: Hudi 1.2.0 ``BufferedRecordMergerFactory``, ``OrderingValues``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
-from strandline.records.row_selection import one_array, take_rows
+from strandline.records.row_selection import one_array, take_column, take_rows
 from strandline.records.schema.columns import column_of
 
 ROW_NUMBER: Final = "_strandline_row_number"
 """Number of a row in the caller's batch; the later of two rows has the greater one."""
 _HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
 """Columns that identify a record; Hudi includes the partition path unless the index is global."""
+_PLAIN: Final = MergeProperties()
+
+Sources = npt.NDArray[np.int64]
+"""For each row or key, and each class of columns, the number of a row; -1 without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +150,100 @@ def following_deletes(groups: Positions, order: RowOrder, by_key: Mask) -> RowOr
     return RowOrder(order.values, unordered)
 
 
+def fold(
+    groups: Positions, order: RowOrder, deletes: Mask, own: Sources, whole: Mask
+) -> tuple[Positions, Sources]:
+    """Fold each group by ``newer_wins``, and let the row that wins take what it lacks.
+
+    ``winners`` suffices if rows lack nothing: for single columns one sort doesn't do.
+
+    Args:
+        groups: Group of each row, rows from the oldest to the newest; all from 0 on have one.
+        order: Order of the rows.
+        deletes: Where a row is a delete.
+        own: For each row, and each class of columns, the row's number; -1 where it lacks them.
+        whole: Where a row is merged as a whole with the older one, as if it lacked nothing.
+
+    Returns:
+        The row of each group that won; and where its columns come from.
+
+    Cost: some calls of numpy for each row of the group that has most.
+    """
+    count = int(groups.max(initial=-1)) + 1
+    own = np.where(deletes[:, None], -1, own)
+    won: Positions = np.full(count, -1)
+    sources: Sources = np.full((count, own.shape[1]), -1)
+    for newer in _turns(groups):
+        group = groups[newer]
+        theirs, older = own[newer], won[group]
+        if older[0] < 0:  # the first turn
+            won[group], sources[group] = newer, theirs
+            continue
+        wins = newer_wins(order.take(newer), order.take(older))
+        mine = sources[group]
+        upper = np.where(wins[:, None], theirs, mine)
+        lower = np.where(wins[:, None], mine, theirs)
+        kept = deletes[newer] | deletes[older] | whole[newer]
+        sources[group] = np.where((upper < 0) & ~kept[:, None], lower, upper)
+        won[group] = np.where(wins, newer, older)
+    return won, sources
+
+
+def _turns(groups: Positions) -> Iterator[Positions]:
+    """Yield the first row of each group, then the second, and so on."""
+    places = np.argsort(groups, kind="stable")
+    of_group = groups[places]
+    begins = np.flatnonzero(np.append(True, of_group[1:] != of_group[:-1])[: len(places)])
+    turn = np.arange(len(places)) - np.repeat(begins, np.diff(np.append(begins, len(places))))
+    in_turns = np.argsort(turn, kind="stable")
+    if len(turn):
+        yield from np.split(places[in_turns], np.cumsum(np.bincount(turn))[:-1])
+
+
+def lacking(rows: pa.Table, columns: Sequence[str], properties: MergeProperties) -> Mask:
+    """Return for each row, and each of some columns, whether the row lacks its value."""
+    found: Mask = np.zeros((rows.num_rows, len(columns)), np.bool_)
+    for number, name in enumerate(columns):
+        found[:, number] = properties.lacking(name, rows.column(name))
+    return found
+
+
+def merged_pairs(
+    newer: pa.Table, older: pa.Table, wins: Mask, properties: MergeProperties
+) -> tuple[pa.Table, Mask]:
+    """Return what pairs of rows merge to, neither of them a delete.
+
+    Args:
+        newer: The newer row of each pair, with the columns of the result.
+        older: The older one, with these columns and perhaps others.
+        wins: Whether the newer row wins.
+        properties: Which values the winner lacks.
+
+    Returns:
+        The rows; and which pairs have more than the older row, as the newer one has won, or has
+        given it a value that it lacked, even if both lack it.
+    """
+    changed, result = wins.copy(), older.select(newer.schema.names)
+    count = len(wins)
+    fillable = set(properties.fillable(newer.schema))
+    for at, column in enumerate(newer.schema):
+        new, old = newer.column(at), result.column(at)
+        takes_newer = wins
+        if column.name in fillable:
+            lacks = properties.lacking(column.name, old) & ~wins
+            takes_newer = lacks | (wins & ~properties.lacking(column.name, new))
+            changed |= lacks
+        both = pa.chunked_array([*new.chunks, *old.chunks], column.type)
+        taken = take_column(both, np.arange(count) + np.where(takes_newer, 0, count))
+        result = result.set_column(at, column, taken)
+    return result, changed
+
+
 def deduplicate(
-    rows: pa.Table, ordering_fields: Sequence[str], key: Sequence[str] = _HOODIE_KEY
+    rows: pa.Table,
+    ordering_fields: Sequence[str],
+    key: Sequence[str] = _HOODIE_KEY,
+    properties: MergeProperties = _PLAIN,
 ) -> pa.Table:
     """Keep the row of each record key and partition path that wins, in the order of the rows.
 
@@ -150,6 +252,7 @@ def deduplicate(
             have the column ``ROW_NUMBER``, else oldest first.
         ordering_fields: Ordering columns; empty by commit time.
         key: Columns that identify a record instead of record key and partition path.
+        properties: Which rows are deletes, and what the row that wins takes from others.
 
     Cost: a hash of each key; a sort of only the rows whose key is duplicated.
     """
@@ -164,17 +267,27 @@ def deduplicate(
         duplicated = duplicated[np.argsort(numbers, kind="stable")]
     candidates = take_rows(rows, duplicated)
     columns = [column_of(candidates, name) for name in ordering_fields]
-    won = winners(codes[duplicated], RowOrder.of(columns, delete_flags(candidates)))
+    deletes = properties.deletes(candidates)
+    order = RowOrder.of(columns, deletes)
     keep = counts[codes] == 1
-    keep[duplicated[won]] = True
-    return rows.filter(pa.array(keep))
-
-
-def delete_flags(rows: pa.Table, name: str = IS_DELETED) -> Mask:
-    """Return where a column of flags is true; nowhere if there is no such column."""
-    if name not in rows.schema.names:
-        return np.zeros(rows.num_rows, np.bool_)
-    return as_mask(pc.fill_null(one_chunk(rows.column(name)), False))
+    fillable = properties.fillable(candidates.schema)
+    if not fillable:
+        keep[duplicated[winners(codes[duplicated], order)]] = True
+        return rows.filter(pa.array(keep))
+    _, groups = np.unique(codes[duplicated], return_inverse=True)
+    numbers = np.arange(len(duplicated))
+    own = np.where(lacking(candidates, fillable, properties), -1, numbers[:, None])
+    won, sources = fold(groups, order, deletes, own, np.zeros(len(numbers), np.bool_))
+    sources = np.where(sources < 0, won[:, None], sources)
+    made = take_rows(candidates, won)
+    for number, name in enumerate(fillable):
+        at = made.schema.get_field_index(name)
+        taken = take_column(candidates.column(name), sources[:, number])
+        made = made.set_column(at, made.schema.field(at), taken)
+    # A merged row stands where the one that has won stood.
+    places = np.append(np.flatnonzero(keep), duplicated[won])
+    both = pa.concat_tables([rows.filter(pa.array(keep)), made])
+    return take_rows(both, np.argsort(places, kind="stable"))
 
 
 def _without_value(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Mask | bool:

@@ -128,9 +128,19 @@ def _table_and_task(
     if create:
         rules = evolution_rules(context.settings)
         target, columns = target.columns_of(incoming, context.history, rules)
+        # Raises an error for a type that marks no deletes.
+        target.merge_properties.deletes(columns.empty_table())
     else:
         key_columns = target.key_columns_of(incoming)
-    return target, KeyTask(columns, target.generator, context.engine.attempt, ordering, key_columns)
+    task = KeyTask(
+        columns,
+        target.generator,
+        context.engine.attempt,
+        ordering,
+        key_columns,
+        target.merge_properties,
+    )
+    return target, task
 
 
 def ordering_fields(target: Target, operation: Operation) -> tuple[str, ...]:

@@ -246,6 +246,7 @@ class WriteJob:
             tally=write.tally,
             combine_inserts=context.settings.get(COMBINE_INSERT),
             ordering_fields=ordering_fields(target, operation),
+            properties=target.merge_properties,
         )
         with ExitStack() as stack:
             with self._account.timed("tag"):
@@ -311,6 +312,7 @@ class WriteJob:
                 instant=write.transaction.time,
                 delete=self._operation.hard_delete,
                 append=not self._operation.needs_match,
+                properties=target.merge_properties,
             ),
             combine=tagged.combine,
             avro_schema=target.avro_schema or "",

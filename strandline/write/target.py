@@ -19,6 +19,7 @@ from strandline.commit.conflict import REPEAT
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.records.schema.write_schema import check_keys_kept, columns_after, columns_of_keys
@@ -81,6 +82,11 @@ class Target:
     def event_time(self) -> bool:
         """Whether the ordering columns decide which of two rows wins."""
         return self.merge_mode == EVENT_TIME and bool(self.config.ordering_fields)
+
+    @property
+    def merge_properties(self) -> MergeProperties:
+        """Which rows are deletes, and which values they lack, as the table's properties say."""
+        return MergeProperties.of(self.config, self.avro_schema)
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,11 +11,18 @@ from itertools import islice
 
 from strandline.commit.settings import conflict_strategy
 from strandline.records.commit_history import CommitHistory
+from strandline.records.merge_properties import MergeProperties
 from strandline.settings.setting import Refusals, Settings
 from strandline.write.last_timeline import LastTimeline
 from strandline.write.options import settings
 from strandline.write.options.client_options import merge_mode
-from strandline.write.options.index_settings import IndexOptions
+from strandline.write.options.index_settings import (
+    BLOOM_UPDATES_PARTITION,
+    GLOBAL_BLOOM,
+    GLOBAL_SIMPLE,
+    SIMPLE_UPDATES_PARTITION,
+    IndexOptions,
+)
 from strandline.write.options.table_keys import generator_of
 from strandline.write.options.table_options import new_config, refuse_disagreement
 from strandline.write.options.unsupported import refuse_metadata_table, refuse_unsupported
@@ -30,6 +37,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
+from timeline.table.property_name import PARTIAL_UPDATE_MODE
 from timeline.timeline import Timeline
 
 
@@ -78,6 +86,7 @@ def open_target(
     with refusals.kept():
         generator = generator_of(config, values)
     refusals.raise_any()
+    _refuse_moves(config, index, storage.base_path)
     meta = TableMetaClient(storage, config)
     left = None if last is None else last.take(config)
     timeline = meta.active_timeline() if left is None else left
@@ -113,6 +122,18 @@ def _refuse_restore(timeline: Timeline, base_path: str) -> None:
                 f"{base_path} has an unfinished restore, {instant.requested_time}, which must be"
                 " finished in Hudi first"
             )
+
+
+def _refuse_moves(config: TableConfig, index: IndexOptions, base_path: str) -> None:
+    """Refuse to move rows that may lack values, which are in the partition that they leave."""
+    mode = MergeProperties.of(config, None).mode
+    if mode and index.moves_rows and index.type in (GLOBAL_SIMPLE, GLOBAL_BLOOM):
+        updates = (SIMPLE_UPDATES_PARTITION, BLOOM_UPDATES_PARTITION)
+        setting = updates[index.type == GLOBAL_BLOOM]
+        raise UnsupportedTableError(
+            f"{base_path} has {PARTIAL_UPDATE_MODE}={mode}: {setting.name}=true moves rows without"
+            " the stored values that they lack; allowed: false"
+        )
 
 
 def _index(values: Settings, config: TableConfig) -> IndexOptions:

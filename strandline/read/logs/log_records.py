@@ -21,19 +21,22 @@ from strandline.read.logs.partial_updates import ColumnClasses, is_partial
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget, drop_pages
 from strandline.records.key.hashes import key_hashes
-from strandline.records.merge_rule import delete_flags
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import lacking
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
-from strandline.records.ordering import Positions, one_chunk
+from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema.columns import column_of, conform
 from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records
 from timeline.encoding.log_block import DELETE
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
+from timeline.table.property_name import PARTIAL_UPDATE_MODE
 
 OPERATION: Final = "_hoodie_operation"
 """Meta column of tables that keep the operations of change data; deletes are rows there."""
-KEY, ROW, IS_DELETE = "key", "row", "is_delete"
+KEY, ROW, IS_DELETE, LACKS = "key", "row", "is_delete", "lacks"
 """Columns of heads: the record's key; the number of its row, -1 without one; whether it is a
-delete. The ordering columns follow, named by their numbers."""
+delete; if records may lack values, of which columns it does. The ordering columns follow, named by
+their numbers."""
 
 _DAMAGE: Final = (
     ArithmeticError,
@@ -60,11 +63,18 @@ class LogRules:
         schema: The columns to read; among them the record key and the ordering columns.
         ordering_fields: Ordering columns; empty by commit time.
         budget: What may be in memory.
+        properties: Which rows are deletes, and which values rows lack.
     """
 
     schema: pa.Schema
     ordering_fields: tuple[str, ...]
     budget: LogBudget = field(default_factory=LogBudget)
+    properties: MergeProperties = field(default_factory=MergeProperties)
+
+    @property
+    def fillable(self) -> tuple[str, ...]:
+        """The columns of which a record may lack its value."""
+        return self.properties.fillable(self.schema)
 
     @property
     def heads(self) -> pa.Schema:
@@ -72,6 +82,8 @@ class LogRules:
         empty = self.schema.empty_table()
         columns = [(KEY, self.schema.field(RECORD_KEY).type), (ROW, pa.int64())]
         columns.append((IS_DELETE, pa.bool_()))
+        if fillable := self.fillable:
+            columns.append((LACKS, pa.list_(pa.bool_(), len(fillable))))
         for at, name in enumerate(self.ordering_fields):
             columns.append((str(at), column_of(empty, name).type))
         return pa.schema(columns)
@@ -85,7 +97,8 @@ class LogRecords:
         heads: Of all of them.
         rows: The rows of those that aren't deletes by key, with the columns of the rules.
         budget: What may be in memory.
-        classes: Which columns they have; ``None``: no block has partial updates.
+        classes: Which columns they have; ``None``: all of them, as no block has partial updates and
+            no record lacks a value.
     """
 
     heads: SpooledRows
@@ -99,7 +112,8 @@ class LogRecords:
 
         Raises:
             CorruptMetadataError: A block is damaged, or a record has no key.
-            UnsupportedTableError: A block can't be read by this release.
+            UnsupportedTableError: A block can't be read by this release, or partial updates are
+                blocks of some columns as well as rows that lack values.
             StorageError: The records are more than the budget, and can't be written to disk.
         """
         budget, count, number = rules.budget, 0, 0
@@ -109,6 +123,7 @@ class LogRecords:
             for placed in blocks:
                 if first is None and is_partial(placed):
                     first = number
+                    _refuse_two_kinds(placed, rules.properties)
                 for piece in _decoded(placed, rules):
                     heads.add(piece.heads(rules, count))
                     rows.add(piece.rows)
@@ -119,8 +134,11 @@ class LogRecords:
                         heads.spill()
                         rows.spill()
                 drop_pages(placed.block.content)
-            names = rules.schema.names
-            classes = None if first is None else ColumnClasses.of(names, pieces, first)
+            names, classes = rules.schema.names, None
+            if rules.fillable:
+                classes = ColumnClasses.of_fillable(names, rules.fillable)
+            elif first is not None:
+                classes = ColumnClasses.of(names, pieces, first)
             return cls(heads.end(), rows.end(), budget, classes)
 
     def parts(self) -> Iterator[tuple[Positions, pa.Table]]:
@@ -159,6 +177,7 @@ class _Piece:
         ordering: The values of each ordering column.
         deletes: Where a record is a delete.
         rows: The rows, with the columns of the rules; none for deletes by key.
+        lacks: For each of them, and each fillable column, whether it lacks its value.
         columns: The names of the columns that they have.
     """
 
@@ -166,18 +185,20 @@ class _Piece:
     ordering: Sequence[pa.Array | pa.ChunkedArray]
     deletes: pa.Array
     rows: pa.Table
+    lacks: Mask
     columns: Collection[str] = ()
 
     @classmethod
     def of_rows(cls, rows: pa.Table, rules: LogRules, *, has_all: bool = True) -> _Piece:
-        flags = pa.array(delete_flags(rows))
+        flags = pa.array(rules.properties.deletes(rows))
         columns = frozenset(rows.schema.names)
         rows = conform(rows, rules.schema) if has_all else _widened(rows, rules)
         keys = rows.column(RECORD_KEY)
         if keys.null_count:
             raise ValueError(f"{keys.null_count} of {len(keys)} records have no key")
         ordering = [column_of(rows, name) for name in rules.ordering_fields]
-        return cls(keys, ordering, flags, rows, columns)
+        lacks = lacking(rows, rules.fillable, rules.properties)
+        return cls(keys, ordering, flags, rows, lacks, columns)
 
     @classmethod
     def of_deletes(cls, records: Sequence[DeletedRecord], rules: LogRules) -> _Piece:
@@ -188,13 +209,18 @@ class _Piece:
             for at in range(len(rules.ordering_fields))
         ]
         deletes = pa.array(np.ones(len(keys), np.bool_))
-        return cls(keys, ordering, deletes, rules.schema.empty_table())
+        lacks: Mask = np.zeros((len(keys), len(rules.fillable)), np.bool_)
+        return cls(keys, ordering, deletes, rules.schema.empty_table(), lacks)
 
     def heads(self, rules: LogRules, first: int) -> pa.Table:
         """Return the heads of records whose rows are numbered from ``first``."""
         has_rows = self.rows.num_rows > 0
         numbers = np.arange(first, first + len(self.keys)) if has_rows else [-1] * len(self.keys)
-        columns = [self.keys, pa.array(numbers, pa.int64()), self.deletes, *self.ordering]
+        columns = [self.keys, pa.array(numbers, pa.int64()), self.deletes]
+        if rules.fillable:
+            flat = pa.array(self.lacks.reshape(-1))
+            columns.append(pa.FixedSizeListArray.from_arrays(flat, self.lacks.shape[1]))
+        columns += self.ordering
         return pa.Table.from_arrays(columns, schema=rules.heads)
 
 
@@ -206,7 +232,8 @@ def _decoded(placed: PlacedBlock, rules: LogRules) -> Iterator[_Piece]:
             while some := list(islice(records, _PIECE_DELETES)):
                 yield _Piece.of_deletes(some, rules)
             return
-        for rows in data_pieces(placed.block, {*rules.schema.names, IS_DELETED, OPERATION}):
+        marks = {IS_DELETED, rules.properties.delete_column, OPERATION}
+        for rows in data_pieces(placed.block, {*rules.schema.names, *marks}):
             if RECORD_KEY not in rows.schema.names:
                 raise ValueError(f"its schema has no column {RECORD_KEY}")
             if OPERATION in rows.schema.names:
@@ -217,6 +244,14 @@ def _decoded(placed: PlacedBlock, rules: LogRules) -> Iterator[_Piece]:
     raise UnsupportedTableError(
         f"{placed.place} has the column {OPERATION}, by which this release can't merge"
     )
+
+
+def _refuse_two_kinds(placed: PlacedBlock, properties: MergeProperties) -> None:
+    if properties.fills:
+        raise UnsupportedTableError(
+            f"{placed.place} has partial updates of some columns, in a table with"
+            f" {PARTIAL_UPDATE_MODE}={properties.mode}: this release can't merge both"
+        )
 
 
 def _widened(rows: pa.Table, rules: LogRules) -> pa.Table:

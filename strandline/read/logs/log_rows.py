@@ -21,15 +21,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.read.logs.block_order import PlacedBlock
-from strandline.read.logs.log_records import IS_DELETE, KEY, ROW, LogRecords, LogRules
-from strandline.read.logs.partial_updates import ColumnClasses, PresentColumns, Sources
+from strandline.read.logs.log_records import IS_DELETE, KEY, LACKS, ROW, LogRecords, LogRules
+from strandline.read.logs.partial_updates import ColumnClasses, PresentColumns
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget
 from strandline.records.key_match import KeyMatch, KeyTable
-from strandline.records.merge_rule import RowOrder, following_deletes, newer_wins, winners
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import (
+    RowOrder,
+    Sources,
+    following_deletes,
+    merged_pairs,
+    newer_wins,
+    winners,
+)
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
 from strandline.records.replace import replace_rows
+from strandline.records.row_selection import take_rows
 from strandline.records.schema.columns import column_of
 
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
@@ -116,7 +125,7 @@ class LogRows:
                     spool.spill()
             rows = spool.end()
         row_of = np.where(has_row, np.cumsum(has_row) - 1, -1)
-        present = PresentColumns(classes.names, sources >= 0)
+        present = None if classes.by_record else PresentColumns(classes.names, sources >= 0)
         return replace(self, rows=rows, row_of=row_of, present=present)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
@@ -145,12 +154,14 @@ class LogRows:
             for piece in group.pieces:
                 stored, touched = match.between(first, piece.num_rows)
                 first += piece.num_rows
-                if len(stored):
-                    wins = self._wins(piece, stored, touched, rules)
-                    stored, touched = stored[wins], touched[wins]
                 rows = piece.select(shown)
                 if len(stored):
-                    rows = self._replaced(rows, stored, touched, newer)
+                    wins = self._wins(piece, stored, touched, rules)
+                    if rules.properties.fills:
+                        properties = rules.properties
+                        rows = self._filled(rows, stored, touched, wins, newer, properties)
+                    else:
+                        rows = self._replaced(rows, stored[wins], touched[wins], newer)
                 yield rows
         new = np.flatnonzero(only_in_logs)
         new = new[np.argsort(self.first[new], kind="stable")]
@@ -164,12 +175,30 @@ class LogRows:
         self, rows: pa.Table, stored: Positions, touched: Positions, newer: SpooledRows
     ) -> pa.Table:
         """Return stored rows with those replaced, or left out, that have lost."""
+        if not len(stored):
+            return rows
         removed = self.row_of[touched] < 0
         at, gone, kept = stored[~removed], stored[removed], touched[~removed]
         row_of = self.row_of[kept]
         if self.present is not None:
             return self.present.replace(rows, at, newer, row_of, kept, gone)
         return replace_rows(rows, at, newer.take(row_of), gone)
+
+    def _filled(
+        self,
+        rows: pa.Table,
+        stored: Positions,
+        touched: Positions,
+        wins: Mask,
+        newer: SpooledRows,
+        properties: MergeProperties,
+    ) -> pa.Table:
+        """Return stored rows merged with records, of which the winner takes what it lacks."""
+        removed = self.row_of[touched] < 0
+        at, by = stored[~removed], newer.take(self.row_of[touched[~removed]])
+        older = take_rows(rows.select(newer.schema.names), at)
+        merged, _ = merged_pairs(by, older, wins[~removed], properties)
+        return replace_rows(rows, at, merged, stored[removed & wins])
 
     def _match(self, keys: pa.ChunkedArray) -> KeyMatch:
         """Return the pairs of some stored rows and records."""
@@ -221,7 +250,9 @@ class _Newest:
         is_delete, row = heads.column(IS_DELETE), heads.column(ROW)
         keys = KeyTable.of(heads.column(KEY))
         deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
-        ordering = [heads.column(at) for at in range(len((KEY, ROW, IS_DELETE)), heads.num_columns)]
+        names = heads.schema.names
+        ordering = [heads.column(name) for name in names if name.isdigit()]
+        lacks = _lacks(heads)
         order = RowOrder.of(ordering, deletes)
         first = np.arange(heads.num_rows)
         sources: Sources = np.empty((0, 0), np.int64)
@@ -237,7 +268,7 @@ class _Newest:
             if classes is None:
                 won = winners(groups, order)
             else:
-                won, sources = classes.fold(numbers, groups, order, deletes, rows)
+                won, sources = classes.fold(numbers, groups, order, deletes, rows, lacks)
             order, deletes, rows = order.take(won), deletes[won], rows[won]
         columns = {
             KEY: keys.keys.cast(heads.schema.field(KEY).type),
@@ -245,6 +276,15 @@ class _Newest:
             **{str(at): values for at, values in enumerate(order.values)},
         }
         return cls(pa.table(columns), np.where(deletes, -1, rows), first, keys, sources)
+
+
+def _lacks(heads: pa.Table) -> Mask:
+    """Return for each head, and each column that may lack its value, whether it does."""
+    found: Mask = np.zeros((heads.num_rows, 0), np.bool_)
+    if LACKS in heads.schema.names:
+        lists = one_chunk(heads.column(LACKS))
+        found = as_mask(lists.flatten()).reshape(len(lists), lists.type.list_size)
+    return found
 
 
 def _any_between(keys: pa.Array, span: tuple[bytes, bytes]) -> bool:

@@ -5,7 +5,7 @@ Logs may be merged by rules that this release doesn't have, and base files have 
 The rule of a table is its merge mode; in version 6 its payload class gives it. From version 8 on
 mode, payload class and merge strategy must agree, else Hudi refuses the table, too.
 
-Source: Hudi 1.2.0 ``HoodieTableConfig.inferMergingConfigsForPreV9Table``, ``DeleteContext``.
+Source: Hudi 1.2.0 ``HoodieTableConfig.inferMergingConfigsForPreV9Table``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 from fsview.model.file_group import FileSlice
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import EXTENSION
+from strandline.records.merge_properties import unknown_merge_properties
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import (
@@ -36,12 +37,6 @@ _MODE_OF_STRATEGY: Final = {
     **{strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()},
     _BY_PAYLOAD: CUSTOM,
 }
-_CHANGED_RULES: Final = (
-    "hoodie.table.partial.update.mode",
-    "hoodie.payload.delete.field",
-    "hoodie.payload.delete.marker",
-)
-_MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 _OTHER_FORMATS: Final = (".hfile", ".lance", ".orc")
 
 
@@ -81,9 +76,7 @@ def refuse_unmergeable(config: TableConfig) -> None:
 
 def _reasons(config: TableConfig) -> Iterator[str]:
     properties, mode = config.properties, config.record_merge_mode
-    for name, value in properties.items():
-        if name in _CHANGED_RULES or name.startswith(_MERGE_PROPERTY):
-            yield f"{name}={value:.100}"
+    yield from unknown_merge_properties(config)
     payload = properties.get(PAYLOAD_CLASS)
     if payload is not None and MODE_OF_PAYLOAD.get(payload) != mode:
         yield _disallowed(config, PAYLOAD_CLASS, payload, MODE_OF_PAYLOAD)

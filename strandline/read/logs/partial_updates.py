@@ -4,6 +4,9 @@ A block says that it has such records. From the first such block on, of two reco
 that wins keeps the columns that it has, and the other's fill what it lacks; a delete has none, and
 what it meets is kept as a whole. The base file's row fills what is missing at the end, if it loses.
 
+Records that have all columns, too, may lack values of theirs, if the table's properties say so
+(``strandline.records.merge_properties``): all of them from the first on, and the base file's row.
+
 So each column of a key has a *source*: the row of the log that it comes from. Which record wins is
 decided by the merge rule, one record of each key after the other, as the order of a merged record
 is that of its winner: the rule that one sort suffices doesn't hold for single columns.
@@ -24,14 +27,11 @@ import pyarrow as pa
 
 from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.spool import SpooledRows
-from strandline.records.merge_rule import RowOrder, newer_wins
+from strandline.records.merge_rule import RowOrder, Sources, fold
 from strandline.records.ordering import Mask, Positions
 from strandline.records.replace import replace_rows
 from strandline.records.schema.cast import nulls
 from timeline.encoding.log_block import IS_PARTIAL
-
-Sources = npt.NDArray[np.int64]
-"""For each key, and each class of columns, the number of a row; -1 without one."""
 
 _NO_ROWS: Final = np.zeros(0, np.int64)
 _PIECE_KEYS: Final = 65_536
@@ -53,12 +53,15 @@ class ColumnClasses:
         ends: The number of records up to the end of each piece, ascending.
         has: For each piece, and each class, whether its records have the columns.
         first: Number of the first record of a block of partial updates.
+        by_record: Whether instead each record says which classes it lacks, of which each is one
+            column, but for the last.
     """
 
     names: tuple[tuple[str, ...], ...]
     ends: Positions
     has: npt.NDArray[np.bool_]
     first: int
+    by_record: bool = False
 
     @classmethod
     def of(
@@ -80,6 +83,13 @@ class ColumnClasses:
         )
         return cls(names, np.array([end for end, _ in pieces]), distinct, first)
 
+    @classmethod
+    def of_fillable(cls, columns: Sequence[str], fillable: Sequence[str]) -> ColumnClasses:
+        """Return the classes of records that may lack their values of some columns."""
+        others = tuple(name for name in columns if name not in fillable)
+        names = (*((name,) for name in fillable), others)
+        return cls(names, _NO_ROWS, np.ones((0, len(names)), np.bool_), 0, by_record=True)
+
     def fold(
         self,
         numbers: Positions,
@@ -87,6 +97,7 @@ class ColumnClasses:
         order: RowOrder,
         deletes: Mask,
         rows: Positions,
+        lacks: Mask,
     ) -> tuple[Positions, Sources]:
         """Fold the records of each group.
 
@@ -96,35 +107,22 @@ class ColumnClasses:
             order: Order of the records.
             deletes: Where a record is a delete.
             rows: The row of each record; -1 without one.
+            lacks: Whether each record lacks each class but the last; used if ``by_record``.
 
         Returns:
             The record of each group that won, which is a delete or has the sources; and these.
 
-        Cost: some calls of numpy for each record of the group that has most.
+        Cost: that of ``strandline.records.merge_rule.fold``.
         """
-        count = int(groups.max(initial=-1)) + 1
-        won: Positions = np.full(count, -1)
-        sources: Sources = np.full((count, len(self.names)), -1)
-        for newer in _turns(groups):
-            group = groups[newer]
-            theirs, older = self._own(numbers[newer], deletes[newer], rows[newer]), won[group]
-            if older[0] < 0:  # the first turn
-                won[group], sources[group] = newer, theirs
-                continue
-            wins = newer_wins(order.take(newer), order.take(older))
-            mine = sources[group]
-            upper = np.where(wins[:, None], theirs, mine)
-            lower = np.where(wins[:, None], mine, theirs)
-            whole = deletes[newer] | deletes[older] | (numbers[newer] < self.first)
-            sources[group] = np.where((upper < 0) & ~whole[:, None], lower, upper)
-            won[group] = np.where(wins, newer, older)
-        return won, sources
-
-    def _own(self, numbers: Positions, deletes: Mask, rows: Positions) -> Sources:
-        """Return the sources of single records."""
-        has = self.has[np.searchsorted(self.ends, numbers, "right")]
-        own: Sources = np.where(has & ~deletes[:, None], rows[:, None], -1)
-        return own
+        if not self.by_record:
+            has = self.has[np.searchsorted(self.ends, numbers, "right")]
+            own: Sources = np.where(has, rows[:, None], -1)
+            return fold(groups, order, deletes, own, numbers < self.first)
+        nothing: Mask = np.zeros((len(rows), 1), np.bool_)
+        own = np.where(np.hstack([lacks, nothing]), -1, rows[:, None])
+        won, sources = fold(groups, order, deletes, own, np.zeros(len(rows), np.bool_))
+        # What all records of a key lack is as each of them has it.
+        return won, np.where(sources < 0, rows[won][:, None], sources)
 
     def merged_rows(self, rows: SpooledRows, sources: Sources) -> Iterator[pa.Table]:
         """Yield the rows that consist of columns of other ones, in pieces; null without a source.
@@ -147,17 +145,6 @@ class ColumnClasses:
                 columns |= {name: taken.column(name).take(at) for name in names}
             arrays = [columns[name] for name in rows.schema.names]
             yield pa.Table.from_arrays(arrays, schema=rows.schema)
-
-
-def _turns(groups: Positions) -> Iterator[Positions]:
-    """Yield the first record of each group, then the second, and so on."""
-    places = np.argsort(groups, kind="stable")
-    of_group = groups[places]
-    begins = np.flatnonzero(np.append(True, of_group[1:] != of_group[:-1])[: len(places)])
-    turn = np.arange(len(places)) - np.repeat(begins, np.diff(np.append(begins, len(places))))
-    in_turns = np.argsort(turn, kind="stable")
-    counts = np.bincount(turn) if len(turn) else _NO_ROWS
-    yield from np.split(places[in_turns], np.cumsum(counts)[:-1])
 
 
 @dataclass(frozen=True, slots=True)

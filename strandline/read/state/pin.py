@@ -66,12 +66,14 @@ class Pin:
         timeline: Its active instants requested until then.
         schema: Its columns then, meta columns first.
         slices: What held its rows, by partition; none is empty.
+        avro_schema: The schema as commits have it; ``None`` if none does.
     """
 
     meta: TableMetaClient
     timeline: Timeline
     schema: pa.Schema
     slices: tuple[FileSlice, ...]
+    avro_schema: str | None = None
 
     @property
     def instant(self) -> str | None:
@@ -118,7 +120,8 @@ class Pin:
             if as_of is not None:
                 _refuse_cleaned(meta, source.timeline, time, name)
             timeline = source.timeline.filter(lambda i: i.requested_time <= time)
-            schema = _committed_schema(meta, timeline)
+            avro_schema = _committed_schema(meta, timeline)
+            schema = _columns_of(avro_schema)
             wanted = None
             if filter is not None and schema is not None:
                 wanted = WantedPartitions.of(RowFilter.of(filter, schema), schema, meta.config)
@@ -127,7 +130,8 @@ class Pin:
                 # A clean that began meanwhile may have deleted files before they were listed.
                 _refuse_cleaned(meta, meta.active_timeline(), time, name)
         refuse_other_formats(slices)
-        return cls(meta, timeline, schema or _stored_schema(meta, slices), slices)
+        columns = schema or _stored_schema(meta, slices)
+        return cls(meta, timeline, columns, slices, avro_schema)
 
     @classmethod
     def of_slices(
@@ -135,8 +139,9 @@ class Pin:
     ) -> Pin:
         """Return the state at a timeline whose slices are known; errors as in ``at``."""
         refuse_other_formats(slices)
-        schema = _committed_schema(meta, timeline)
-        return cls(meta, timeline, schema or _stored_schema(meta, slices), tuple(slices))
+        avro_schema = _committed_schema(meta, timeline)
+        columns = _columns_of(avro_schema) or _stored_schema(meta, slices)
+        return cls(meta, timeline, columns, tuple(slices), avro_schema)
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -215,7 +220,7 @@ def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
         UnsupportedTableError: Base files lack columns, or columns were renamed.
     """
     refuse_incomplete_files(meta.config, meta.storage.base_path)
-    return of_one_state(lambda: _committed_schema(meta, meta.active_timeline()))
+    return _columns_of(of_one_state(lambda: _committed_schema(meta, meta.active_timeline())))
 
 
 def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
@@ -233,8 +238,8 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: 
         )
 
 
-def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | None:
-    """Return the schema with the meta columns of the newest commit that has it.
+def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> str | None:
+    """Return the Avro schema of the newest commit that has it, a readable one.
 
     Without one it is that with which the table was created; ``None`` if the table has neither.
 
@@ -244,16 +249,22 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> pa.Schema | 
     if newest is not None:
         if newest.column_ids:
             _refuse_renamed(meta, timeline, newest)
-        return with_meta_fields(readable_columns(newest.avro))
+        return newest.avro
     created = meta.config.properties.get(CREATE_SCHEMA)
     if not created:
         return None
     try:
-        return with_meta_fields(readable_columns(created))
+        readable_columns(created)
     except CorruptMetadataError as exc:
         raise CorruptMetadataError(
             f"{meta.storage.base_path} has a bad {CREATE_SCHEMA}: {exc.message}"
         ) from exc
+    return created
+
+
+def _columns_of(avro_schema: str | None) -> pa.Schema | None:
+    """Return a schema's columns, meta columns first."""
+    return None if avro_schema is None else with_meta_fields(readable_columns(avro_schema))
 
 
 def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSchema) -> None:

@@ -14,7 +14,7 @@ Source: Hudi 1.2.0 ``HoodieSimpleBucketIndex``, ``SparkBucketIndexPartitioner``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.merge_rule import delete_flags
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.write.engine.base import Tally, TaskAttempt
@@ -91,12 +91,14 @@ class BucketRule:
     Attributes:
         buckets: Number of buckets of a partition.
         hash_fields: Columns of the record key that are hashed.
-        all_deletes: Whether all rows are deletes, not only those that are flagged.
+        all_deletes: Whether all rows are deletes, not only those that are marked.
+        properties: Which rows are marked as deletes.
     """
 
     buckets: int
     hash_fields: tuple[str, ...]
     all_deletes: bool
+    properties: MergeProperties = field(default_factory=MergeProperties)
 
     def numbered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, Mask]]:
         """Yield the rows of each batch with the column ``BUCKET``, and where they are deletes."""
@@ -106,7 +108,7 @@ class BucketRule:
             refuse_without_key(batch)
             rows = pa.Table.from_batches([batch])
             numbers = bucket_numbers(batch.column(RECORD_KEY), self.hash_fields, self.buckets)
-            deletes = delete_flags(rows) | self.all_deletes
+            deletes = self.properties.deletes(rows) | self.all_deletes
             yield rows.append_column(BUCKET, pa.array(numbers)), deletes
 
 

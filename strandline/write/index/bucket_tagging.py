@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.engine.base import D, EngineContext, Tally
 from strandline.write.index.bucket import (
@@ -45,6 +46,7 @@ class BucketTagging(Tagging[D]):
         operation: The kind of write.
         tally: Takes what the tasks count.
         combine_inserts: Whether rows with one key are combined though keys aren't compared.
+        properties: Which rows are deletes.
     """
 
     engine: EngineContext[D]
@@ -53,6 +55,7 @@ class BucketTagging(Tagging[D]):
     operation: Operation
     tally: Tally
     combine_inserts: bool
+    properties: MergeProperties
 
     def scope(self, *, fills: bool) -> SearchScope:
         """Return the rows' partitions: any row may go to a stored bucket."""
@@ -65,7 +68,9 @@ class BucketTagging(Tagging[D]):
         """Tag rows; they are computed again for each use, as that costs no more than a cache."""
         engine = self.engine
         stored = _by_bucket(files, self.buckets)
-        rule = BucketRule(self.buckets, self.hash_fields, self.operation.hard_delete)
+        rule = BucketRule(
+            self.buckets, self.hash_fields, self.operation.hard_delete, self.properties
+        )
         task = BucketCountTask(rule, self.tally, engine.attempt)
         counts = engine.collect(engine.transform(rows.data, task, COUNT_SCHEMA))
         refuse_changed(rows.counts, counted_by(TAGGED, self.tally.total))

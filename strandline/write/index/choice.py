@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.records.merge_properties import MergeProperties
 from strandline.write.engine.base import EngineContext, Tally
 from strandline.write.index.bucket_tagging import BucketTagging
 from strandline.write.index.search_index import SearchIndex
@@ -27,14 +28,22 @@ def tagging_by(
     tally: Tally,
     combine_inserts: bool,
     ordering_fields: tuple[str, ...],
+    properties: MergeProperties,
 ) -> Tagging[Any]:
     """Return the tagging of one write; arguments as of ``SearchTagging``."""
     if options.is_bucket:
-        return BucketTagging(
-            engine, options.buckets, options.hash_fields, operation, tally, combine_inserts
-        )
-    index = search_index(options)
-    return SearchTagging(engine, index, operation, storage, tally, combine_inserts, ordering_fields)
+        buckets, fields = options.buckets, options.hash_fields
+        return BucketTagging(engine, buckets, fields, operation, tally, combine_inserts, properties)
+    return SearchTagging(
+        engine,
+        search_index(options),
+        operation,
+        storage,
+        tally,
+        combine_inserts,
+        ordering_fields,
+        properties,
+    )
 
 
 def search_index(options: IndexOptions) -> SearchIndex:

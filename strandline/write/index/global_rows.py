@@ -14,14 +14,15 @@ Source: Hudi 1.2.0 ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.merge import REMOVES
-from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, newer_wins
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import RowOrder, deduplicate, newer_wins
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.row_selection import take_rows
@@ -39,12 +40,15 @@ class GlobalPlacement:
         moves: Whether records move to the partition of the write's row.
         ordering_fields: Ordering columns; empty by commit time and for deletes.
         delete: Whether all rows are hard deletes.
+        properties: Which rows are deletes, and, unless records move, what the newest row of a key
+            takes from older ones.
     """
 
     partitions: tuple[str, ...]
     moves: bool
     ordering_fields: tuple[str, ...]
     delete: bool = False
+    properties: MergeProperties = field(default_factory=MergeProperties)
 
     def place(self, rows: pa.Table) -> pa.Table:
         """Return the newest row of each key, with the partition path and file it goes to.
@@ -56,7 +60,7 @@ class GlobalPlacement:
         Returns:
             Rows in the same columns and ``REMOVES``; inserts have no ``FILE``.
         """
-        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, FILE))
+        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, FILE), self.properties)
         stored = pa.array(self.partitions, pa.string()).take(one_chunk(rows.column(FILE)))
         own = one_chunk(rows.column(PARTITION_PATH))
         elsewhere = as_mask(pc.fill_null(pc.not_equal(stored, own), False))
@@ -70,7 +74,7 @@ class GlobalPlacement:
 
     def _move(self, rows: pa.Table) -> Mask:
         """Return which records move if they are stored elsewhere."""
-        deletes = delete_flags(rows) | self.delete
+        deletes = self.properties.deletes(rows) | self.delete
         if not self.moves or not self.ordering_fields:
             return ~deletes & self.moves
         values = [column_of(rows, name) for name in self.ordering_fields]

@@ -18,6 +18,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from strandline.records.merge import REMOVES
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import IS_DELETED
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, EngineContext, Tally
@@ -52,6 +53,7 @@ class SearchTagging(Tagging[D]):
         tally: Takes what the tasks count.
         combine_inserts: Whether rows with one key are combined though keys aren't looked up.
         ordering_fields: Ordering columns that decide which of several rows is the newest.
+        properties: Which rows are deletes, and what the newest row takes from older ones.
     """
 
     engine: EngineContext[D]
@@ -61,6 +63,7 @@ class SearchTagging(Tagging[D]):
     tally: Tally
     combine_inserts: bool
     ordering_fields: tuple[str, ...]
+    properties: MergeProperties
 
     def scope(self, *, fills: bool) -> SearchScope:
         """Return the table for a global index, the rows' partitions, or nothing."""
@@ -105,7 +108,8 @@ class SearchTagging(Tagging[D]):
         """Whether rows are matched, combined, or dropped as they delete nothing."""
         operation = self.operation
         inserts = operation.fills_small_files or operation.replaces is not Replaces.NOTHING
-        drops = inserts and IS_DELETED in columns.names
+        marks = {IS_DELETED, self.properties.delete_column}
+        drops = inserts and not marks.isdisjoint(columns.names)
         return operation.needs_match or self.combine_inserts or drops
 
     def _searches(self, files: tuple[StoredFile, ...]) -> bool:
@@ -148,6 +152,7 @@ class SearchTagging(Tagging[D]):
             moves=self.index.moves_rows,
             ordering_fields=self.ordering_fields,
             delete=self.operation.hard_delete,
+            properties=self.properties,
         )
         return TagTask(
             schema=columns,
@@ -158,6 +163,7 @@ class SearchTagging(Tagging[D]):
             ordering_fields=self.ordering_fields,
             only_stored=self.operation.hard_delete,
             placement=placement if self.index.is_global else None,
+            properties=self.properties,
         )
 
 

@@ -8,14 +8,15 @@ some thousand rows, a batch, and the rows of one key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.merge_rule import deduplicate, delete_flags
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import deduplicate
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.row_selection import compact
 from strandline.write.engine.base import Tally, TaskAttempt
@@ -48,6 +49,7 @@ class TagTask:
         ordering_fields: Ordering columns that decide which row is the newest.
         only_stored: Whether rows whose key isn't stored are dropped, as for deletes.
         placement: With a global index, the partition that each row goes to.
+        properties: Which rows are deletes, and what the newest row takes from older ones.
     """
 
     schema: pa.Schema
@@ -58,6 +60,7 @@ class TagTask:
     ordering_fields: tuple[str, ...] = ()
     only_stored: bool = False
     placement: GlobalPlacement | None = None
+    properties: MergeProperties = field(default_factory=MergeProperties)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield tagged rows."""
@@ -71,7 +74,7 @@ class TagTask:
                 rows = self.placement.place(rows)
             elif self.combine:
                 by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
-                rows = deduplicate(rows, self.ordering_fields, by_file)
+                rows = deduplicate(rows, self.ordering_fields, by_file, self.properties)
             for batch in compact(self._wanted(rows)).to_batches():
                 names = [name for name in form.names if name in batch.schema.names]
                 yield fill(form, batch.num_rows, {name: batch.column(name) for name in names})
@@ -83,8 +86,7 @@ class TagTask:
         stored: Mask = np.zeros(rows.num_rows, np.bool_)
         if FILE in rows.schema.names:
             stored = as_mask(pc.is_valid(one_chunk(rows.column(FILE))))
-        deletes = np.ones(rows.num_rows, np.bool_) if self.only_stored else delete_flags(rows)
-        unknown = deletes & ~stored
+        unknown = (self.properties.deletes(rows) | self.only_stored) & ~stored
         return rows.filter(pa.array(~unknown)) if unknown.any() else rows
 
 

@@ -100,7 +100,8 @@ REFUSED: Final = (
     ),
     _entry(
         "payload.delete.field payload.delete.marker record.merge.property.",
-        "rows that delete are marked by the column _hoodie_is_deleted",
+        "rows that delete are marked by the column _hoodie_is_deleted, and as the table's own"
+        " properties say",
     ),
     _entry(
         "payload.update.on.same.ordering.field",
@@ -120,7 +121,7 @@ REFUSED: Final = (
     ),
     _entry(
         "table.partial.update.mode write.partial.update.",
-        "rows are replaced as a whole",
+        "rows are replaced as a whole, unless the table's own properties say otherwise",
     ),
     _entry(
         "index.class index.hbase. datasource.write.secondarykey.column expression.index.",

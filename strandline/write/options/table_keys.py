@@ -20,6 +20,7 @@ from strandline.records.key.timestamp_path import (
     ZONE,
     TimestampFormat,
 )
+from strandline.records.merge_properties import MergeProperties
 from strandline.settings.setting import Setting, Settings
 from strandline.write.options import settings
 from strandline.write.options.client_options import column_names
@@ -82,6 +83,7 @@ def row_rules(config: TableConfig) -> tuple[object, ...]:
         config.ordering_fields,
         config.record_merge_mode,
         config.names_merge_mode,
+        MergeProperties.of(config, None),
     )
 
 

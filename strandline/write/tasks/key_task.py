@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from strandline.records.key.generator import KeyGenerator
 from strandline.records.key.hashes import key_hashes
+from strandline.records.merge_properties import MergeProperties
 from strandline.records.merge_rule import ROW_NUMBER
-from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
+from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema.columns import (
     check_nesting,
     column_of,
@@ -86,6 +87,7 @@ class KeyTask:
         ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
         key_columns: For deletes, which have no columns: the table's key and partition columns, to
             which theirs are cast. Empty: as given.
+        properties: Which rows are deletes, that need no ordering value.
     """
 
     schema: pa.Schema
@@ -93,6 +95,7 @@ class KeyTask:
     attempt: Callable[[], TaskAttempt]
     ordering_fields: tuple[str, ...] = ()
     key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    properties: MergeProperties = field(default_factory=MergeProperties)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield keyed rows; a row that can't be written is all null."""
@@ -150,7 +153,8 @@ class KeyTask:
             text = f"key columns {list(fields)} are all null or empty"
         yield self.generator.without_key(batch), text
         for name in self.ordering_fields:
-            missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
+            deletes = pa.array(self.properties.deletes(batch))
+            missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(deletes))
             yield missing, f"ordering column {name!r} is null"
         for name in self.schema.names or self._key_columns():
             if name in batch.schema.names and not is_utf8(batch.column(name)):
@@ -351,10 +355,3 @@ def _require(role: str, names: tuple[str, ...], setting: Setting[str], schema: p
                     f"{missing}; {column!r} has the fields {have}", hint=other_case(part, fields)
                 )
             column, kind = f"{column}.{part}", fields.field(part).type
-
-
-def _deletes(batch: pa.RecordBatch) -> pa.Array:
-    """Return for each row whether it is a delete, which needs no ordering value."""
-    if IS_DELETED not in batch.schema.names:
-        return pa.repeat(pa.scalar(False), batch.num_rows)
-    return pc.fill_null(batch.column(IS_DELETED), False)

@@ -257,7 +257,8 @@ class WriteTask:
 
     def _newest(self, rows: pa.Table) -> pa.Table:
         by_time = self.rules.event_time and not self.rules.delete
-        return deduplicate(rows, self.rules.ordering_fields if by_time else ())
+        fields = self.rules.ordering_fields if by_time else ()
+        return deduplicate(rows, fields, properties=self.rules.properties)
 
 
 @dataclass(frozen=True, slots=True)

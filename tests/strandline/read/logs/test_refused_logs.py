@@ -154,7 +154,8 @@ NOT_MERGED = [
     ({"hoodie.record.merge.strategy.id": NO_STRATEGY}, "strategy.id=0000"),
     ({"hoodie.payload.delete.field": "op"}, "hoodie.payload.delete.field=op"),
     ({"hoodie.payload.delete.marker": "D"}, "hoodie.payload.delete.marker=D"),
-    ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "mode=IGNORE_DEFAULTS"),
+    ({"hoodie.table.partial.update.mode": "KEEP_VALUES"}, "mode=KEEP_VALUES; allowed: IGNORE"),
+    ({"hoodie.record.merge.property.hoodie.x": "1"}, "property.hoodie.x=1; allowed: hoodie"),
     ({"hoodie.record.merge.property.hoodie.payload.delete.field": "Op"}, "delete.field=Op"),
     ({"hoodie.populate.meta.fields": "false"}, "populate.meta.fields=false"),
 ]
