@@ -8,12 +8,13 @@ rows of one write in their order.
   (``strandline.records.ordering``).
 * A delete without an ordering value wins over everything older and loses to everything newer.
   Deletes by key alone are such deletes. So is a row that ``_hoodie_is_deleted`` flags if all its
-  ordering values are null, or if it has one ordering column, of 32-bit integers, with the value 0:
-  Hudi's ``OrderingValues.isDefault`` compares with Java's ``Integer`` 0, which equals no ``Long``,
-  ``Double`` or ``String`` and no list of values.
+  ordering values are null, or if it has one ordering column, of 32-bit integers or dates, with the
+  value 0, of dates 1970-01-01: Hudi's ``OrderingValues.isDefault`` compares with Java's ``Integer``
+  0, which equals no ``Long``, ``Double`` or ``String`` and no list of values.
 
-Hudi reads a null in a stored row as that ``Integer`` 0 and fails with a ``ClassCastException`` or
-``NullPointerException`` on all other nulls; here they are less than any value.
+Hudi reads a null as that ``Integer`` 0: among integers and dates, which Spark has as ``Integer``,
+it is 0 and the day 0. On other types it fails with a ``ClassCastException`` or a
+``NullPointerException``; there a null is less than any value here.
 
 The row that is kept may take single values from the other one: those that it *lacks*
 (``strandline.records.merge_properties``), be it the newer or the older of the two. Neither is a
@@ -46,6 +47,8 @@ ROW_NUMBER: Final = "_strandline_row_number"
 _HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
 """Columns that identify a record; Hudi includes the partition path unless the index is global."""
 _PLAIN: Final = MergeProperties()
+_JAVA_INTEGERS: Final = (pa.int32(), pa.date32())
+"""Types whose values are Java's ``Integer``; Hudi takes a null for the 0 of that."""
 
 Sources = npt.NDArray[np.int64]
 """For each row or key, and each class of columns, the number of a row; -1 without one."""
@@ -291,18 +294,19 @@ def deduplicate(
 
 
 def _without_value(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Mask | bool:
-    """Return where all ordering columns are null, or the only one is the 32-bit integer 0."""
+    """Return where all ordering columns are null, or the only one is Java's ``Integer`` 0."""
     missing: Mask | bool = True
     for column in columns:
         missing = missing & as_mask(pc.is_null(one_chunk(column)))
-    if len(columns) == 1 and columns[0].type == pa.int32():
-        missing = missing | as_mask(pc.fill_null(pc.equal(one_chunk(columns[0]), 0), False))
+    if len(columns) == 1 and columns[0].type in _JAVA_INTEGERS:
+        zero = pc.equal(one_chunk(columns[0]), pa.scalar(0, columns[0].type))
+        missing = missing | as_mask(pc.fill_null(zero, False))
     return missing
 
 
 def _null_as_zero(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    is_int = column.type == pa.int32()
-    return pc.fill_null(column, pa.scalar(0, pa.int32())) if is_int else column
+    has_zero = column.type in _JAVA_INTEGERS
+    return pc.fill_null(column, pa.scalar(0, column.type)) if has_zero else column
 
 
 def _codes(rows: pa.Table, key: Sequence[str]) -> Positions:

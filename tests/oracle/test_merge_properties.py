@@ -23,7 +23,7 @@ from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-STEPS: Final = 6
+STEPS: Final = 3
 _INNER: Final = pa.struct([("a", pa.int32()), ("b", pa.string())])
 _COLUMNS: Final = [
     ("id", pa.string()),

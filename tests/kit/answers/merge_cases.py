@@ -64,6 +64,9 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
+DATE: Final = Kind(pa.date32(), lambda n: datetime.date(1970, 1, 1) + datetime.timedelta(days=n))
+"""Dates, whose order is that of ``int`` where Hudi merges logs; see ``Kind``, too."""
+
 WITH_NULLS: Final = ("int", "long")
 """Kinds for which cases with nulls are recorded."""
 EVERY_VERSION: Final = ("int", "long", "double", "string")

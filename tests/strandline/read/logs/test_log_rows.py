@@ -124,10 +124,18 @@ def test_the_merge_is_that_of_a_model(blocks, event_time, piece, budget):
 @pytest.mark.parametrize("mode", merge_cases.MODES)
 @pytest.mark.parametrize("kind", merge_cases.KINDS)
 def test_rows_of_logs_are_merged_as_hudi_merges_them(kind, mode):
+    check_answers(kind, mode, merge_cases.KINDS[kind])
+
+
+@pytest.mark.parametrize("mode", merge_cases.MODES)
+def test_dates_are_ordered_as_integers_nulls_too(mode):
+    check_answers("int", mode, merge_cases.DATE)
+
+
+def check_answers(kind, mode, of_kind):
     """Each row of a case is in a block of its own, in the place of the rows of one write."""
     answers = merge_cases.answers(kind, mode)
     cases = [case for case in merge_cases.cases_of(kind) if answers[case.name] != FAILS]
-    of_kind = merge_cases.KINDS[kind]
     base = keyed(merge_cases.stored_rows(cases, of_kind))
     written = keyed(merge_cases.written_rows(cases, of_kind))
     data = b""

@@ -8,6 +8,7 @@ from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from tests.kit.answers.merge_cases import (
     COMMIT,
+    DATE,
     EVENT,
     FAILS,
     GONE,
@@ -22,6 +23,7 @@ from tests.kit.tables import reader
 from tests.strandline.write.tables import change_properties
 from timeline.errors import InputError
 
+OF_KIND = {**KINDS, "date": DATE}
 LONG = pytest.mark.property
 SHORT = [
     pytest.param(kind, version, mode, marks=() if kind == "int" or version == 8 else LONG)
@@ -35,7 +37,7 @@ def client(base, kind, version, mode) -> WriteClient:
         "hoodie.table.name": "t",
         "hoodie.write.table.version": version,
         "hoodie.datasource.write.recordkey.field": "id",
-        "hoodie.table.ordering.fields": ",".join(KINDS[kind].fields),
+        "hoodie.table.ordering.fields": ",".join(OF_KIND[kind].fields),
         "hoodie.record.merge.mode": mode,
         "hoodie.embed.timeline.server": "false",
         "hoodie.clean.automatic": "false",
@@ -47,7 +49,7 @@ def left(base, kind, version, mode, cases) -> dict[str, str]:
     """Return our answers to some cases."""
     # By commit time a stored row may have no ordering value, as Hudi's bulk_insert allows it.
     with client(base, kind, version, COMMIT) as c:
-        c.bulk_insert(stored_rows(cases, KINDS[kind]))
+        c.bulk_insert(stored_rows(cases, OF_KIND[kind]))
     if mode == EVENT:
         changes = {"record__merge__mode": EVENT}
         if version < 9:
@@ -55,8 +57,8 @@ def left(base, kind, version, mode, cases) -> dict[str, str]:
             changes["compaction__payload__class"] = payload
         change_properties(base, **changes)
     with client(base, kind, version, mode) as c:
-        c.upsert(written_rows([case for case in cases if not case.is_hard], KINDS[kind]))
-        c.delete(written_rows([case for case in cases if case.is_hard], KINDS[kind]))
+        c.upsert(written_rows([case for case in cases if not case.is_hard], OF_KIND[kind]))
+        c.delete(written_rows([case for case in cases if case.is_hard], OF_KIND[kind]))
     rows = {each["id"]: each["origin"] for each in reader.rows(base)}
     return {case.name: rows.get(case.name, GONE) for case in cases}
 
@@ -70,6 +72,14 @@ def test_the_writer_answers_as_hudi(tmp_path, kind, version, mode):
         cases = [case for case in cases if case.name != "absent: put null"]
     assert len(cases) > 150
     found = left(tmp_path, kind, version, mode, cases)
+    assert found == {case.name: expected[case.name] for case in cases}
+
+
+def test_the_writer_orders_dates_as_integers_nulls_too(tmp_path):
+    expected = answers("int", EVENT)
+    skipped = ("absent: put null",)
+    cases = [c for c in cases_of("int") if expected[c.name] != FAILS and c.name not in skipped]
+    found = left(tmp_path, "date", 9, EVENT, cases)
     assert found == {case.name: expected[case.name] for case in cases}
 
 
