@@ -24,6 +24,7 @@ from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
 from timeline.errors import (
     InputError,
+    PathNotFoundError,
     RootNotAllowedError,
     StorageUnavailableError,
     StoreError,
@@ -80,11 +81,14 @@ class ViewManager:
         opener: StorageOpener = open_storage,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
         stores: Stores | None = None,
+        awaits: bool = False,
     ) -> None:
         """Make a manager with no table open.
 
         Args:
             roots: Base paths, or directories above base paths, that may be served.
+            awaits: Whether local roots are served only once ``find_root`` has found them; then
+                nothing is read here, and no hanging root delays the others.
             storage_options: For fsspec, for tables that aren't local.
             metrics: Counters of all tables.
             clock: Times syncs.
@@ -106,8 +110,11 @@ class ViewManager:
         self._retained = retained_snapshots
         self.stores = stores or Stores()
         self.stores.retained.evict = self._drop_snapshots
+        local = {root for root in roots if awaits and TableId.of(root).family == "file"}
+        self._awaited: Mapping[TableId, str] = {TableId.of(root).normal(): root for root in local}
         for root in roots:
-            self.add_root(root)
+            if root not in local:
+                self.add_root(root)
 
     def add_root(self, root: str) -> bool:
         """Allow the tables at and below a path, spelled like this or as it resolves.
@@ -119,7 +126,38 @@ class ViewManager:
         with self._changing:
             before = self._roots.get(spelled, real)
             self._change_roots({**self._roots, spelled: real})
+            self._awaited = {s: given for s, given in self._awaited.items() if s != spelled}
         return before != real
+
+    def awaited_roots(self) -> tuple[str, ...]:
+        """Return the roots that haven't been found yet, in order."""
+        return tuple(sorted(root.base_path for root in self._awaited))
+
+    def find_root(self, root: str) -> None:
+        """Serve a root that is awaited if it is there now; may wait for its storage.
+
+        Raises:
+            PathNotFoundError: It is not there, or no directory.
+        """
+        spelled = TableId.of(root).normal()
+        if not os.path.isdir(spelled.path):  # false for a name that is too long, too
+            raise PathNotFoundError("it is not there, or no directory")
+        # Read once: another look may have found it meanwhile.
+        given = self._awaited.get(spelled)
+        if given is not None:
+            self.add_root(given)
+
+    def root_named(self, text: str) -> str | None:
+        """Return a root, as ``roots`` or ``awaited_roots`` do; ``None``: the text names none.
+
+        Args:
+            text: The root as it was given or as it resolves, in any spelling.
+        """
+        named = TableId.of(text).normal() if text else None
+        if named is None or named in self._awaited or named in self._real_roots:
+            return None if named is None else named.base_path
+        real = self._roots.get(named)
+        return None if real is None else real.base_path
 
     def remove_root(self, root: str) -> None:
         """Refuse the tables at and below a path, except those at or below another root.
@@ -129,6 +167,7 @@ class ViewManager:
         """
         spelled = TableId.of(root).normal()
         with self._changing:
+            self._awaited = {s: given for s, given in self._awaited.items() if s != spelled}
             self._change_roots({s: real for s, real in self._roots.items() if s != spelled})
 
     def _change_roots(self, roots: Mapping[TableId, TableId]) -> None:
@@ -237,6 +276,11 @@ class ViewManager:
             ) from exc
         else:
             detail = f"it means {table_id}"
+        if any(above in self._awaited for above in _upwards(table_id)):
+            raise StorageUnavailableError(
+                f"base path {base_path!r} is below a root that isn't there yet",
+                hint="the root is looked for again every few seconds",
+            )
         allowed = ", ".join(sorted(map(str, self._roots))) or "none"
         raise RootNotAllowedError(
             f"base path {base_path!r} is outside the roots served",

@@ -11,10 +11,12 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from fsview.load.listing import PATH_CHARACTERS
 from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.server.http.authorization import parse_networks, read_token_file
@@ -34,13 +36,14 @@ from strandline.settings.command_line import (
     LOG_LEVEL,
     NO_TOKEN,
     PORT,
+    REQUIRE_ROOTS,
     ROOTS,
     STORAGE_OPTIONS,
     TOKEN_FILE,
     Flag,
 )
 from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
-from strandline.settings.setting import shortened
+from strandline.settings.setting import refusal, shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
@@ -71,9 +74,9 @@ def serve(child: bool, **given: Any) -> None:
     """Serve the tables below the given roots until SIGTERM or SIGINT.
 
     Hudi's writers use the service with hoodie.embed.timeline.server=false and
-    hoodie.filesystem.view.type=REMOTE_ONLY or REMOTE_FIRST. GET /healthz answers 200 when it is
-    ready. Settings can also be given by environment variables or in the file that --config names;
-    see docs/operating.md.
+    hoodie.filesystem.view.type=REMOTE_ONLY or REMOTE_FIRST. GET /healthz answers 200 when it can
+    serve any root. Settings can also be given by environment variables or in the file that --config
+    names; see docs/operating.md.
     """
     if child:
         run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
@@ -89,6 +92,7 @@ def serve(child: bool, **given: Any) -> None:
         log = log_to(STDERR, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
         fleet = None if fleet_options is None else FleetPart(fleet_options, parts_options.token)
         parts = _parts(parts_options, fleet)
+        _find_roots(settings, parts, fleet)
     except ConfigError as exc:
         raise click.UsageError(_in_a_line(exc)) from exc
     except (FleetError, StoreError) as exc:
@@ -176,7 +180,7 @@ def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
 
 def _parts_options(settings: ServeSettings) -> PartsOptions:
     roots = _checked_roots(settings)
-    return PartsOptions.of(
+    options = PartsOptions.of(
         settings.values,
         roots,
         _token(settings),
@@ -184,6 +188,8 @@ def _parts_options(settings: ServeSettings) -> PartsOptions:
         store=_store(settings),
         shown=settings.redacted(),
     )
+    required = settings.get(REQUIRE_ROOTS)
+    return replace(options, awaits_roots=True, requires_roots=required)
 
 
 def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
@@ -196,19 +202,30 @@ def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
         raise
 
 
+def _find_roots(settings: ServeSettings, parts: Parts, fleet: FleetPart | None) -> None:
+    """Look for the roots; what is away is logged, or refused if all are required."""
+    reasons = parts.readiness.ask().result().reasons
+    away = parts.views.awaited_roots()
+    if settings.get(REQUIRE_ROOTS) and away:
+        parts.close()
+        _close(fleet)
+        why = next(reason for reason in reasons if reason.startswith(f"root {away[0]}: "))
+        raise ConfigError(f"{settings.key(ROOTS)}: {why.removeprefix('root ')}")
+
+
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
-    """Return the roots; refuse ones that are empty, missing or unsupported."""
+    """Return the roots; refuse ones that can't be: empty, too long, or unsupported."""
     roots, key = settings.many(ROOTS), settings.key(ROOTS)
     if not roots:
         raise ConfigError("give at least one --root")
     for root in roots:
         if not root:
             raise ConfigError(f"{key} is empty")
-        table_id = TableId.of(root)
-        if table_id.family != "file":
+        if len(root) > PATH_CHARACTERS:
+            why = f" has {len(root)} characters; allowed: at most {PATH_CHARACTERS}"
+            raise refusal(key, repr(root), why)
+        if TableId.of(root).family != "file":
             require_driver(root, key)
-        elif not os.path.isdir(table_id.path):  # false for a name that is too long, too
-            raise ConfigError(f"{key} {root}: no such directory")
     return roots
 
 

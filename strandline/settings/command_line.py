@@ -25,6 +25,13 @@ ROOTS: Final = Setting(
     " commas, or repeat the flag.",
     "service",
 )
+REQUIRE_ROOTS: Final = Setting(
+    "strandline.serve.require.roots",
+    False,
+    "Refuse to start while a local root isn't there, and be ready only while all roots are. Without"
+    " it, roots that are away are looked for until they are there, and the others are served.",
+    "service",
+)
 HOST: Final = Setting("strandline.serve.host", "127.0.0.1", "The one address to bind.", "service")
 PORT: Final = Setting(
     "strandline.serve.port",
@@ -155,6 +162,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         repeated=True,
         about="Base path of a table, or directory of tables, to serve. Repeat for several.",
     ),
+    Flag("--require-roots", (REQUIRE_ROOTS,), ""),
     Flag("--host", (HOST,), "ADDRESS"),
     Flag("--port", (PORT,), "NUMBER"),
     Flag(

@@ -66,8 +66,8 @@ ROUTES_HEAD = """\
 - Without a `timelinehash` the answer describes the newest state; the headers
   `Strandline-Last-Instant` and `Strandline-Timeline-Hash` name it.
 - A client whose timeline the service neither holds nor can derive gets 400.
-- With a token, every request except `/` and `/healthz` must carry `Authorization: Bearer TOKEN`;
-  otherwise the answer is 401.
+- With a token, every request except `/`, `/healthz` and `/readyz` must carry
+  `Authorization: Bearer TOKEN`; otherwise the answer is 401.
 - If the request's `Accept` names `application/vnd.strandline.columns+json`, as the proxy's does,
   the newest base files and slices of a partition are answered in columns
   (`fsview/wire/column_form.py`); otherwise in Hudi's form.
@@ -75,7 +75,12 @@ ROUTES_HEAD = """\
 """
 OTHER_ROUTES = {
     "GET /": "`Hello Hudi`, as Hudi's server answers; needs no token",
-    "GET /healthz": "200 if the service is ready, else 503 with the reasons; needs no token",
+    "GET /healthz": (
+        "200 while the service can serve any of its roots, else 503; with the reasons why it can't"
+        " serve all; needs no token"
+    ),
+    "GET /readyz": "`root`, optional: 200 if this root, or every one, can be served, else 503 with"
+    " the reasons; needs no token",
     "GET /v1/strandline/status": (
         "`table`, `tables`, optional: counters of the service, of its tables from this base path on"
         " (so many at most; default and maximum 1000), and the settings, as JSON; `next_table`"

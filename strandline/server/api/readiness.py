@@ -1,10 +1,14 @@
-"""``Readiness``: whether a service can serve, and if not, why; ``GET /healthz`` returns it.
+"""``Readiness``: whether a service can serve, and if not, why.
 
-A service is ready if every root can be listed, and it isn't stopping. What is wrong with its store,
-without which tables are followed in memory, is told all the same.
+``GET /healthz`` answers for the whole service: it is ready as long as one of its roots can be
+listed, and it isn't stopping. Roots that can't be listed are named all the same, as is what is
+wrong with its store, without which tables are followed in memory. ``GET /readyz`` answers for all
+roots, ``GET /readyz?root=R`` for one.
+
 A check may hang for ever (a mount whose server is down), and probes must be answered nevertheless.
-So each check has a thread of its own, and a probe waits at most ``WAIT_S`` seconds for all of them
-together. A check that doesn't end is reported as hanging and isn't started again: probes cost one
+So checks run on a few threads of their own, to which others are added while those are stuck, and a
+probe waits at most ``WAIT_S`` seconds for the checks that it needs, all together. A check that
+doesn't end is reported as hanging, isn't waited for again and isn't started again: probes cost one
 thread for each hanging check, however many come.
 
 Results are reused for ``KEPT_S`` seconds.
@@ -16,12 +20,13 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from fsview.view_manager import ViewManager
 from strandline.server.http.reply import Reply, json_reply
@@ -35,19 +40,52 @@ logger = logging.getLogger(__name__)
 
 WAIT_S: Final = 2.0
 KEPT_S: Final = 1.0
+RETRY_S: Final = 5.0
+"""Between two looks for roots that weren't there at the start, if no probe comes."""
 STOPPING: Final = "the service is stopping"
+ROOT: Final = "root"
+"""Parameter of ``/readyz``."""
+LANES: Final = 8
+"""Threads on which checks run as long as they end."""
+_QUERY_BYTES: Final = 16 << 10
+"""Longest query string of ``/readyz``: that of the longest path, each character escaped."""
+_STEPS: Final = 40
+"""Of the wait for checks; after each without any end, as many threads are added as there are."""
 _REASON_CHARACTERS: Final = 300
 _DURATION: Final = re.compile(r" for \d+ s$")
 
-ReadinessCheck = Callable[[], None]
-"""Checks one thing; raises an error if something is wrong with it."""
+
+class ReadinessCheck(NamedTuple):
+    """One thing that a service needs.
+
+    Attributes:
+        run: Raises an error if something is wrong with it.
+        root: The root that it checks; ``None``: something that all requests need.
+    """
+
+    run: Callable[[], None]
+    root: str | None = None
+
+
+class Health(NamedTuple):
+    """What a probe is told.
+
+    Attributes:
+        is_ready: Whether what was asked about can serve.
+        reasons: A sentence for each check that failed.
+        notes: Sentences that don't count against it.
+    """
+
+    is_ready: bool
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class ServiceChecks:
     """The checks of a service: its roots, and the store of its views.
 
-    The storage of a root is opened once: a driver may open a client for each thread, and every
-    check has a new thread.
+    The storage of a root is opened once: a driver may open a client for each thread, and checks run
+    on any thread.
 
     Attributes:
         notes: What was wrong with the stores at the last look.
@@ -60,14 +98,15 @@ class ServiceChecks:
 
     def __call__(self) -> dict[str, ReadinessCheck]:
         """Return the checks by name."""
-        roots = self._views.roots()
+        roots, awaited = self._views.roots(), self._views.awaited_roots()
         # A copy, made in one step: checks that run in their threads add storages.
         for gone in set(self._storages).difference(roots):
             self._storages.pop(gone, None)
-        checks: dict[str, ReadinessCheck] = {
-            f"root {r}": partial(self._check_root, r) for r in roots
-        }
-        return {**checks, "store": self._check_store}
+        checks = {name_of(r): ReadinessCheck(partial(self._check_root, r), r) for r in roots}
+        for root in awaited:
+            look = partial(self._views.find_root, root)
+            checks[name_of(root)] = ReadinessCheck(look, root)
+        return {**checks, "store": ReadinessCheck(self._check_store)}
 
     def _check_store(self) -> None:
         """Note what is wrong with the stores, without which tables are followed in memory."""
@@ -87,30 +126,45 @@ class ServiceChecks:
         self._storages[root] = storage
 
 
+def name_of(root: str) -> str:
+    """Return the name of a root's check."""
+    return f"root {root}"
+
+
 def _without_durations(reasons: tuple[str, ...]) -> tuple[str, ...]:
     """Return reasons in a form that stays the same while a check hangs."""
     return tuple(_DURATION.sub("", reason) for reason in reasons)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Probe:
+    """A probe that waits for checks; ``left``: how many haven't ended."""
+
+    left: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class _State:
     """State of one check.
 
     Attributes:
-        running_since: When the running check began; ``None``: it isn't running.
+        running_since: When the running check was begun; ``None``: it isn't running.
         ended_at: When it last ended; ``None``: never.
         wrong: The error it ended with; ``None``: all is well.
+        probes: Those that wait for its end.
     """
 
     running_since: float | None = None
     ended_at: float | None = None
     wrong: str | None = None
+    probes: list[_Probe] = field(default_factory=list)
 
 
 class Readiness:
     """Answers whether a service is ready; for any thread.
 
-    ``_changed`` guards ``_states``, ``_last`` and ``_asked``, and is notified when a check ends.
+    ``_changed`` guards the states, the queue, the last answer and the probes under way, and is
+    notified when the last check that a probe waits for has ended.
 
     Attributes:
         stopping: Set when the service begins to stop.
@@ -124,6 +178,8 @@ class Readiness:
         wait_s: float = WAIT_S,
         kept_s: float = KEPT_S,
         notes: Callable[[], tuple[str, ...]] = tuple,
+        requires_roots: bool = False,
+        root_named: Callable[[str], str | None] = lambda named: named,
     ) -> None:
         """Run no check yet.
 
@@ -133,129 +189,206 @@ class Readiness:
             wait_s: How long to wait for the checks.
             kept_s: How long results are reused.
             notes: Returns reasons for which the service is ready all the same; reads memory only.
+            requires_roots: Whether the service is ready only if all of its roots are.
+            root_named: Returns the root that a client means, ``None`` if there is none.
         """
         self._notes = notes
         self.stopping = False
         self._checks = checks
         self._clock = clock
         self._wait_s, self._kept_s = wait_s, kept_s
+        self._requires_roots = requires_roots
+        self._root_named = root_named
         self._changed = threading.Condition()
         self._states: dict[str, _State] = {}
-        self._last: tuple[float, tuple[str, ...]] | None = None
-        self._asked: Future[tuple[str, ...]] | None = None
+        self._queue: deque[tuple[_State, ReadinessCheck]] = deque()
+        self._ends = 0
+        self._last: tuple[str, ...] | None = None
+        self._asked: dict[str | None, Future[Health]] = {}
 
-    def ask(self) -> Future[tuple[str, ...]]:
-        """Ask why the service isn't ready; never blocks.
+    def ask(self, root: str | None = None) -> Future[Health]:
+        """Ask whether the service is ready; never blocks.
+
+        Args:
+            root: Look only at this root, as ``ViewManager.roots`` returns it, and at what all
+                requests need; ``None``: at everything.
 
         Returns:
-            One sentence for each reason, none if it is ready; complete after at most ``wait_s``
-            seconds. Calls meanwhile return the same future.
+            Complete after about ``wait_s`` seconds at most. Equal calls meanwhile return the same.
         """
-        now = self._clock.monotonic()
         with self._changed:
             # Once the service stops, no probe shares an answer that was begun before.
-            if not self.stopping and self._asked is not None and not self._asked.done():
-                return self._asked
-            asked: Future[tuple[str, ...]] = Future()
+            known = self._asked.get(root)
+            if not self.stopping and known is not None and not known.done():
+                return known
+            asked: Future[Health] = Future()
             if self.stopping:
-                asked.set_result((STOPPING,))
-                return asked
-            if self._last is not None and now - self._last[0] < self._kept_s:
-                asked.set_result(self._last[1])
+                asked.set_result(Health(is_ready=False, reasons=(STOPPING,)))
                 return asked
             # Under the lock of these looks: one thread runs the checks for all probes that wait.
-            self._asked = asked
+            self._asked[root] = asked
         try:
-            _start("readiness", self._answer, asked)
+            _start("readiness", self._answer, root, asked)
         except RuntimeError as exc:
-            asked.set_result((f"no thread to look: {exc}",))
+            asked.set_result(Health(is_ready=False, reasons=(f"no thread to look: {exc}",)))
         return asked
 
     async def answer(self, _: Request) -> Reply:
-        """Answer a probe, on the loop."""
+        """Answer a probe of the service, on the loop."""
+        return _reply(await self._health(None))
+
+    async def answer_strictly(self, request: Request) -> Reply:
+        """Answer a probe of one root, or of all: ready means all that is asked about."""
+        # Any client may send this, and it is parsed on the loop.
+        short = len(request.query) <= _QUERY_BYTES
+        named = request.parameters().get(ROOT) if short else request.query.decode("ascii")
+        root = None if named is None else self._root_named(named)
+        if named is not None and root is None:
+            reason = f"no root {escaped(named)[:_REASON_CHARACTERS]} is served"
+            return json_reply({"ok": False, "reasons": [reason]}, HTTPStatus.NOT_FOUND)
+        health = await self._health(root)
+        return _reply(health._replace(is_ready=not health.reasons))
+
+    async def _health(self, root: str | None) -> Health:
         # Other probes wait for the same future; a client that leaves must not cancel it.
-        reasons = await asyncio.shield(asyncio.wrap_future(self.ask()))
-        notes = self._told_notes()
-        if reasons:
-            body = {"ok": False, "reasons": [*reasons, *notes]}
-            return json_reply(body, HTTPStatus.SERVICE_UNAVAILABLE)
-        return json_reply({"ok": True, **({"reasons": notes} if notes else {})})
+        return await asyncio.shield(asyncio.wrap_future(self.ask(root)))
 
     def status(self) -> dict[str, object]:
         """Return the last reasons, fit for JSON; runs no check."""
         with self._changed:
             last = self._last
-        reasons = [] if last is None else [*last[1], *self._told_notes()]
+        reasons = [] if last is None else [*last, *self._told_notes()]
         return {"reasons": reasons, "looked": last is not None}
 
-    def _told_notes(self) -> list[str]:
-        return [escaped(note)[:_REASON_CHARACTERS] for note in self._notes()]
+    def _told_notes(self) -> tuple[str, ...]:
+        return tuple(escaped(note)[:_REASON_CHARACTERS] for note in self._notes())
 
-    def _answer(self, asked: Future[tuple[str, ...]]) -> None:
-        reasons = self._run_checks()
+    def _answer(self, root: str | None, asked: Future[Health]) -> None:
+        checks = self._checks()
+        if root is not None:
+            checks = {name: c for name, c in checks.items() if c.root in (None, root)}
+        wrong = self._run_checks(checks, all_of_them=root is None)
+        reasons = tuple(f"{name}: {why}" for name, why in wrong.items())
+        health = Health(self._is_ready(checks, wrong), reasons, self._told_notes())
         with self._changed:
-            before = None if self._last is None else self._last[1]
-            # Before the answer: the next probe finds either the future unfinished, or this.
-            self._last = (self._clock.monotonic(), reasons)
-        asked.set_result(reasons)
-        if reasons and _without_durations(reasons) != _without_durations(before or ()):
-            logger.warning("not ready: %s", "; ".join(reasons))
+            before = self._last or ()
+            if root is None:
+                self._last = reasons
+            # Before the answer: the next probe finds none under way.
+            self._asked.pop(root, None)
+        asked.set_result(health)
+        if root is not None:
+            return
+        if reasons and _without_durations(reasons) != _without_durations(before):
+            said = "ready, except: %s" if health.is_ready else "not ready: %s"
+            logger.warning(said, "; ".join(reasons))
         elif before and not reasons:
             logger.info("ready again")
 
-    def _run_checks(self) -> tuple[str, ...]:
-        """Start every check that isn't running, wait for all, and return the reasons."""
-        checks = self._checks()
+    def _is_ready(self, checks: Mapping[str, ReadinessCheck], wrong: Mapping[str, str]) -> bool:
+        roots = [name for name, check in checks.items() if check.root is not None]
+        away = sum(name in wrong for name in roots)
+        if away < len(wrong):  # something that all requests need
+            return False
+        return not away if self._requires_roots else away < max(1, len(roots))
+
+    def _run_checks(
+        self, checks: Mapping[str, ReadinessCheck], *, all_of_them: bool
+    ) -> dict[str, str]:
+        """Run the checks that have no fresh result, and wait; return what is wrong by name."""
+        probe, now = _Probe(), self._clock.monotonic()
         with self._changed:
-            # A check that still runs keeps its state for itself.
-            self._states = {name: state for name, state in self._states.items() if name in checks}
-        began = self._clock.monotonic()
-        for name, check in checks.items():
-            with self._changed:
+            if all_of_them:
+                # A check that still runs keeps its state for itself.
+                self._states = {n: state for n, state in self._states.items() if n in checks}
+            for name, check in checks.items():
                 state = self._states.setdefault(name, _State())
-                # Running since an earlier probe: another thread might hang as well.
-                if state.running_since is not None:
-                    continue
-                state.running_since = self._clock.monotonic()
-            try:
-                _start(f"looks at {name}", self._run, state, check)
-            except RuntimeError as exc:
-                # Otherwise it would count as running for ever, and not be started again.
-                self._end(state, f"no thread to look: {exc}")
-
-        def ended(name: str) -> bool:
-            at = self._states[name].ended_at
-            # What ended before this probe began doesn't answer it.
-            return at is not None and at >= began
-
+                if state.running_since is None:
+                    if state.ended_at is not None and now - state.ended_at < self._kept_s:
+                        continue
+                    state.running_since = now
+                    self._queue.append((state, check))
+                elif now - state.running_since > self._wait_s:
+                    continue  # it hangs, which was waited for before
+                state.probes.append(probe)
+                probe.left += 1
+            lanes = min(LANES, len(self._queue))
+        self._wait(probe, lanes)
         with self._changed:
-            self._changed.wait_for(lambda: all(map(ended, checks)), self._wait_s)
             # Still under the lock, as a check may end while the reasons are collected.
-            found = {
-                name: state.wrong if ended(name) else self._hanging(state)
-                for name in checks
-                for state in [self._states[name]]
-            }
-        return tuple(f"{name}: {wrong}" for name, wrong in found.items() if wrong)
+            states = {name: self._states.get(name, _State()) for name in checks}
+            for state in states.values():
+                if state.running_since is not None:
+                    state.probes = [other for other in state.probes if other is not probe]
+            wrong = {name: self._wrong(state) for name, state in states.items()}
+        return {name: why for name, why in wrong.items() if why}
 
-    def _hanging(self, state: _State) -> str:
-        now = self._clock.monotonic()
-        since = now if state.running_since is None else state.running_since
-        return f"no answer for {now - since:.0f} s"
+    def _wait(self, probe: _Probe, lanes: int) -> None:
+        """Have queued checks run until a probe's have ended, for ``wait_s`` at most."""
+        step_s, started = self._wait_s / _STEPS, 0
+        for _ in range(_STEPS):
+            self._start_lanes(lanes)
+            started += lanes
+            with self._changed:
+                ends = self._ends
+                if self._changed.wait_for(lambda: not probe.left, step_s):
+                    return
+                # If none has ended, those that run are stuck, and others must not wait for them.
+                lanes = min(started, len(self._queue)) if self._ends == ends else 0
 
-    def _run(self, state: _State, check: ReadinessCheck) -> None:
-        wrong = None
-        try:
-            check()
-        except Exception as exc:  # noqa: BLE001 - drivers may raise anything
-            wrong = escaped(str(exc) or type(exc).__name__)[:_REASON_CHARACTERS]
-        self._end(state, wrong)
+    def _start_lanes(self, count: int) -> None:
+        for number in range(count):
+            try:
+                _start("readiness-check", self._run_queued)
+            except RuntimeError as exc:
+                if number == 0:
+                    # Otherwise they would count as running for ever, and not be started again.
+                    for state in self._taken_all():
+                        self._end(state, f"no thread to look: {exc}")
+                return
+
+    def _taken_all(self) -> Iterable[_State]:
+        with self._changed:
+            taken = [state for state, _ in self._queue]
+            self._queue.clear()
+        return taken
+
+    def _run_queued(self) -> None:
+        """Run queued checks until there are none; this is what a thread of the checks does."""
+        while True:
+            with self._changed:
+                if not self._queue:
+                    return
+                state, check = self._queue.popleft()
+            wrong = None
+            try:
+                check.run()
+            except Exception as exc:  # noqa: BLE001 - drivers may raise anything
+                wrong = escaped(str(exc) or type(exc).__name__)[:_REASON_CHARACTERS]
+            self._end(state, wrong)
+
+    def _wrong(self, state: _State) -> str | None:
+        if state.running_since is None:
+            return state.wrong
+        return f"no answer for {self._clock.monotonic() - state.running_since:.0f} s"
 
     def _end(self, state: _State, wrong: str | None) -> None:
         with self._changed:
             state.running_since = None
             state.ended_at, state.wrong = self._clock.monotonic(), wrong
-            self._changed.notify_all()
+            self._ends += 1
+            probes, state.probes = state.probes, []
+            for probe in probes:
+                probe.left -= 1
+            if not all(probe.left for probe in probes):
+                self._changed.notify_all()
+
+
+def _reply(health: Health) -> Reply:
+    reasons = [*health.reasons, *health.notes]
+    told = {"reasons": reasons} if reasons else {}
+    status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return json_reply({"ok": health.is_ready, **told}, status)
 
 
 def _start(name: str, work: Callable[..., None], *args: object) -> None:

@@ -25,7 +25,8 @@ from timeline.errors import ConfigError
 
 GREETING: Final = "/"
 HEALTH: Final = "/healthz"
-OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
+READY: Final = "/readyz"
+OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/", READY, f"{READY}/"})
 """Paths of probes, which need no token. They name missing roots, and nothing of any table."""
 PROBING: Final = frozenset({"GET", "HEAD"})
 """Methods of probes."""

@@ -25,14 +25,14 @@ from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.marker_creation import MarkerCreation
 from strandline.server.api.marker_routes import marker_rows
 from strandline.server.api.pages import create_pages, page_routes
-from strandline.server.api.readiness import Readiness, ServiceChecks
+from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.router import Router, greeting
 from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.api.view_routes import lookup_row, view_rows
 from strandline.server.api.writer_routes import writer_rows
 from strandline.server.api.wsgi_bridge import reply_of
-from strandline.server.http.authorization import GREETING, HEALTH, Admission
+from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application
 from strandline.server.lookup.answer import REQUESTS, Answers
@@ -98,6 +98,7 @@ class Parts:
             opener=opener or partial(open_storage, limits=options.read_limits),
             retained_snapshots=options.retained_snapshots,
             stores=Stores(options.store, self._clock),
+            awaits=options.awaits_roots,
         )
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
@@ -110,7 +111,14 @@ class Parts:
             is_one_of_many=forwarder is not None,
         )
         checks = ServiceChecks(self.views)
-        self.readiness = Readiness(checks, self._clock, notes=lambda: checks.notes)
+        self.readiness = Readiness(
+            checks,
+            self._clock,
+            notes=lambda: checks.notes,
+            requires_roots=options.requires_roots,
+            root_named=self.views.root_named,
+        )
+        self._ending = threading.Event()
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         self.instant_states = InstantStates(self.views.storage_of)
@@ -126,6 +134,7 @@ class Parts:
             (
                 ("GET", GREETING, greeting),
                 ("GET", HEALTH, self.readiness.answer),
+                ("GET", READY, self.readiness.answer_strictly),
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
             ),
@@ -194,6 +203,7 @@ class Parts:
             "markers": self.markers.status(),
             "store": self.views.store_status(),
             "roots": list(self.views.roots()),
+            "awaited_roots": list(self.views.awaited_roots()),
             "settings": dict(self._settings),
         }
         tables = self.views.status(start, at_most)
@@ -232,9 +242,17 @@ class Parts:
         """Start the background work."""
         self.checks.start()
         self.markers.start()
+        if self.views.awaited_roots():
+            threading.Thread(target=self._find_roots, name="roots", daemon=True).start()
+
+    def _find_roots(self) -> None:
+        """Look for roots that aren't there every ``RETRY_S`` seconds, until all are."""
+        while self.views.awaited_roots() and not self._ending.wait(RETRY_S):
+            self.readiness.ask().result()
 
     def close(self) -> None:
         """Stop the background work and close the views."""
+        self._ending.set()
         self.checks.close()
         self.markers.close()
         self.views.close()

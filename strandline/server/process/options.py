@@ -35,6 +35,8 @@ class PartsOptions:
         shown: Settings for the status.
         admit_networks: Networks that need no token, see ``strandline.server.http.authorization``.
         read_limits: How much of a table's files is read at most.
+        awaits_roots: Whether roots that aren't there yet are looked for until they are.
+        requires_roots: Whether the service is ready only if all roots are.
         restarts: How many processes of this service ended before this one, for the status.
     """
 
@@ -49,6 +51,8 @@ class PartsOptions:
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = ""
     read_limits: ReadLimits = DEFAULT_LIMITS
+    awaits_roots: bool = False
+    requires_roots: bool = False
     restarts: int = 0
 
     @classmethod

@@ -40,6 +40,7 @@ GROUPS = f"{VIEW}/filegroups/all/partition/"
 OTHERS = {
     ("GET", "/"),
     ("GET", "/healthz"),
+    ("GET", "/readyz"),
     ("GET", STATUS),
     ("POST", CREATE_MARKER),
     ("GET", "/v1/hoodie/marker/all"),

@@ -102,7 +102,11 @@ def test_a_silent_connection_above_the_limit_is_refused_in_the_end(tmp_path: Pat
 
 def test_probes_are_answered_when_no_connection_is_left(tmp_path: Path) -> None:
     with full(tmp_path) as server:
-        for target, body in (("/healthz", b'"ok": true'), ("/", b"Hello Hudi")):
+        for target, body in (
+            ("/healthz", b'"ok": true'),
+            ("/readyz", b'"ok": true'),
+            ("/", b"Hello Hudi"),
+        ):
             with RawConnection(server.port) as raw:
                 raw.socket.sendall(request(target) * 3)
                 (answer,) = raw.answers()

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,24 @@ def test_the_command_starts_and_is_ready(tmp_path: Path, name: str) -> None:
         said = serving.first + serving.end()
     assert "Traceback" not in said
     assert "replace-me" not in said + json.dumps(status)
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_pod_whose_root_comes_late_gets_ready_without_a_restart(
+    tmp_path: Path, name: str
+) -> None:
+    place = Place(tmp_path, config_of(name))
+    lake = tmp_path / "lake"
+    lake.rmdir()
+    with Serving(*place.arguments(COMMANDS[name])) as serving:
+        assert serving.get(GREETING) == b"Hello Hudi"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            serving.get(HEALTH)
+        lake.mkdir()
+        line = next(line for line in serving.stderr if "ready" in line)
+        assert json.loads(line)["message"] == "ready again"
+        assert json.loads(serving.get(HEALTH)) == {"ok": True}
 
 
 def test_the_settings_of_the_examples_are_known(tmp_path: Path) -> None:

@@ -190,16 +190,16 @@ def test_markers_are_refused_under_a_link_whose_root_was_removed(lake: Path) -> 
     ]
 
 
-def test_a_deleted_table_keeps_the_service_ready_once_its_root_is_removed(
+def test_a_deleted_table_is_no_reason_any_more_once_its_root_is_removed(
     server: ServiceServer, lake: Path
 ) -> None:
     (lake / "gone").rename(lake / "elsewhere")
     server.parts.readiness._kept_s = 0
     with HttpClient(server.port) as http:
-        status, body = http.ask("GET", "/healthz", {})
+        status, body = http.ask("GET", "/readyz", {})
         assert (status, f"root {lake}/gone".encode() in body) == (503, True)
         server.parts.remove_root(f"{lake}/gone")
-        assert http.ask("GET", "/healthz", {})[0] == 200
+        assert http.ask("GET", "/readyz", {})[0] == 200
     assert not any("gone" in name for name in server.parts.readiness._states)
 
 
