@@ -61,9 +61,13 @@ _HOLDER_BYTES: Final = 16
 class _ForeignError(StoreError):
     """The file is a database of another program, as far as SQLite tells."""
 
+    code = "store_foreign"
+
 
 class _SharedDamageError(StoreUnavailableError):
     """The file is damaged, and other servers have it open."""
+
+    code = "store_damage_shared"
 
 
 class SqliteDatabase(Database):
