@@ -306,16 +306,17 @@ NO_SNAPSHOT = {
 }
 
 
-def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests, tmp_path):
-    for what, kind in product(NO_SNAPSHOT, ["memory", "rocksdb", "sql"]):
-        with subtests.test(what=what, kind=kind):
+@pytest.mark.parametrize("kind", ["memory", "rocksdb", "sql"])
+def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests, tmp_path, kind):
+    for what, change in NO_SNAPSHOT.items():
+        with subtests.test(what=what):
             table = small()
             recorded = loaded(table).state.record()
             assert recorded is not None
             items = tuple(record_items(TableView(table.storage).table_id, recorded))
-            with view_in(kind, tmp_path / f"{kind} {what}", table) as view:
+            with view_in(kind, tmp_path / what, table) as view:
                 with pytest.raises(BadAnswerError, match="can't be read"):
-                    view.take(stream_of(NO_SNAPSHOT[what](items)), MOST)
+                    view.take(stream_of(change(items)), MOST)
                 assert not view.has_record()
                 check(LocalView.newest(view), table.storage)
 
