@@ -53,7 +53,6 @@ KINDS: Final = {
     "postgres": Kind(
         "debezium.PostgresDebeziumAvroPayload", "_event_lsn", "_change_operation_type", "d"
     ),
-    "mysql": Kind("debezium.MySqlDebeziumAvroPayload", "_event_seq", "_change_operation_type", "d"),
     "own marker": Kind(
         "DefaultHoodieRecordPayload",
         field="status",

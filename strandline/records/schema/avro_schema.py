@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
@@ -56,7 +57,8 @@ import pyarrow as pa
 from strandline.records.meta_fields import META_FIELDS, RECORD_KEY, without_meta_fields
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 
-_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LAST_CHAR: Final = "\uffff"
+"""The last character that Java's ``char`` holds; those beyond it are two of them."""
 _UNITS: Final = {"us": "micros", "ms": "millis"}
 _WITHOUT_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 """Arrow's views → the types that are stored, for hints."""
@@ -83,7 +85,7 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, record_name: str = "") -> 
         record_name: The record's full name, if it has another one.
 
     Raises:
-        InputError: A column's type isn't in the module's table, or its name isn't an Avro name.
+        InputError: A column's type isn't in the module's table, or its name isn't one of Avro's.
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
     full = record_name or f"hoodie.{safe}.{safe}_record"
@@ -163,15 +165,38 @@ def _dump(record: dict[str, Any]) -> str:
 
 def _avro_field(field: pa.Field, column: str, namespace: str) -> dict[str, Any]:
     """Return one field of a record; ``column`` is its full dotted name, for messages."""
-    if not _AVRO_NAME.fullmatch(field.name):
+    if not _is_avro_name(field.name):
         raise InputError(
             f"column {column!r} can't be written: its name isn't an Avro name",
-            hint="letters, digits and _ only, not beginning with a digit",
+            hint="letters and digits of any script, up to U+FFFF, and _ only, not beginning with a"
+            " digit",
         )
     avro = _avro_type(field.type, column, field.name, namespace)
     if field.nullable:
         return {"name": field.name, "type": ["null", avro], "default": None}
     return {"name": field.name, "type": avro}
+
+
+def _is_avro_name(name: str) -> bool:
+    """Return whether Avro for Java takes a name.
+
+    The specification has letters and digits of ASCII alone; Java's ``Character.isLetter`` and
+    ``isLetterOrDigit``, by which the implementation decides, those of all scripts.
+
+    Source: Avro 1.11 ``Schema.validateName``.
+    """
+    return bool(name) and all(
+        character == "_"
+        or (
+            character <= _LAST_CHAR
+            and (unicodedata.category(character)[0] == "L" or (at > 0 and _is_digit(character)))
+        )
+        for at, character in enumerate(name)
+    )
+
+
+def _is_digit(character: str) -> bool:
+    return unicodedata.category(character) == "Nd"
 
 
 def _avro_type(kind: pa.DataType, column: str, name: str, namespace: str) -> Any:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -361,3 +362,20 @@ def test_keys_of_several_columns_without_partitions(tmp_path, kind, keys):
         assert c.upsert(table(row("b", ts=3, name="y"))).rows_updated == 1
     rows = Table(base).to_arrow(["id", "ts", "_hoodie_partition_path"]).to_pylist()
     assert sorted(tuple(each.values()) for each in rows) == [("a", 2, ""), ("b", 3, "")]
+
+
+def test_names_of_any_script_are_written(tmp_path):
+    schema = pa.schema([("schlüssel", pa.string()), ("größe", pa.string()), ("名前", pa.int64())])
+    options = {
+        "datasource__write__recordkey__field": "schlüssel",
+        "datasource__write__partitionpath__field": "größe",
+        "table__ordering__fields": "名前",
+        "datasource__write__hive_style_partitioning": True,
+    }
+    rows = [{"schlüssel": key, "größe": "xl", "名前": 1} for key in "ab"]
+    with client(tmp_path, **options) as c:
+        c.insert(pa.Table.from_pylist(rows, schema))
+        c.upsert(pa.Table.from_pylist([{**rows[0], "名前": 2}], schema))
+    found = Table(str(tmp_path)).scan(filter=pc.field("größe") == "xl").to_arrow()
+    assert found.select(schema.names).to_pylist() == [{**rows[0], "名前": 2}, rows[1]]
+    assert {path for path, _ in reader.newest_files(tmp_path)} == {"größe=xl"}

@@ -57,6 +57,11 @@ def test_what_does_not_fit_is_refused_by_name(subtests):
         ({"at": pa.timestamp("us")}, "column 'at' is local-timestamp-micros"),
         ({"_hoodie_is_deleted": pa.int8()}, "is int8; allowed: bool"),
         ({"dep delay": pa.int8()}, "its name isn't an Avro name"),
+        ({"größe-x": pa.int8()}, "column 'größe-x' can't be written"),
+        ({"1größe": pa.int8()}, "column '1größe' can't be written"),
+        ({"x²": pa.int8()}, "column 'x²' can't be written"),
+        ({"𠮷": pa.int8()}, "column '𠮷' can't be written"),
+        ({"s": pa.struct([("a b", pa.int8())])}, "column 's.a b' can't be written"),
     ]:
         with subtests.test(changes=changes):
             columns = {field.name: field.type for field in TABLE} | changes
