@@ -31,6 +31,7 @@ from strandline.read.filter.path_values import PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
+from strandline.records.schema.timestamp_label import OnceMicros
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -47,6 +48,7 @@ def dataset_of(
     schema: pa.Schema,
     config: TableConfig,
     row_filter: RowFilter | None = None,
+    once_micros: OnceMicros = frozenset,
 ) -> ds.FileSystemDataset:
     """Return a dataset with the rows of slices without logs.
 
@@ -58,6 +60,7 @@ def dataset_of(
         schema: Columns of the dataset.
         config: The table's properties, which say what paths of partitions mean.
         row_filter: Which rows; ``None`` for all.
+        once_micros: See ``timestamp_label.corrected``.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.
@@ -74,7 +77,7 @@ def dataset_of(
             " which a dataset can't merge",
             hint="read it with to_reader() or to_arrow(), or scan with read_optimized=True",
         )
-    files = pafs.PyFileSystem(_BaseFiles(storage, schema, config))
+    files = pafs.PyFileSystem(_BaseFiles(storage, schema, config, once_micros))
     parquet = ds.ParquetFileFormat()
     known = cache(lambda path: guarantee(path, schema, config))
     fragments = [
@@ -116,10 +119,13 @@ def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
 class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
     """The base files of a table, to be read only."""
 
-    def __init__(self, storage: Storage, schema: pa.Schema, config: TableConfig) -> None:
+    def __init__(
+        self, storage: Storage, schema: pa.Schema, config: TableConfig, once_micros: OnceMicros
+    ) -> None:
         self._storage = storage
         self._schema = schema
         self._config = config
+        self._once_micros = once_micros
 
     def get_type_name(self) -> str:
         return "strandline"
@@ -185,7 +191,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             stored_rows(self._storage, path, threads=False) as stored,
             pq.ParquetWriter(target, self._schema) as writer,
         ):
-            for piece in stored.conformed(self._schema):
+            for piece in stored.conformed(self._schema, once_micros=self._once_micros):
                 writer.write_table(told.applied(piece, self._schema))
         return pa.BufferReader(target.getvalue())
 

@@ -44,7 +44,12 @@ class PinnedRows:
         self._limit = limit
         self._threads = threads
         self._storage = pin.meta.storage
-        self._rules = SliceRules(pin.schema, pin.meta.config, avro_schema=pin.avro_schema)
+        self._rules = SliceRules(
+            pin.schema,
+            pin.meta.config,
+            avro_schema=pin.avro_schema,
+            once_micros=pin.once_micros,
+        )
 
     def count(self) -> int:
         """Return the number of rows.

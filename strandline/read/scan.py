@@ -263,7 +263,10 @@ class Scan(Exports):
         if self._limit is not None:
             raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
         meta = self._pin.meta
-        return dataset_of(meta.storage, self.slices, self.schema, meta.config, self._filter)
+        once_micros = self._pin.once_micros
+        return dataset_of(
+            meta.storage, self.slices, self.schema, meta.config, self._filter, once_micros
+        )
 
     def count(self) -> int:
         """Return the number of rows.

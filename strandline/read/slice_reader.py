@@ -18,6 +18,7 @@ from strandline.read.logs.temp_file import LogBudget
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.schema.timestamp_label import OnceMicros
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.property_name import EVENT_TIME
@@ -32,12 +33,14 @@ class SliceRules:
         config: The table's properties.
         budget: What may be in memory of a slice's logs.
         avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
+        once_micros: See ``timestamp_label.corrected``.
     """
 
     schema: pa.Schema
     config: TableConfig
     budget: LogBudget = field(default_factory=LogBudget)
     avro_schema: str | None = None
+    once_micros: OnceMicros = frozenset
 
     def of_logs(self, columns: Sequence[str]) -> LogRules:
         """Return the rules for logs, to read some columns of the table.
@@ -54,7 +57,7 @@ class SliceRules:
         wanted = {*columns, RECORD_KEY, *heads}
         kept = pa.schema([column for column in self.schema if column.name in wanted])
         properties = MergeProperties.of(self.config, self.avro_schema)
-        return LogRules(kept, ordering, self.budget, properties)
+        return LogRules(kept, ordering, self.budget, properties, self.once_micros)
 
 
 def read_slice(
@@ -108,7 +111,7 @@ def read_slice(
     tables = (
         _merged(storage, found, stored, rules.of_logs(read), logs, wanted)
         if needs_merge(found)
-        else _plain(storage, found, stored, wanted)
+        else _plain(storage, found, stored, rules, wanted)
     )
     for table in tables:
         rows = told.applied(table, schema)
@@ -150,14 +153,18 @@ class _Wanted:
 
 
 def _plain(
-    storage: Storage, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
+    storage: Storage,
+    found: FileSlice,
+    schema: pa.Schema,
+    rules: SliceRules,
+    wanted: _Wanted | None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of a base file, but not all of those that the filter drops."""
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
         groups = None if wanted is None else wanted.of(stored)
-        yield from stored.conformed(schema, groups)
+        yield from stored.conformed(schema, groups, rules.once_micros)
 
 
 def _merged(
@@ -198,4 +205,4 @@ def _group(
     if not (touched or is_wanted):
         return StoredGroup(keys, ())
     shown = rules.schema if touched else schema
-    return StoredGroup(keys, stored.conformed(shown, [number]))
+    return StoredGroup(keys, stored.conformed(shown, [number], rules.once_micros))

@@ -60,6 +60,7 @@ class MergeRules:
         delete: Whether all rows of the write are hard deletes, which need only their keys.
         append: Whether keys aren't compared: every row of the write is an insert, even duplicates.
         properties: Which rows are deletes, and which values rows lack.
+        once_micros: See ``timestamp_label.once_in_micros``.
     """
 
     schema: pa.Schema
@@ -69,6 +70,7 @@ class MergeRules:
     delete: bool = False
     append: bool = False
     properties: MergeProperties = field(default_factory=MergeProperties)
+    once_micros: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +172,9 @@ class Merger:
         """
         if not self._rules.append:
             self.match(stored.keys())
+        once_micros = self._rules.once_micros
         for piece in stored.pieces():
-            yield self.apply(piece)
+            yield self.apply(stored.labelled(piece, self._schema, lambda: once_micros))
         yield self.finish()
 
     def match(self, keys: pa.ChunkedArray) -> None:

@@ -313,6 +313,7 @@ class WriteJob:
                 delete=self._operation.hard_delete,
                 append=not self._operation.needs_match,
                 properties=target.merge_properties,
+                once_micros=target.once_in_micros(self._context.history),
             ),
             combine=tagged.combine,
             avro_schema=target.avro_schema or "",

@@ -20,8 +20,9 @@ from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
 from strandline.records.merge_properties import MergeProperties
-from strandline.records.schema.avro_schema import avro_to_arrow
+from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
 from strandline.records.schema.schema_evolution import EvolutionRules
+from strandline.records.schema.timestamp_label import has_millis, once_in_micros
 from strandline.records.schema.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Settings
 from strandline.write.index.buckets import stored_buckets
@@ -141,6 +142,17 @@ class Target:
             parsed = parse_base_name(name)
             file = StoredFile(partition, parsed[0] if parsed else name, name, 0)
             stored_buckets(partition, [file], self.index.buckets)
+
+    def once_in_micros(self, history: CommitHistory) -> frozenset[str]:
+        """Return what is in milliseconds and was in microseconds; see ``timestamp_label``.
+
+        Cost: none unless the table has milliseconds, else a read for each commit that isn't in
+            ``history``.
+        """
+        if self.avro_schema is None or not has_millis(self.schema):
+            return frozenset()
+        earlier = history.avro_schemas(self.meta, self.timeline)
+        return once_in_micros(self.schema, map(readable_columns, earlier))
 
     def check_forms_of_dates(self, partitions: Iterable[str]) -> None:
         """Check that no partition of a write is stored with the other form of its date.

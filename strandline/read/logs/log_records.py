@@ -26,6 +26,7 @@ from strandline.records.merge_rule import lacking
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema.columns import column_of, conform
+from strandline.records.schema.timestamp_label import OnceMicros, corrected
 from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records
 from timeline.encoding.log_block import DELETE
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -64,12 +65,14 @@ class LogRules:
         ordering_fields: Ordering columns; empty by commit time.
         budget: What may be in memory.
         properties: Which rows are deletes, and which values rows lack.
+        once_micros: See ``timestamp_label.corrected``.
     """
 
     schema: pa.Schema
     ordering_fields: tuple[str, ...]
     budget: LogBudget = field(default_factory=LogBudget)
     properties: MergeProperties = field(default_factory=MergeProperties)
+    once_micros: OnceMicros = frozenset
 
     @property
     def fillable(self) -> tuple[str, ...]:
@@ -238,6 +241,7 @@ def _decoded(placed: PlacedBlock, rules: LogRules) -> Iterator[_Piece]:
                 raise ValueError(f"its schema has no column {RECORD_KEY}")
             if OPERATION in rows.schema.names:
                 break
+            rows = corrected(rows, rules.schema, rules.once_micros, placed.place)
             yield _Piece.of_rows(rows, rules, has_all=not is_partial(placed))
         else:
             return

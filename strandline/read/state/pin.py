@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache, partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ from strandline.records.schema.column_ids import (
     column_history,
     column_ids,
 )
+from strandline.records.schema.timestamp_label import OnceMicros, once_in_micros
 from timeline.clock import UTC, format_instant_time, parse_instant_time
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
@@ -142,6 +144,11 @@ class Pin:
         avro_schema = _committed_schema(meta, timeline)
         columns = _columns_of(avro_schema) or _stored_schema(meta, slices)
         return cls(meta, timeline, columns, tuple(slices), avro_schema)
+
+    @property
+    def once_micros(self) -> OnceMicros:
+        """What to ask whether a column was in microseconds; reads commits once, when asked."""
+        return cache(partial(_once_in_micros, self.meta, self.timeline, self.schema))
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -310,6 +317,11 @@ def _history_of(meta: TableMetaClient, timeline: Timeline) -> str | None:
     }
     newest = max((time for time in times if time in completed or time < first), default=None)
     return None if newest is None else f"{HISTORY_FOLDER}/{times[newest]}"
+
+
+def _once_in_micros(meta: TableMetaClient, timeline: Timeline, schema: pa.Schema) -> frozenset[str]:
+    earlier = CommitHistory().avro_schemas(meta, timeline)
+    return once_in_micros(schema, map(readable_columns, earlier))
 
 
 def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from strandline.records.file.row_count import check_footer, check_read
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from strandline.records.schema.columns import conform
+from strandline.records.schema.timestamp_label import OnceMicros, corrected
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, TableError
 from timeline.storage.base import Storage, mapped_errors
@@ -217,24 +219,48 @@ class StoredRows:
                     check_read(first - begin, self._file.metadata, [group], self._place)
 
     def conformed(
-        self, schema: pa.Schema, groups: Sequence[int] | None = None
+        self,
+        schema: pa.Schema,
+        groups: Sequence[int] | None = None,
+        once_micros: OnceMicros = frozenset,
     ) -> Iterator[pa.Table]:
         """Yield the rows in file order, in pieces, cast to columns of the table.
 
         Args:
             schema: The columns; nullable ones that the file lacks are null.
             groups: As for ``pieces``.
+            once_micros: As for ``labelled``.
 
         Raises:
             TableError: A column, or a value of it, doesn't fit the table's type; the message has
                 both types.
+            UnsupportedTableError: As of ``labelled``.
         """
         for piece in self.pieces(schema.names, groups):
             try:
-                rows = conform(piece, schema)
+                rows = conform(self.labelled(piece, schema, once_micros), schema)
             except InputError as exc:
                 raise TableError(f"{self._place} doesn't suit the table: {exc.message}") from exc
             yield rows
+
+    def labelled(self, piece: pa.Table, schema: pa.Schema, once_micros: OnceMicros) -> pa.Table:
+        """Return rows of ``pieces`` with timestamps in the unit that their numbers have.
+
+        Args:
+            piece: The rows.
+            schema: The table's columns.
+            once_micros: See ``timestamp_label.corrected``, also for the error.
+        """
+        return corrected(piece, schema, once_micros, self._place, self._of_96_bits)
+
+    @cached_property
+    def _of_96_bits(self) -> frozenset[str]:
+        """The columns with times that need no label."""
+        parquet = self._file.schema
+        leaves = (parquet.column(at) for at in range(len(parquet)))
+        return frozenset(
+            leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"
+        )
 
 
 def has_sound_statistics(kind: pa.DataType) -> bool:
