@@ -13,7 +13,7 @@ savepoints can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -25,6 +25,7 @@ import pyarrow as pa
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.partition_filter import WantedPartitions, matching_partitions
+from strandline.read.filter.path_values import PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.committed import first_write_time
 from strandline.read.logs.log_blocks import needs_merge
@@ -33,7 +34,12 @@ from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.slice_source import NEWEST, source_of
 from strandline.records.commit_history import CommitHistory, CommitSchema
 from strandline.records.file.base_file import read_stored_schema
-from strandline.records.incomplete_files import refuse_incomplete_files
+from strandline.records.incomplete_files import (
+    DROPS_PARTITION_COLUMNS,
+    drops_partition_columns,
+    refuse_incomplete_files,
+    with_dropped_columns,
+)
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
 from strandline.records.schema.column_ids import (
@@ -49,6 +55,7 @@ from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableEr
 from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.table.config import TableConfig
 from timeline.table.property_name import CREATE_SCHEMA, listed
 from timeline.timeline import Timeline
 
@@ -123,7 +130,7 @@ class Pin:
                 _refuse_cleaned(meta, source.timeline, time, name)
             timeline = source.timeline.filter(lambda i: i.requested_time <= time)
             avro_schema = _committed_schema(meta, timeline)
-            schema = _columns_of(avro_schema)
+            schema = _columns_of(avro_schema, meta.config)
             wanted = None
             if filter is not None and schema is not None:
                 wanted = WantedPartitions.of(RowFilter.of(filter, schema), schema, meta.config)
@@ -131,19 +138,27 @@ class Pin:
             if as_of is not None:
                 # A clean that began meanwhile may have deleted files before they were listed.
                 _refuse_cleaned(meta, meta.active_timeline(), time, name)
-        refuse_other_formats(slices)
-        columns = schema or _stored_schema(meta, slices)
-        return cls(meta, timeline, columns, slices, avro_schema)
+        return cls._of(meta, timeline, avro_schema, slices)
 
     @classmethod
     def of_slices(
         cls, meta: TableMetaClient, timeline: Timeline, slices: Sequence[FileSlice]
     ) -> Pin:
         """Return the state at a timeline whose slices are known; errors as in ``at``."""
+        return cls._of(meta, timeline, _committed_schema(meta, timeline), tuple(slices))
+
+    @classmethod
+    def _of(
+        cls,
+        meta: TableMetaClient,
+        timeline: Timeline,
+        avro_schema: str | None,
+        slices: tuple[FileSlice, ...],
+    ) -> Pin:
         refuse_other_formats(slices)
-        avro_schema = _committed_schema(meta, timeline)
-        columns = _columns_of(avro_schema) or _stored_schema(meta, slices)
-        return cls(meta, timeline, columns, tuple(slices), avro_schema)
+        columns = _columns_of(avro_schema, meta.config) or _stored_schema(meta, slices)
+        _refuse_untold_columns(meta, columns, {found.partition for found in slices})
+        return cls(meta, timeline, columns, slices, avro_schema)
 
     @property
     def once_micros(self) -> OnceMicros:
@@ -227,7 +242,8 @@ def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
         UnsupportedTableError: Base files lack columns, or columns were renamed.
     """
     refuse_incomplete_files(meta.config, meta.storage.base_path)
-    return _columns_of(of_one_state(lambda: _committed_schema(meta, meta.active_timeline())))
+    avro_schema = of_one_state(lambda: _committed_schema(meta, meta.active_timeline()))
+    return _columns_of(avro_schema, meta.config)
 
 
 def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
@@ -269,9 +285,11 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> str | None:
     return created
 
 
-def _columns_of(avro_schema: str | None) -> pa.Schema | None:
-    """Return a schema's columns, meta columns first."""
-    return None if avro_schema is None else with_meta_fields(readable_columns(avro_schema))
+def _columns_of(avro_schema: str | None, config: TableConfig) -> pa.Schema | None:
+    """Return the columns of a table with an Avro schema, meta columns first, dropped ones last."""
+    if avro_schema is None:
+        return None
+    return with_dropped_columns(with_meta_fields(readable_columns(avro_schema)), config)
 
 
 def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSchema) -> None:
@@ -336,4 +354,29 @@ def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Sch
         return with_meta_fields(pa.schema([]))
     newest = max(bases, key=lambda base: base.instant)
     schema = read_stored_schema(meta.storage, newest.path)
-    return pa.schema([field.remove_metadata() for field in schema])
+    return with_dropped_columns(
+        pa.schema([field.remove_metadata() for field in schema]), meta.config
+    )
+
+
+def _refuse_untold_columns(
+    meta: TableMetaClient, schema: pa.Schema, partitions: Collection[str]
+) -> None:
+    """Refuse partitions whose paths don't tell columns that the files lack."""
+    if not drops_partition_columns(meta.config):
+        return
+    for path in sorted(partitions):
+        told = PathValues.of(path, schema, meta.config)
+        missing = [
+            name
+            for name in meta.config.partition_fields
+            if name not in told.known and name not in told.unsettled
+        ]
+        if missing:
+            raise UnsupportedTableError(
+                f"{meta.storage.base_path} has {DROPS_PARTITION_COLUMNS}=true, so that its files"
+                f" lack the columns {missing}, and the path of partition {path!r} doesn't tell"
+                " them for sure",
+                hint="paths tell columns of a SIMPLE or COMPLEX key generator, with hive style or"
+                " without slashes in values; let Hudi write the table anew without that property",
+            )

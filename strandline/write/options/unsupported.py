@@ -6,7 +6,7 @@ from typing import Final
 
 from strandline.commit.lock.settings import PROVIDER
 from strandline.records.file.base_file import EXTENSION
-from strandline.records.incomplete_files import refuse_incomplete_files
+from strandline.records.incomplete_files import refuse_dropped_columns, refuse_incomplete_files
 from strandline.records.key.generator import TYPES
 from strandline.records.merge_properties import unknown_merge_properties
 from strandline.write.options.settings import METADATA_TABLE
@@ -30,6 +30,7 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     refuse_incomplete_files(config, base_path)
     for reason in unknown_merge_properties(config):
         raise UnsupportedTableError(f"{base_path} has {reason}")
+    refuse_dropped_columns(config, base_path)
     refusals = [
         (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
         (

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from strandline import LocalEngine, Table
-from strandline.records.incomplete_files import BOOTSTRAPPED, DROPS_PARTITION_COLUMNS
+from strandline.records.incomplete_files import BOOTSTRAPPED, DROPS_PARTITION_COLUMNS, TABLE_FORMAT
+from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from strandline.records.schema.column_ids import column_ids
+from tests.kit.formats.log_files import avro_block
+from tests.strandline.read.logs.log_table import SCHEMA, LogTable
+from tests.strandline.read.logs.log_table import row as log_row
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT
@@ -30,13 +36,67 @@ def set_property(base, name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(BOOTSTRAPPED, "/elsewhere"), (DROPS_PARTITION_COLUMNS, "TRUE")]
+    ("name", "value"), [(BOOTSTRAPPED, "/elsewhere"), (TABLE_FORMAT, "iceberg")]
 )
-def test_base_files_without_columns(made, name, value):
+def test_files_that_this_release_cannot_take_for_the_whole_table(made, name, value):
     set_property(made, name, value)
     with pytest.raises(UnsupportedTableError, match=name):
         Table(made).to_arrow()
     with client(made) as c, pytest.raises(UnsupportedTableError, match=name):
+        c.upsert(table(row("a", ts=2)))
+
+
+def test_hudis_own_table_format_is_read_and_written(made):
+    assert f"{TABLE_FORMAT}=native" in (made / ".hoodie" / "hoodie.properties").read_text()
+    assert Table(made).to_arrow().num_rows == 2
+
+
+DROPS = {DROPS_PARTITION_COLUMNS: "true"}
+WITHOUT_P = SCHEMA.remove(SCHEMA.get_field_index("p"))
+
+
+def without_p(key: str, ts: int) -> dict[str, object]:
+    return {name: value for name, value in log_row(key, ts).items() if name != "p"}
+
+
+@pytest.fixture
+def dropped(tmp_path) -> Table:
+    """A table in whose files, logs and commits the column ``p`` is missing."""
+    made = LogTable(LocalStorage(str(tmp_path)), schema=WITHOUT_P, properties=DROPS)
+    made.base([without_p("a", 1), without_p("b", 1)], WITHOUT_P)
+    avro = avro_with_meta_fields(arrow_to_avro(WITHOUT_P, "t"))
+    made.log(lambda time: avro_block(time, avro, [without_p("b", 2), without_p("c", 2)]))
+    return Table(tmp_path)
+
+
+def test_dropped_partition_columns_come_from_the_path(dropped):
+    """They are texts, the last of the columns, as in Spark."""
+    assert dropped.schema().field(-1) == pa.field("p", pa.string())
+    expected = [{"id": "a", "p": "p"}, {"id": "b", "p": "p"}, {"id": "c", "p": "p"}]
+    assert dropped.to_arrow(["id", "p"]).to_pylist() == expected
+    assert dropped.scan(["id"], filter=pc.field("p") == "p").count() == 3
+    assert dropped.scan(["id"], filter=pc.field("p") != "p").count() == 0
+    assert dropped.incremental("earliest", columns=["p"]).count() == 3
+    optimized = dropped.scan(["id", "p"], read_optimized=True)
+    assert optimized.to_dataset().to_table().to_pylist() == expected[:2]
+    assert optimized.to_arrow().to_pylist() == expected[:2]
+
+
+def test_dropped_partition_columns_that_a_path_does_not_tell_are_refused(dropped, tmp_path):
+    set_property(tmp_path, "hoodie.table.keygenerator.type", "TIMESTAMP")
+    with pytest.raises(UnsupportedTableError, match=r"lack the columns \['p'\].*anew without"):
+        Table(tmp_path).scan()
+
+
+def test_records_ordered_by_a_dropped_column_are_refused(tmp_path):
+    LogTable(LocalStorage(str(tmp_path)), schema=WITHOUT_P, properties=DROPS, ordering=("p",))
+    with pytest.raises(UnsupportedTableError, match=r"orders its records by .*\['p'\]"):
+        Table(tmp_path).scan()
+
+
+def test_a_table_with_dropped_partition_columns_is_not_written(made):
+    set_property(made, DROPS_PARTITION_COLUMNS, "TRUE")
+    with client(made) as c, pytest.raises(UnsupportedTableError, match="write it with Hudi, or"):
         c.upsert(table(row("a", ts=2)))
 
 
