@@ -29,7 +29,7 @@ from fsview.query.queries import InstantSet, file_slices_as_of
 from fsview.query.query_table import QUERIES, QueryScope
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
-from fsview.table_view import TableView
+from fsview.table_view import Lease, TableView
 from fsview.wire.json_form import PathForms
 from timeline.completion import UnreadArchiveError
 from timeline.errors import StoreError, ViewBehindError
@@ -45,7 +45,10 @@ class LocalView(FileSystemView):
     Attributes:
         table: The table, shared by its views.
         snapshot: The snapshot that answers come from.
+        lease: Keeps the table open as long as the view lives; ``None``: others do.
     """
+
+    lease: Lease | None = None
 
     def __init__(self, table: TableView, snapshot: Snapshot, use: Use | None = None) -> None:
         """Make a view.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from fsview.check.partition_checker import Checked, PartitionChecker
 from fsview.check.rebuild import Pause
@@ -42,6 +43,15 @@ _SHOWN_INSTANTS: Final = 100
 """How many of the newest instants the refusal of a client that is behind names."""
 
 
+class Lease:
+    """Keeps a table open for as long as this object is held, as by a request."""
+
+    __slots__ = ("__weakref__", "table")
+
+    def __init__(self, table: TableView) -> None:
+        self.table = table
+
+
 class TableView:
     """One table and its snapshots; safe to use from several threads.
 
@@ -52,6 +62,8 @@ class TableView:
         loaded: The partitions that count as loaded.
         loader: Loads partitions.
         is_closed: Whether ``close`` was called: nothing more is answered from it.
+        was_used: Whether it was asked again since ``ViewManager`` last looked for tables to close.
+        leases: What keeps it open; guarded by ``ViewManager``.
     """
 
     def __init__(
@@ -81,6 +93,8 @@ class TableView:
         """
         self._store = store or MemoryStore()
         self.is_closed = False
+        self.was_used = False
+        self.leases: WeakSet[Lease] = WeakSet()
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)

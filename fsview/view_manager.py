@@ -9,25 +9,28 @@ in its storage don't lead outside the roots either (``timeline.storage.local_pat
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
 from fsview.store.stores import Stores
-from fsview.table_view import RETAINED_SNAPSHOTS, TableView
-from timeline.clock import Clock
+from fsview.table_view import RETAINED_SNAPSHOTS, Lease, TableView
+from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     InputError,
     PathNotFoundError,
     RootNotAllowedError,
     StorageUnavailableError,
     StoreError,
+    StrandlineError,
     TableNotFoundError,
 )
 from timeline.storage.base import Storage
@@ -35,6 +38,14 @@ from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId, is_relative
 from timeline.table.config_file import read_table_config
+
+logger = logging.getLogger(__name__)
+
+MOST_OPEN: Final = 5000
+"""Default of how many tables may be open."""
+_REMEMBERED: Final = 1 << 16
+"""Tables that were closed and are to be loaded anew, of which that is remembered."""
+_NEVER: Final = object()
 
 
 class TablesStatus(NamedTuple):
@@ -66,9 +77,19 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
 class ViewManager:
     """The tables of a process.
 
-    ``_lock`` guards the tables, the roots and whether all is closed. ``_changing`` is held while
-    the roots are changed and the tables that are served no more are closed, before ``_lock``: a
-    table that a root allows again finds its store closed.
+    ``_lock`` guards the tables with their leases, the roots and whether all is closed. Tables are
+    in the order in which they were opened; a search for tables to close puts those that it finds in
+    use behind the others (the CLOCK algorithm, an approximation of LRU).
+
+    ``_changing`` is held while the roots are changed and the tables that are served no more are
+    closed, before ``_lock``: a table that a root allows again finds its store closed. So does one
+    that is opened again, which waits for its event in ``_closing``.
+
+    Attributes:
+        stores: Keep the tables' packed files.
+        most_open: How many tables may be open.
+        busy_tables: Returns tables that aren't to be closed although no request uses them.
+        on_close: Is called with each table that was closed although it is served.
     """
 
     def __init__(
@@ -82,6 +103,7 @@ class ViewManager:
         retained_snapshots: int = RETAINED_SNAPSHOTS,
         stores: Stores | None = None,
         awaits: bool = False,
+        most_open: int = MOST_OPEN,
     ) -> None:
         """Make a manager with no table open.
 
@@ -95,21 +117,30 @@ class ViewManager:
             opener: Opens a table's storage from its resolved base path and the storage options.
             retained_snapshots: How many snapshots of each table are kept for clients behind.
             stores: Keep the tables' packed files; ``None``: in memory.
+            most_open: How many tables may be open; beyond it, and beyond what the budget allows,
+                those used least recently are closed.
         """
         self._lock, self._changing = threading.Lock(), threading.Lock()
         self._roots: Mapping[TableId, TableId] = {}
         self._real_roots: frozenset[TableId] = frozenset()
-        self._tables: dict[TableId, TableView] = {}
+        self._tables: OrderedDict[TableId, TableView] = OrderedDict()
         self._opening: Shared[TableView] = Shared()
         self._is_closed = False
         self._first_saved = 0
         self._storage_options = storage_options
         self._metrics = metrics or Metrics()
         self._clock = clock
+        self._time = clock or SystemClock()
         self._open = opener
         self._retained = retained_snapshots
         self.stores = stores or Stores()
         self.stores.retained.evict = self._drop_snapshots
+        self.most_open = self.stores.most_open(most_open)
+        self.busy_tables: Callable[[], Collection[TableId]] = frozenset
+        self.on_close: Callable[[TableView], object] = lambda _: None
+        self._closing: dict[TableId, threading.Event] = {}
+        self._closed: OrderedDict[int, None] = OrderedDict()
+        self._foreign: dict[TableId, float] = {}
         local = {root for root in roots if awaits and TableId.of(root).family == "file"}
         self._awaited: Mapping[TableId, str] = {TableId.of(root).normal(): root for root in local}
         for root in roots:
@@ -211,6 +242,7 @@ class ViewManager:
         with self._lock:
             table = self._tables.get(table_id)
         if table is not None:
+            table.was_used = True
             return table
         # Without ``_lock``: opening reads storage, for which other tables must not wait. An opening
         # that began before this call may have found the root, or the table, not there yet.
@@ -230,6 +262,104 @@ class ViewManager:
         table_id = self._admitted(base_path)
         with self._lock:
             return self._tables.get(table_id)
+
+    def lease(self, base_path: str) -> Lease:
+        """Return a lease of the table at a base path, which keeps it open; see ``view``."""
+        while True:
+            lease = self.lease_of(self.view(base_path))
+            # Otherwise it was closed since: it is opened again, or refused.
+            if lease is not None:
+                return lease
+
+    def lease_of(self, table: TableView) -> Lease | None:
+        """Return a lease of an open table; ``None`` if it is closed."""
+        with self._lock:
+            if self._tables.get(table.table_id) is not table:
+                return None
+            lease = Lease(table)
+            table.leases.add(lease)
+            return lease
+
+    def close_table(self, table: TableView, cause: str) -> bool:
+        """Close a table that is served, unless it is in use; it is opened again when asked for.
+
+        A store that lasts goes on from its record then; otherwise the table is loaded anew, which
+        is counted as a reload with the cause ``closed``.
+
+        Args:
+            table: The table.
+            cause: Of the counter ``closed_tables``.
+
+        Returns:
+            Whether it was closed: it has no lease, and is none of ``busy_tables``.
+
+        Cost: that of closing its store; none of the table's storage.
+        """
+        table_id = table.table_id
+        if table_id in self.busy_tables():
+            return False
+        with self._lock:
+            if table.leases or self._tables.get(table_id) is not table:
+                return False
+            # Nobody finds it from here on, and who opens it again waits until its store is closed.
+            del self._tables[table_id]
+            ended = self._closing[table_id] = threading.Event()
+        try:
+            table.close()
+        finally:
+            with self._lock:
+                del self._closing[table_id]
+                if not self.stores.lasts:
+                    self._closed[hash(table_id)] = None
+                    if len(self._closed) > _REMEMBERED:
+                        self._closed.popitem(last=False)
+            ended.set()
+        self.on_close(table)
+        self._metrics.add("closed_tables", cause=cause)
+        return True
+
+    def close_excess(self, spared: TableView | None = None) -> None:
+        """Close the tables used least recently beyond ``most_open`` and the memory budget.
+
+        Called after growth, with no lock held. Fewer are closed if the others are in use.
+
+        Args:
+            spared: One that isn't closed.
+
+        Cost: none within the limits; else one step for each table closed, or found in use.
+        """
+        for _ in range(2 * len(self._tables)):
+            is_many = len(self._tables) > self.most_open
+            if not is_many and not self.stores.is_overfull:
+                return
+            with self._lock:
+                table_id = next(iter(self._tables), None)
+                if table_id is None:
+                    return
+                # Behind the others: one that was used is looked at again after all of them.
+                self._tables.move_to_end(table_id)
+                table = self._tables[table_id]
+                was_used, table.was_used = table.was_used, False
+            if not was_used and table is not spared:
+                try:
+                    self.close_table(table, "open-tables" if is_many else "memory")
+                except StrandlineError as error:
+                    # Whatever asked for room isn't about this table.
+                    logger.warning("%s was closed with an error: %s", table_id, error)
+
+    def close_foreign(self, is_ours: Callable[[str], bool], after_s: float) -> None:
+        """Close the tables that have been other servers' for some time.
+
+        Args:
+            is_ours: Whether a table, by its id as text, is this server's to answer or to copy.
+            after_s: For how long it must not have been at each call, seconds.
+        """
+        now = self._time.monotonic()
+        foreign = [t for t in self.open_tables() if not is_ours(str(t.table_id))]
+        self._foreign = {t.table_id: self._foreign.get(t.table_id, now) for t in foreign}
+        for table in foreign:
+            if now - self._foreign[table.table_id] >= after_s:
+                self.close_table(table, "given-away")
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
         """Return the id and the storage of a base path, with a table or not; reads nothing.
@@ -395,8 +525,11 @@ class ViewManager:
         """Open a table; run by one caller at a time for each table."""
         with self._lock:
             table = self._tables.get(table_id)
+            closing = self._closing.get(table_id)
         if table is not None:  # another caller has opened it meanwhile
             return table
+        if closing is not None:
+            closing.wait()
         storage = self._storage(table_id)
         if self.stores.lasts:  # a path without a table leaves nothing in the store directory
             read_table_config(storage)
@@ -422,9 +555,16 @@ class ViewManager:
             # In one step with the look at the roots: a table that was removed while it was being
             # opened would stay open for ever.
             is_closed = self._is_closed
-            if self.serves(table_id) and not is_closed:
+            is_served = self.serves(table_id) and not is_closed
+            was_closed = is_served and self._closed.pop(hash(table_id), _NEVER) is None
+            if is_served:
                 self._tables[table_id] = table
-                return table
+        if is_served:
+            if was_closed:
+                self._metrics.add("reloads", table=str(table_id), cause="closed")
+            # Its caller has no lease of it yet.
+            self.close_excess(spared=table)
+            return table
         table.close()
         if is_closed:
             raise StoreError(f"{table_id} isn't opened: the views are closed")

@@ -31,6 +31,16 @@ KINDS: Final[Mapping[str, type[Store]]] = {
 """Name in settings → class; Hudi's name is the class's ``kind``."""
 
 BUDGET_BYTES: Final = 512 << 20
+TABLE_BYTES: Final = 32 << 10
+"""Memory of an open table that no account counts: its view, state, storage, counters."""
+ROCKS_BYTES: Final = 288 << 10
+"""The same with a database of RocksDB."""
+ROCKS_FILES: Final = 8
+"""Descriptors of such a database."""
+LEAST_OPEN: Final = 16
+"""Tables that may be open however small the budget is."""
+_TABLES_SHARE: Final = 2
+"""Open tables may take half of the budget beyond what its accounts count."""
 KEPT_STEPS: Final = 256
 """Steps of a table that servers which share a database may be behind and still follow."""
 _PAGE: Final = 4096
@@ -130,6 +140,16 @@ class Stores:
             return MemoryStore(self._records, self.budget)
         store.spare = MemoryStore(self._records, self.budget, is_spare=True)
         return store
+
+    def most_open(self, asked: int) -> int:
+        """Return how many tables may be open: as many as asked for, as far as memory suffices."""
+        each = ROCKS_BYTES if self._rocks is not None else TABLE_BYTES
+        return min(asked, max(LEAST_OPEN, self.budget.limit_bytes // _TABLES_SHARE // each))
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether packed files in memory exceed the budget, and only closing a table frees some."""
+        return self._options.kind == "memory" and self.budget.used > self.budget.limit_bytes
 
     def upkeep(self) -> Upkeep | None:
         """Return what deletes from all tables of the databases; ``None``: there are none."""

@@ -102,6 +102,7 @@ class Forwarder:
         token: Bearer token that all servers of the fleet take.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
+        by_partition: Whether each partition has owners of its own.
 
     Raises:
         ConfigError: ``ca_file`` isn't valid.
@@ -115,8 +116,10 @@ class Forwarder:
         *,
         ca_file: str | None = None,
         limits: PeerLimits | None = None,
+        by_partition: bool = False,
     ) -> None:
         self._url = url
+        self._by_partition = by_partition
         self._owners = owners
         self._token = None if token is None else token.encode("ascii")
         if ca_file is not None:
@@ -166,6 +169,14 @@ class Forwarder:
         """
         seats = self._owners(table, None)
         return not seats or seats[0].url == self._url
+
+    def has(self, table: str) -> bool:
+        """Whether this server answers about a table as its owner or a copy, or may at any time.
+
+        So it is before it has joined its fleet, and where each partition has servers of its own.
+        """
+        seats = self._owners(table, None)
+        return self._by_partition or not seats or any(seat.url == self._url for seat in seats)
 
     async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer | None:
         """Return the answer of the first server that gives one.

@@ -13,6 +13,7 @@ from typing import Final
 
 from fsview.store.stores import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
+from fsview.view_manager import MOST_OPEN
 from strandline.settings.host import HostSetting
 from strandline.settings.lookup import LOOKUP_SETTINGS
 from strandline.settings.read_limits import READ_SETTINGS
@@ -138,6 +139,15 @@ RETAINED_SNAPSHOTS: Final = Setting(
     "strandline.view.retained.snapshots",
     KEPT_SNAPSHOTS,
     "Snapshots of each table that are kept for clients that are behind.",
+    "service",
+    minimum=1,
+)
+MAX_OPEN_TABLES: Final = Setting(
+    "strandline.service.open.tables.max",
+    MOST_OPEN,
+    "Most tables that are open at a time, as far as half of the memory suffices (32 KiB for each;"
+    " 288 KiB with EMBEDDED_KV_STORE). Beyond it, those used least recently are closed: the next"
+    " request opens them again, from their record where the view type has one.",
     "service",
     minimum=1,
 )

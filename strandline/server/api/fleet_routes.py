@@ -25,10 +25,17 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
     def record(request: Request) -> Reply:
         base_path = required(request.parameters(), BASE_PATH)
         table = views.open_table(base_path)
-        stream = None if table is None else table.record()
+        lease = None if table is None else views.lease_of(table)
+        stream = None if lease is None else lease.table.record()
         if stream is None:
             raise TableNotFoundError(f"no view of the table {base_path!r} is open here")
-        return Reply(200, b"", BYTES, rest=stream)
+        return Reply(200, b"", BYTES, rest=_leased(stream, lease))
 
     yield "GET", TABLES, tables
     yield "GET", RECORD, record
+
+
+def _leased(stream: Iterator[bytes], lease: object) -> Iterator[bytes]:
+    """Yield a stream, and hold what keeps its table open until it ends."""
+    yield from stream
+    del lease

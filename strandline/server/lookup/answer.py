@@ -23,7 +23,7 @@ from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
 from fsview.query.latest_json import NEWEST
 from fsview.snapshot.snapshot import Snapshot
-from fsview.table_view import TableView
+from fsview.table_view import Lease, TableView
 from fsview.view_manager import ViewManager, not_served
 from fsview.wire.column_form import COLUMNS
 from fsview.wire.json_form import PathForms
@@ -97,17 +97,26 @@ class Answers:
         self._tables = {}
         self.cache.forget_closed()
 
-    def _table(self, base_path: str) -> TableView:
-        """Resolve a base path to its table; may read the file system (links)."""
+    def forget(self, table: TableView) -> None:
+        """Drop what is kept of a table that was closed."""
+        tables = self._tables
+        # Copied in one step: requests add to it meanwhile.
+        for spelled, known in list(tables.items()):
+            if known is table:
+                tables.pop(spelled, None)
+        self.cache.forget(table)
+
+    def _leased(self, base_path: str) -> Lease:
+        """Resolve a base path to a lease of its table; may read the file system (links)."""
         # Read before the roots are: what was resolved by roots that were changed meanwhile is put
         # into a mapping that ``forget_unserved`` has replaced.
         tables = self._tables
-        table = self._views.view(base_path)
+        lease = self._views.lease(base_path)
         if len(tables) >= _SPELLINGS and base_path not in tables:
             self._tables = {}  # replaced, not cleared: the loop reads it concurrently
         elif len(base_path) <= _SPELLED_CHARACTERS:
-            tables[base_path] = table
-        return table
+            tables[base_path] = lease.table
+        return lease
 
     def reply(
         self,
@@ -135,11 +144,15 @@ class Answers:
         if not base_path:
             raise InputError(f"{route.path} needs the parameter {BASE_PATH!r}, which is missing")
         route.arguments(params)  # refuse missing arguments before a view is opened
-        table = self._table(base_path)
+        lease = self._leased(base_path)
+        table = lease.table
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         with refusing_if_closed(table):
             view = self._view_for(table, route, params)
+            # A streamed reply holds the view.
+            view.lease = lease
             reply = self._reply(view, route, params, accepted, indented, has_left)
+        self._views.close_excess()
         if route.synced and TIMELINE_HASH not in params:
             return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})
         return reply
@@ -157,10 +170,13 @@ class Answers:
         base_path = params.get(BASE_PATH, "")
         if not base_path:
             raise InputError(f"{name} needs the parameter {BASE_PATH!r}, which is missing")
-        table = self._table(base_path)
+        lease = self._leased(base_path)
+        table = lease.table
         self._metrics.add(REQUESTS, table=str(table.table_id), route=name, way="computed")
         with refusing_if_closed(table):
-            return self._view_for(table, _NEWEST, params)
+            view = self._view_for(table, _NEWEST, params)
+        view.lease = lease
+        return view
 
     def _reply(
         self,
@@ -250,6 +266,7 @@ class Answers:
             self.cache.put(table, version.answers, key, response)
         if not route.name.endswith("_stateless"):
             table.loaded.mark((version.partition,))
+        table.was_used = True
         return response
 
     def _made_on_loop(

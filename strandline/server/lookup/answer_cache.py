@@ -108,7 +108,15 @@ class AnswerCache:
         """
         with self._lock:
             closed = [table for table in self._by_table if table.is_closed]
-            dropped = [self._take(table) for table in closed]
+        self._drop(closed)
+
+    def forget(self, table: TableView) -> None:
+        """Drop the answers of one table that was closed."""
+        self._drop([table])
+
+    def _drop(self, closed: list[TableView]) -> None:
+        with self._lock:
+            dropped = [self._take(table) for table in closed if table in self._by_table]
             # Amortized: each pass removes at least as many references as it keeps.
             if self._stale > len(self._order) // 2:
                 self._order = deque(filter(None, self._order))

@@ -41,12 +41,14 @@ class HotPath:
     """Answers hot requests from memory; used on the server's loop only, except ``forget_closed``.
 
     Attributes:
+        names: Of the routes answered here.
         counts: Requests answered, by table and route; only grows, but for ``forget_closed``.
     """
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._routes = _hot_routes()
+        self.names = {route.name for route in self._routes.values()}
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
@@ -83,6 +85,11 @@ class HotPath:
         for key in list(self.counts):
             if key[0].is_closed:
                 self.counts.pop(key, None)
+
+    def forget(self, table: TableView) -> None:
+        """Drop the counts of one table that was closed; from any thread."""
+        for name in self.names:
+            self.counts.pop((table, name), None)
 
 
 _parse_cached = lru_cache(maxsize=2048)(parse_query)

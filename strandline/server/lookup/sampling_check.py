@@ -100,7 +100,9 @@ class SamplingCheck:
 
     def _checked(self, table: TableView) -> bool:
         """Check a partition if one is loaded; return whether one was. Failures are logged."""
-        partition = ""
+        partition, lease = "", self._views.lease_of(table)
+        if lease is None:  # it was closed meanwhile
+            return False
         try:
             partitions = table.held_partitions()
             if not partitions:

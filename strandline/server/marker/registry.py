@@ -198,6 +198,11 @@ class MarkerService:
             self._spelled = {}
             self._drop([d for place, d in self._directories.items() if not is_kept(place.table)])
 
+    def tables(self) -> frozenset[TableId]:
+        """Return the tables in whose directories markers are being created."""
+        with self._lock:
+            return frozenset(place.table for place in self._directories)
+
     def status(self) -> dict[str, int]:
         """Return the number of directories kept, and figures about early conflicts."""
         with self._lock:

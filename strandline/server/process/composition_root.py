@@ -6,15 +6,17 @@ them, so what depends on what is seen here.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from fsview.metrics import Metrics
 from fsview.store.stores import Stores
+from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
@@ -43,8 +45,16 @@ from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
 from strandline.server.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
+from timeline.errors import StrandlineError
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+GIVEN_AWAY_S: Final = 60.0
+"""How long a server of a fleet keeps a table that isn't its own any more."""
+_LOOKS: Final = 12
+"""Looks for such tables within this time."""
 
 
 class Parts:
@@ -99,7 +109,9 @@ class Parts:
             retained_snapshots=options.retained_snapshots,
             stores=Stores(options.store, self._clock),
             awaits=options.awaits_roots,
+            most_open=options.most_open_tables,
         )
+        self.views.on_close = self._forget_closed
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
@@ -111,6 +123,7 @@ class Parts:
             is_one_of_many=forwarder is not None,
         )
         checks = ServiceChecks(self.views)
+        self.views.busy_tables = self.markers.tables
         self.readiness = Readiness(
             checks,
             self._clock,
@@ -207,7 +220,10 @@ class Parts:
             "settings": dict(self._settings),
         }
         tables = self.views.status(start, at_most)
-        return {**figures, "open_tables": tables.open, "next_table": tables.further}, tables
+        figures["open_tables"] = tables.open
+        figures["open_tables_at_most"] = self.views.most_open
+        figures["next_table"] = tables.further
+        return figures, tables
 
     def load(self) -> tuple[int, int]:
         """Return how many tables are open, and the bytes that are held for all of them."""
@@ -242,8 +258,19 @@ class Parts:
         """Start the background work."""
         self.checks.start()
         self.markers.start()
+        if self._forwarder is not None:
+            threading.Thread(target=self._give_away, name="tables", daemon=True).start()
         if self.views.awaited_roots():
             threading.Thread(target=self._find_roots, name="roots", daemon=True).start()
+
+    def _give_away(self) -> None:
+        """Close tables once they have been other servers' for ``GIVEN_AWAY_S`` seconds."""
+        assert self._forwarder is not None
+        while not self._ending.wait(GIVEN_AWAY_S / _LOOKS):
+            try:
+                self.views.close_foreign(self._forwarder.has, GIVEN_AWAY_S)
+            except StrandlineError as error:
+                logger.warning("tables of other servers can't be closed: %s", error)
 
     def _find_roots(self) -> None:
         """Look for roots that aren't there every ``RETRY_S`` seconds, until all are."""
@@ -269,6 +296,22 @@ class Parts:
             still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
             self._counted = Counter(still)
         self.metrics.merge(lambda text: serves(TableId.of(text)))
+
+    def _forget_closed(self, table: TableView) -> None:
+        """Drop what is kept of a table that was closed, but is served."""
+        self.answers.forget(table)
+        with self._lock:
+            self._count_hot_of(table)
+        self.metrics.forget(str(table.table_id))
+
+    def _count_hot_of(self, table: TableView) -> None:
+        """Add the hot path's requests of one table to the metrics, and forget it."""
+        for name in self.hot.names:
+            count = self.hot.counts[table, name] - self._counted.pop((table, name), 0)
+            if count > 0:
+                labels = {"table": str(table.table_id), "route": name, "way": "ready"}
+                self.metrics.add(REQUESTS, count, **labels)
+        self.hot.forget(table)
 
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""

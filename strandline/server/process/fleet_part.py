@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_proxy.exchange import Endpoint, tls_context
-from executor_proxy.seat_ring import Layout
+from executor_proxy.seat_ring import MAX_DEPTH, Layout
 from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.leader_upkeep import LeaderUpkeep
@@ -124,7 +124,13 @@ class FleetPart:
             raise
         self._upkeep: LeaderUpkeep | None = None
         current = self._membership.current
-        self.forwarder = Forwarder(current.url, current.owners, token, ca_file=options.ca_file)
+        self.forwarder = Forwarder(
+            current.url,
+            current.owners,
+            token,
+            ca_file=options.ca_file,
+            by_partition=options.layout.depth == MAX_DEPTH,
+        )
         self._warming = Warming(
             current,
             self._membership.name,

@@ -35,6 +35,7 @@ class PartsOptions:
         shown: Settings for the status.
         admit_networks: Networks that need no token, see ``strandline.server.http.authorization``.
         read_limits: How much of a table's files is read at most.
+        most_open_tables: How many tables may be open, as far as memory allows.
         awaits_roots: Whether roots that aren't there yet are looked for until they are.
         requires_roots: Whether the service is ready only if all roots are.
         restarts: How many processes of this service ended before this one, for the status.
@@ -51,6 +52,7 @@ class PartsOptions:
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = ""
     read_limits: ReadLimits = DEFAULT_LIMITS
+    most_open_tables: int = config.MAX_OPEN_TABLES.default
     awaits_roots: bool = False
     requires_roots: bool = False
     restarts: int = 0
@@ -79,6 +81,7 @@ class PartsOptions:
             shown=shown,
             admit_networks=settings.get(config.ADMIT_NETWORKS),
             read_limits=read_limits(settings),
+            most_open_tables=settings.get(config.MAX_OPEN_TABLES),
         )
 
 
