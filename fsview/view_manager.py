@@ -218,6 +218,13 @@ class ViewManager:
         # A driver may have thousands of roots: their number doesn't matter here.
         return not self._real_roots.isdisjoint(_upwards(table_id))
 
+    def is_below_root(self, base_path: str) -> bool:
+        """Whether a base path is at or below a root by its text; follows no link, reads nothing."""
+        table_id = TableId.of(base_path).normal()
+        if table_id.family == "file":
+            return self._place_of(table_id.path) is not None
+        return self.serves(table_id)
+
     def roots(self) -> tuple[str, ...]:
         """Return the roots as they were resolved, in order."""
         return tuple(sorted(root.base_path for root in self._real_roots))

@@ -90,7 +90,9 @@ def serve(child: bool, **given: Any) -> None:
         fleet_options = FleetOptions.of(settings)
         # Set up before the parts, whose store may log.
         log = log_to(STDERR, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
-        fleet = None if fleet_options is None else FleetPart(fleet_options, parts_options.token)
+        fleet = None
+        if fleet_options is not None:
+            fleet = FleetPart(fleet_options, parts_options.token, parts_options.roots)
         parts = _parts(parts_options, fleet)
         _find_roots(settings, parts, fleet)
     except ConfigError as exc:

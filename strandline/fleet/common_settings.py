@@ -1,4 +1,4 @@
-"""What the members of a fleet must have in common: how they place tables, and the token; pure."""
+"""What members of a fleet must have in common: how they place tables, token, and roots; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from timeline.errors import ConfigError
 
 
 def check_alike(mine: Member, found: FleetRead) -> None:
-    """Refuse to be a member beside one that places tables otherwise or has another token.
+    """Refuse to be a member beside one with another layout, token or roots.
+
+    Members of earlier releases don't tell their roots, and are let be: they are replaced one by
+    one.
 
     Raises:
         ConfigError: A member of the fleet differs.
@@ -19,6 +22,7 @@ def check_alike(mine: Member, found: FleetRead) -> None:
         if other.name != mine.name:
             _check_layout(mine, other)
             _check_token(mine, other)
+            _check_roots(mine, other)
 
 
 def of_token(found: FleetRead, token: str) -> tuple[FleetRead, frozenset[str]]:
@@ -49,6 +53,15 @@ def _check_token(mine: Member, other: Member) -> None:
             f"the server's token is {_shown(mine.token)}; allowed: {_shown(other.token)}, as at the"
             f" member {other.url}",
             hint="give all servers of a fleet the same token",
+        )
+
+
+def _check_roots(mine: Member, other: Member) -> None:
+    if mine.roots and other.roots and mine.roots != other.roots:
+        raise ConfigError(
+            f"the server's roots have the mark {mine.roots}; allowed: {other.roots}, as at the"
+            f" member {other.url}",
+            hint="give all servers of a fleet the same --root; stop all of them to change it",
         )
 
 

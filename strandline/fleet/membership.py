@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.records import Load, token_mark
+from strandline.fleet.records import Load, roots_mark, token_mark
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
 from strandline.fleet.state.base import Cancel, StateStore
@@ -37,6 +37,7 @@ class Membership:
         is_standby: Whether it waits for a seat instead of getting a new one.
         layout: How tables are placed, which all members must agree on.
         token: The server's token, which all members must have; ``None``: none has one.
+        roots: What it serves, which must be the same at all members; ``None``: it doesn't tell.
         load: Returns what the server holds; called by the membership's thread.
         warm_s: Others ask this server once ``ready`` was called, or once it could have had a seat
             for so long; ``None``: at once.
@@ -60,6 +61,7 @@ class Membership:
         is_standby: bool = False,
         layout: Layout = DEFAULT,
         token: str | None = None,
+        roots: Collection[str] | None = None,
         load: Callable[[], Load] = Load,
         warm_s: float | None = None,
         heartbeat_s: float = HEARTBEAT_S,
@@ -84,6 +86,7 @@ class Membership:
             dead_s=dead_s,
             layout=layout,
             token=token_mark(token),
+            roots="" if roots is None else roots_mark(roots),
             load=load,
             is_ready=warm_s is None,
         )
@@ -103,7 +106,7 @@ class Membership:
                 it was killed, which counts as a member for a while.
 
         Raises:
-            ConfigError: The fleet has another schema, layout or token.
+            ConfigError: The fleet has another schema, layout or token, or other roots.
             FleetError: A record can't be read, a member has this address, or the store is away.
         """
         try:

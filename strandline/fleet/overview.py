@@ -33,9 +33,15 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
         "layout": None
         if layout is None
         else {"copies": layout.copies, "depth": layout.depth, "tokens": layout.tokens},
+        "roots": _roots(found),
         "seats": [_seat_row(found, seat) for seat in fleet.seats],
         "waiting": [
-            {"url": member.url, "standby": member.is_standby, **_load(found, member.name)}
+            {
+                "url": member.url,
+                "standby": member.is_standby,
+                "roots": member.roots or None,
+                **_load(found, member.name),
+            }
             for member in _waiting(found)
         ],
         "unreadable": dict(found.unreadable),
@@ -58,7 +64,8 @@ def as_text(told: dict[str, Any], name: str) -> str:
     held = sum(seat["url"] is not None for seat in told["seats"])
     lines = [f"fleet {name}, epoch {told['epoch']}: {held} of {len(told['seats'])} seats are taken"]
     if told["layout"] is not None:
-        lines.append(", ".join(f"{key} {value}" for key, value in told["layout"].items()))
+        shared = {**told["layout"], "roots": told["roots"] or "unknown"}
+        lines.append(", ".join(f"{key} {value}" for key, value in shared.items()))
     rows = [_HEAD, *_seat_lines(told), *_waiting_lines(told)]
     width = max(len(row[1]) for row in rows)
     if len(rows) > 1:
@@ -80,12 +87,19 @@ def _layout(found: FleetRead) -> Layout | None:
     return members[0].layout if members else None
 
 
+def _roots(found: FleetRead) -> str | None:
+    """Return the mark of the roots on which the members have agreed, as far as they tell."""
+    members = sorted(found.fleet.members, key=lambda member: member.joined)
+    return next((member.roots for member in members if member.roots), None)
+
+
 def _seat_row(found: FleetRead, seat: HeldSeat) -> dict[str, Any]:
     if seat.number in found.fleet.vacant:
         return {"number": seat.number, "url": None, "last": seat.url}
-    ready = {member.name for member in found.fleet.members if member.is_ready}
+    living = {member.name: member for member in found.fleet.members}
     return {
-        "ready": seat.holder in ready,
+        "ready": living[seat.holder].is_ready,
+        "roots": living[seat.holder].roots or None,
         "number": seat.number,
         "url": seat.url,
         "last": seat.url,
@@ -110,16 +124,14 @@ def _seat_lines(told: dict[str, Any]) -> list[Line]:
     return [
         (str(seat["number"]), "-", "", "", f"vacant, last {seat['last']}")
         if seat["url"] is None
-        else _line(
-            str(seat["number"]), seat, _role(told, seat["url"], "" if seat["ready"] else "fetches")
-        )
+        else _line(str(seat["number"]), seat, _role(told, seat, "" if seat["ready"] else "fetches"))
         for seat in told["seats"]
     ]
 
 
 def _waiting_lines(told: dict[str, Any]) -> list[Line]:
     return [
-        _line("-", each, _role(told, each["url"], "standby" if each["standby"] else "waits"))
+        _line("-", each, _role(told, each, "standby" if each["standby"] else "waits"))
         for each in told["waiting"]
     ]
 
@@ -128,6 +140,8 @@ def _line(seat: str, row: dict[str, Any], role: str) -> Line:
     return seat, row["url"], str(row["tables"]), f"{row['bytes'] / 1e6:.0f}", role
 
 
-def _role(told: dict[str, Any], url: str, role: str) -> str:
-    leads = "leader" if url == told["leader"] else ""
-    return ", ".join(word for word in (role, leads) if word)
+def _role(told: dict[str, Any], row: dict[str, Any], role: str) -> str:
+    leads = "leader" if row["url"] == told["leader"] else ""
+    is_odd = row["roots"] != told["roots"]
+    roots = f"roots {row['roots'] or 'unknown'}" if is_odd else ""
+    return ", ".join(word for word in (role, leads, roots) if word)

@@ -10,14 +10,15 @@ A member or a seat whose record can't be read doesn't count, so that one costs n
 that is dead: the others go on. A server writes its own anew, and the leader a seat's.
 
 ``joined`` is the version that the lease was made with, and 0 until that is known: such a member
-doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, and as ``token`` the
-``token_mark`` of the servers' token.
+doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, as ``token`` the
+``token_mark`` of the servers' token, and as ``roots`` their ``roots_mark``, which earlier releases
+don't write.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,6 +35,7 @@ from timeline.errors import (
     StateConflictError,
     StateUnavailableError,
 )
+from timeline.storage.table_id import TableId
 
 SCHEMA: Final = 1
 EPOCH: Final = "epoch"
@@ -108,6 +110,22 @@ def token_mark(token: str | None) -> str:
     return pbkdf2_hmac("sha256", token.encode(), _SALT, _ROUNDS).hex()[:_MARK_DIGITS]
 
 
+def roots_mark(roots: Iterable[str]) -> str:
+    """Return what tells whether two servers serve the same tables by the same paths.
+
+    Spellings of a root, order, and roots below others don't matter. Links aren't followed: clients
+    name tables by paths, and a table's owner follows from its path.
+
+    Args:
+        roots: Base paths, or directories above base paths.
+    """
+    places = sorted({str(TableId.of(root).normal()) for root in roots})
+    outer = [
+        p for p in places if not any(p.startswith(q.rstrip("/") + "/") for q in places if q != p)
+    ]
+    return sha256("\n".join(outer).encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_DIGITS]
+
+
 def member_key(name: str) -> str:
     """Return the key of a member."""
     return f"{MEMBERS}/{name}"
@@ -131,6 +149,7 @@ def member_bytes(member: Member, load: Load | None = None) -> bytes:
             "depth": member.layout.depth,
             "tokens": member.layout.tokens,
             "token": member.token,
+            "roots": member.roots,
             "tables": load.tables,
             "bytes": load.held_bytes,
         }
@@ -239,6 +258,7 @@ def _member_of(key: str, name: str, value: bytes) -> Member:
         layout,
         _field(key, record, "token", str),
         _field(key, record, "ready", bool),
+        _field(key, record, "roots", str) if "roots" in record else "",
     )
 
 

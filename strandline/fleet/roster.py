@@ -49,6 +49,7 @@ class Roster:
         dead_s: How long it stays a member without ``step``.
         layout: How tables are placed, which all members must agree on.
         token: The mark of the server's token, which all members must have.
+        roots: The mark of its roots; likewise, as far as they tell.
         load: Returns what the server holds, for those who look at the fleet.
         is_ready: Whether it may be asked at once; else ``become_ready`` is to be called.
 
@@ -67,11 +68,12 @@ class Roster:
         dead_s: float = DEAD_S,
         layout: Layout = DEFAULT,
         token: str = "",
+        roots: str = "",
         load: Callable[[], Load] = Load,
         is_ready: bool = True,
     ) -> None:
         self._state = state
-        self._self = Member(member_name(url), url, is_standby, 0, layout, token, is_ready)
+        self._self = Member(member_name(url), url, is_standby, 0, layout, token, is_ready, roots)
         self._clock = clock or SystemClock()
         self._dead_s = dead_s
         self._load = load
@@ -115,14 +117,14 @@ class Roster:
         """Become a member.
 
         Raises:
-            ConfigError: The fleet's records have another schema, or a member another layout or
-                token.
+            ConfigError: The fleet's records have another schema, or a member another layout, token
+                or roots.
             StateConflictError: A member has this address: another server, or this one before it
                 was killed, which ends after ``dead_s``.
             StateUnavailableError: The store can't be reached.
         """
         self._release_left()
-        # Refuses another schema, layout or token before anything is written.
+        # Refuses another schema, layout, token or roots before anything is written.
         check_alike(self._self, read_fleet(self._state))
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)

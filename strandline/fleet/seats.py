@@ -47,6 +47,8 @@ class Member:
         layout: How it places tables; the same at all members.
         token: What ``strandline.fleet.records.token_mark`` makes of its token; likewise.
         is_ready: Whether it may be asked; before, it fetches the records of its tables.
+        roots: What ``strandline.fleet.records.roots_mark`` makes of its roots; the same at all
+            members. Empty at those of earlier releases, which don't tell.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Member:
     layout: Layout = DEFAULT
     token: str = ""
     is_ready: bool = True
+    roots: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,14 +121,21 @@ class Forwarding:
         copies: Tells other servers.
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
+        serves: Whether a base path may be one of this server's tables, by its text. Others, which
+            it refuses, aren't asked of servers that may have other roots. Never waits.
     """
 
     def __init__(
-        self, forwarder: Forwarder, copies: Copies, newest: Callable[[str], str | None]
+        self,
+        forwarder: Forwarder,
+        copies: Copies,
+        newest: Callable[[str], str | None],
+        serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._forwarder = forwarder
         self._copies = copies
         self._newest = newest
+        self._serves = serves
 
     async def answer(self, here: Application, request: Request) -> Reply:
         """Answer a request by the server that comes first.
@@ -149,7 +156,7 @@ class Forwarding:
         partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
         urls = self._forwarder.before(table, partition, is_shared=is_pinned)
         is_passed_on = self._forwarder.is_passed_on(request.fields)
-        if urls and not is_passed_on:
+        if urls and not is_passed_on and self._serves(request.table):
             try:
                 answer = await self._asked(urls, table, kind, method, request)
             except ServiceError as error:

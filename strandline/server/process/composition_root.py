@@ -174,7 +174,9 @@ class Parts:
         answer = partial(self.router.answer, threads)
         if self._forwarder is None or self._copies is None:
             return answer
-        forwarding = Forwarding(self._forwarder, self._copies, self.answers.newest_hash)
+        forwarding = Forwarding(
+            self._forwarder, self._copies, self.answers.newest_hash, self.views.is_below_root
+        )
         return partial(forwarding.answer, answer)
 
     def hang_up(self) -> None:

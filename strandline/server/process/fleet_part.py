@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -93,6 +93,7 @@ class FleetPart:
     Args:
         options: Its part.
         token: Bearer token of all servers of the fleet.
+        roots: What all of them serve.
 
     Attributes:
         forwarder: Passes requests on.
@@ -102,7 +103,7 @@ class FleetPart:
         FleetError: The state store can't be reached.
     """
 
-    def __init__(self, options: FleetOptions, token: str | None) -> None:
+    def __init__(self, options: FleetOptions, token: str | None, roots: Collection[str]) -> None:
         self._url = StateUrl.of(options.url)
         self._dead_s = options.dead_s
         self._load: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -114,6 +115,7 @@ class FleetPart:
                 is_standby=options.is_standby,
                 layout=options.layout,
                 token=token,
+                roots=roots,
                 load=lambda: Load(*self._load()),
                 warm_s=BOUND_S,
                 heartbeat_s=options.heartbeat_s,
@@ -146,7 +148,7 @@ class FleetPart:
             views: Opens the tables whose records are fetched from then on.
 
         Raises:
-            ConfigError: The fleet has another schema, layout or token.
+            ConfigError: The fleet has another schema, layout or token, or other roots.
             FleetError: A member has this address, a record can't be read, or the store is away.
         """
         self._load = load

@@ -17,7 +17,7 @@ from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import StoreOptions, Stores
 from strandline.__main__ import main
-from strandline.fleet.records import EPOCH, Load, member_bytes, member_key
+from strandline.fleet.records import EPOCH, Load, member_bytes, member_key, roots_mark
 from strandline.fleet.roster import Roster
 from strandline.fleet.seats import Member
 from strandline.fleet.state.base import Put
@@ -68,7 +68,7 @@ def test_members_seats_and_leader_are_shown(path: Path, rosters: dict[str, Roste
     assert told.exit_code == 0
     assert told.output.splitlines() == [
         f"fleet sqlite://{path}, epoch 1: 2 of 3 seats are taken",
-        "copies 2, depth 1, tokens 50",
+        "copies 2, depth 1, tokens 50, roots unknown",
         "",
         "seat  server      tables      MB  role",
         "   0  http://a:1       3      25  leader",
@@ -79,6 +79,26 @@ def test_members_seats_and_leader_are_shown(path: Path, rosters: dict[str, Roste
     assert run("status", f"sqlite://{path}").output.splitlines()[-1] == (
         "   -  http://s:1       0       0  standby"
     )
+
+
+def test_the_mark_of_the_roots_is_shown(path: Path) -> None:
+    """And who doesn't tell it, as servers of earlier releases (#32)."""
+    lake = roots_mark(["/lake"])
+    with closing(SqliteState(path)) as state:
+        for name, roots in (("a", ""), ("b", lake), ("c", lake)):
+            roster = Roster(state, f"http://{name}:1", clock=ManualClock(0), roots=roots)
+            roster.join()
+            roster.step()
+        shown = run("status", f"sqlite://{path}").output.splitlines()
+        told = json.loads(run("status", f"sqlite://{path}", "--json").output)
+    assert shown[1] == f"copies 3, depth 1, tokens 100, roots {lake}"
+    assert [line.partition("0       0")[2].strip() for line in shown[4:]] == [
+        "leader, roots unknown",
+        "waits",
+        "waits",
+    ]
+    assert told["roots"] == lake
+    assert [row["roots"] for row in (*told["seats"], *told["waiting"])] == [None, lake, lake]
 
 
 def test_the_servers_of_a_table_are_those_of_the_ring(

@@ -19,8 +19,10 @@ from strandline.server.api.writer_routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
 from strandline.server.http.request import Request
 from strandline.server.http.table_of_request import INSTANT_STATES
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer
-from tests.kit.servers.live_service import TOKEN, known
+from tests.kit.servers.live_service import TOKEN, AppClient, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.fixed_fleet import A
 
@@ -255,6 +257,33 @@ def test_who_answers_itself_in_the_end_has_what_others_left_of_the_wait(fleet, t
         asyncio.run(play(owner.url))
     (request,) = asked
     assert 0.25 <= float(request.fields[b"strandline-wait"]) <= 0.5
+
+
+def test_a_path_outside_its_own_roots_is_not_passed_on(tmp_path):
+    """It is refused, even if another server has other roots (#32)."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (tmp_path / "link").symlink_to(lake)
+    with ScriptedServer(lambda _: Reply(b"[]")) as other:
+        forwarder = Forwarder("http://here:1", lambda *_: [Seat(0, other.url)], TOKEN)
+        parts = Parts(PartsOptions((str(tmp_path / "link"),), None), forwarder=forwarder)
+        client = AppClient(parts)
+        for path, status in (
+            (tmp_path / "pond" / "t", 403),
+            (tmp_path / "link" / ".." / "pond", 403),
+            (tmp_path / "lakes", 403),
+            (lake / "t", 200),
+            (tmp_path / "link" / "t", 200),
+        ):
+            answered = client.request("GET", LATEST, {"basepath": str(path), "partition": "p=1"})
+            assert answered.status == status, path
+        assert len(other.requests) == 2
+        client.loop.run_until_complete(hung_up(parts))
+    parts.close()
+
+
+async def hung_up(parts: Parts) -> None:
+    parts.hang_up()
 
 
 @pytest.mark.parametrize("bears_token", [True, False])

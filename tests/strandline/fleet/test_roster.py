@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from strandline.fleet.records import EPOCH, Load, member_bytes, member_key, member_name, read_fleet
+from strandline.fleet.records import (
+    EPOCH,
+    Load,
+    member_bytes,
+    member_key,
+    member_name,
+    read_fleet,
+    roots_mark,
+)
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Lease, Op, Put, StateStore, Versioned
@@ -324,6 +332,58 @@ def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -
     assert on_ring(a.fleet) == ["http://a:1", None]
     servers.run(601, a)
     assert held(a.fleet) == {0: "http://a:1"}
+
+
+def test_a_server_with_other_roots_is_refused(servers: Servers) -> None:
+    """By the mark of the roots, before it is a member (#32)."""
+    lake, other = roots_mark(["s3://lake"]), roots_mark(["s3://lake", "s3://pond"])
+    a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
+    a.join()
+    b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
+    said = f"the server's roots have the mark {other}; allowed: {lake}, as at the member http://a:1"
+    with pytest.raises(ConfigError, match=said):
+        b.join()
+    servers.run(2, a)
+    assert held(a.fleet) == {0: "http://a:1"}
+    assert servers.state.children("members") == (member_name("http://a:1"),)
+    c = Roster(servers.client(), "http://c:1", clock=servers.clock, roots=lake)
+    c.join()
+    servers.run(1, a)
+    assert held(a.fleet) == {0: "http://a:1", 1: "http://c:1"}
+
+
+def test_a_member_of_an_earlier_release_tells_no_roots(servers: Servers) -> None:
+    """It stays while others are replaced, and those are compared among themselves (#32)."""
+    url = "http://old:1"
+    record = json.loads(member_bytes(Member(member_name(url), url, False, 1)))
+    del record["roots"]
+    servers.state.hold(member_key(member_name(url)), json.dumps(record).encode(), 3600)
+    lake, other = roots_mark(["/lake"]), roots_mark(["/pond"])
+    a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
+    a.join()
+    assert {member.url: member.roots for member in a.step().members} == {
+        url: "",
+        "http://a:1": lake,
+    }
+    b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
+    with pytest.raises(ConfigError, match=f"allowed: {lake}, as at the member http://a:1"):
+        b.join()
+    late = Roster(servers.client(), "http://late:1", clock=servers.clock)  # of the earlier release
+    late.join()
+
+
+def test_roots_are_the_same_in_any_spelling() -> None:
+    mark = roots_mark(["s3://lake/a", "/data"])
+    assert len(mark) == 8
+    for same in (
+        ["/data", "s3a://lake/a/"],
+        ["file:///data/", "s3://lake/x/../a", "s3://lake/a/b", "/data/sales"],
+        ["/data", "/data", "s3://lake/a"],
+    ):
+        assert roots_mark(same) == mark, same
+    for other in (["/data"], ["s3://lake", "/data"], ["s3://lake/ab", "/data"], []):
+        assert roots_mark(other) != mark, other
+    assert roots_mark(["/"]) == roots_mark(["/", "/data"]) != mark
 
 
 def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Servers) -> None:

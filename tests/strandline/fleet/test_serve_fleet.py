@@ -216,6 +216,11 @@ def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> N
     code, said = refused(lake, *joins, *elsewhere, "--no-token", "--fleet-tokens", "7")
     assert code == 2
     assert f"strandline.fleet.tokens is 7; allowed: 100, as at the member {a.url}" in said
+    (tmp_path / "pond").mkdir()
+    code, said = refused(tmp_path / "pond", *joins, *elsewhere, "--no-token")
+    assert code == 2
+    assert "the server's roots have the mark" in said
+    assert f"as at the member {a.url} (give all servers of a fleet the same --root" in said
     code, said = refused(lake, *joins, "--advertise", a.url, "--no-token")
     assert code == 1
     assert f"a member of the fleet has the address {a.url}" in said
