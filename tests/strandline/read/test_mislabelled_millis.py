@@ -19,6 +19,8 @@ from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import UnsupportedTableError
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 MILLIS, MICROS = pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")
 THEN = datetime(2024, 7, 10, 17, 7, 4, 939000, timezone.utc)
 BEFORE = datetime(2024, 7, 9, tzinfo=timezone.utc)

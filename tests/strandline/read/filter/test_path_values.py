@@ -25,6 +25,8 @@ from timeline.storage.local import LocalStorage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
 
+pytestmark = pytest.mark.property
+
 HIVE = "hoodie.datasource.write.hive_style_partitioning"
 SLASHED = "hoodie.datasource.write.slash.separated.date.partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
