@@ -61,6 +61,7 @@ class LocalView(FileSystemView):
         self.table = table
         self.snapshot = snapshot
         self._use = use
+        self._nothing: frozenset[str] = frozenset()  # of the last load: see ``Loading``
 
     @classmethod
     def newest(cls, table: TableView) -> LocalView:
@@ -182,7 +183,9 @@ class LocalView(FileSystemView):
     def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
         """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        self.table.loaded.mark(self.table.loader.load(self.snapshot, names, go_on))
+        loading = self.table.loader.load(self.snapshot, names, go_on)
+        self._nothing = loading.nothing
+        self.table.loaded.mark(loading.held)
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
@@ -209,6 +212,7 @@ class LocalView(FileSystemView):
     def sync(self) -> None:
         """See ``FileSystemView``."""
         self.snapshot, self._use = self.table.sync(), None
+        self._nothing = frozenset()
 
     def refresh(self) -> None:
         """Sync, and count no partition as loaded, as Hudi's ``refresh/`` does."""
@@ -287,6 +291,8 @@ class LocalView(FileSystemView):
 
     def _version(self, partition: str) -> PartitionVersion:
         """Return a partition's files, which are loaded if necessary."""
+        if partition in self._nothing and partition not in self.snapshot.files.versions:
+            return PartitionVersion(partition)
         return self.table.loader.version(self.snapshot, partition)
 
     def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:

@@ -330,7 +330,7 @@ class TableView:
             "snapshots": 0 if history is None else len(history.links),
             "retained_bytes": self._share.held,
             "last_instant": None if newest is None else str(newest.timeline.last),
-            "partitions_loaded": len(versions),
+            "partitions_loaded": len(versions) - self.state.missing_held,
             "store": {
                 **self._store.status(),
                 "failure": self.state.failure,

@@ -7,6 +7,7 @@ That fills the newest snapshot (``fsview.load.snapshot_filler``); older ones are
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 
 from fsview.files.partition import PartitionVersion
@@ -17,6 +18,19 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from timeline.errors import ViewBehindError
 from timeline.table.partition_metadata import read_partition_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What came of loading partitions.
+
+    Attributes:
+        held: Those that are held now: all but some missing ones, if these are very many.
+        nothing: Paths that have no files at the snapshot, whether they are held or not.
+    """
+
+    held: Collection[str]
+    nothing: frozenset[str]
 
 
 class PartitionLoader:
@@ -58,7 +72,7 @@ class PartitionLoader:
 
     def load(
         self, snapshot: Snapshot, partitions: Collection[str], go_on: GoOn = always
-    ) -> list[str]:
+    ) -> Loading:
         """Load partitions together.
 
         Args:
@@ -67,27 +81,43 @@ class PartitionLoader:
             go_on: Called before each partition is listed; what it raises ends this load. Callers
                 that wait for a partition of it then load that themselves.
 
-        Returns:
-            Those that are held now: all but some missing ones, if these are very many.
-
         Cost: at most one list call for each, and one of the timeline.
         """
         paths = list(filter(may_be_path, partitions))
-        newest = self._follower.newest()
-        missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
+        # Missing ones that are remembered may be forgotten while others are listed.
+        remembered = self._state.missing_among(paths)
         absent: set[str] = set()
-        if missing:
-            load = partial(
-                self._filler.fill_partitions, absent=absent, trusting=snapshot.files, go_on=go_on
-            )
-            self._loads.run(missing, load)
+        load = partial(
+            self._filler.fill_partitions, absent=absent, trusting=snapshot.files, go_on=go_on
+        )
         versions = self._follower.newest().files.versions
+        asked = dict.fromkeys(p for p in paths if p not in versions)
+        left = list(asked)
+        for _ in range(ATTEMPTS):
+            if not left:
+                break
+            self._loads.run(left, load)
+            versions = self._follower.newest().files.versions
+            # Another caller may have listed them for itself, and they are forgotten by now.
+            found = absent | remembered
+            left = [p for p in left if p not in versions and p not in found]
         # A path that was held before this load and isn't now was no partition and is forgotten.
-        held = [p for p in paths if p in versions or (p in missing and p not in absent)]
+        held = [p for p in paths if p in versions or (p in asked and p not in absent)]
+        nothing = self._nothing_at(snapshot, absent | remembered)
         for partition in held:
             go_on()
-            self.version(snapshot, partition)
-        return held
+            if partition not in nothing:
+                self.version(snapshot, partition)
+        return Loading(held, nothing)
+
+    def _nothing_at(self, snapshot: Snapshot, absent: Collection[str]) -> frozenset[str]:
+        """Return those of some paths without files that have none at a snapshot, either."""
+        history = self._state.history
+        since = history.steps_since(snapshot) if absent else None
+        if since is None or history.is_barred(snapshot):
+            return frozenset()
+        touched = history.unclear_since(snapshot).union(*(step.touched for step in since))
+        return frozenset(absent) - touched
 
     def load_all(self, snapshot: Snapshot) -> list[str]:
         """Load every partition of the table at a snapshot; return their paths in order."""

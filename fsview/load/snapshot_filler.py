@@ -136,13 +136,14 @@ class SnapshotFiller:
             go_on()
             listing = list_partition(storage, partition)
             self._choice.listed(len(listing))
+            version = PartitionVersion.of_listing(partition, listing, extensions)
             if is_partition(listing):
                 absent.discard(partition)  # an earlier attempt may have added it
             else:
                 absent.add(partition)
-                if len(absent) > MOST_MISSING:
+                if len(absent) > MOST_MISSING and version.is_empty:
                     continue  # the state would forget it at once
-            versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
+            versions[partition] = version
         return Loaded(versions)
 
     def _searched(self, start: Snapshot, leading: Leading = tuple) -> Loaded | None:
@@ -212,7 +213,8 @@ class SnapshotFiller:
                     return
                 # Another thread's sync may have found that the timeline has moved on.
                 is_recent = follower.newest() is start and follower.synced_within(self._trusted_s)
-                if trusting is start.files and is_recent and timeline_explains(start, loaded):
+                may_trust = trusting is start.files and is_recent and not absent
+                if may_trust and timeline_explains(start, loaded):
                     synced = start
                 else:
                     synced = follower.sync(since=since)
@@ -224,6 +226,8 @@ class SnapshotFiller:
                 # A removal ended and left the timeline: nothing explains the listing.
                 if found is None:
                     continue
+                # Where one is under way there may have been files: these are listed once more.
+                absent.difference_update(found.ghosts.keys() - loaded.versions.keys())
                 arrived = self._arrived(found, absent)
             if arrived is None:
                 # The table was loaded anew, so what earlier attempts filled in is gone.

@@ -104,8 +104,7 @@ class HeldTable:
         newest, record = held.newest, self.record
         versions = newest.files.versions
         # As in the record: nobody gains from remembering missing partitions.
-        missing = [p for p in self.missing.by_age if p in versions and versions[p].is_empty]
-        files = newest.files.without(missing)
+        files = newest.files.without(self.missing.among(self.missing, versions))
         return Recorded(
             replace(newest, files=files), record.unfinished, record.must_list, record.outdated
         )

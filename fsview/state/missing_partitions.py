@@ -8,7 +8,7 @@ asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Final
@@ -37,6 +37,18 @@ class MissingPartitions:
 
     def __contains__(self, partition: object) -> bool:
         return partition in self.by_age
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_age)
+
+    def among(self, paths: Iterable[str], files: Mapping[str, PartitionVersion]) -> set[str]:
+        """Return those of some paths that are missing, and still have no files.
+
+        Args:
+            paths: The paths.
+            files: All versions held, by path.
+        """
+        return {p for p in paths if p in self.by_age and p in files and files[p].is_empty}
 
     def updated(
         self,

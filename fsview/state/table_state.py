@@ -120,6 +120,20 @@ class TableState:
             held = self.held
             return () if held is None else tuple(held.newest.files.versions.values())
 
+    @property
+    def missing_held(self) -> int:
+        """Number of paths that are held as partitions at the newest snapshot and are none."""
+        with self._lock:
+            held, missing = self.held, self._table.missing
+            files = {} if held is None else held.newest.files.versions
+            return len(missing.among(missing, files))
+
+    def missing_among(self, paths: Iterable[str]) -> set[str]:
+        """Return those of some paths that are remembered as no partitions."""
+        with self._lock:
+            versions = self.history.newest.files.versions
+            return self._table.missing.among(paths, versions)
+
     def partitions_at(self, snapshot: Snapshot) -> tuple[set[str], set[str]]:
         """Return the partitions loaded at a snapshot, and those of them that certainly exist.
 

@@ -75,9 +75,9 @@ class BatchedAnswers:
     ) -> Reply:
         held = view.snapshot.files.versions
         names = dict.fromkeys(name for query in queries for name in query.partitions)
-        missing = [name for name in names if name.removesuffix("/") not in held]
-        if missing:
-            view.load_partitions(missing, go_on=partial(check_wanted, has_left))
+        if any(name.removesuffix("/") not in held for name in names):
+            # All of them: paths that are no partitions may be forgotten while others are listed.
+            view.load_partitions(names, go_on=partial(check_wanted, has_left))
         parts = (part for query in queries for part in self._parts(view, query))
         body = bounded(join_parts(queries, while_wanted(parts, has_left)))
         reply = streamed(body, self._answers.cache.largest, zipped=zipped and self._gzip)

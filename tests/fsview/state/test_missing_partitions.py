@@ -11,10 +11,10 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
-from tests.fsview.load.wide_table import small_table
+from tests.fsview.load.wide_table import archived, small_table
 from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.kit.servers.stores import Restarted
-from timeline.errors import StoreFullError
+from timeline.errors import StoreFullError, ViewBehindError
 
 
 def invented(start: int, count: int) -> list[str]:
@@ -57,6 +57,73 @@ def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
     assert held_missing(view) == MOST_MISSING
     assert {f.partition for f in LocalView.newest(view).all_latest_base_files()} == {"a", "b"}
+
+
+def test_a_batch_of_very_many_paths_that_are_nothing_lists_each_once_and_syncs_once() -> None:
+    """Those that are forgotten at once aren't looked for one by one (#32)."""
+    table = small_table()
+    archived(table)  # so that nothing is read from commits
+    view = TableView(table.storage)
+    view.newest()
+    names = invented(0, MOST_MISSING + 3000)
+    calls = [table.storage.calls.snapshot()]
+    for _ in range(2):
+        client = LocalView.newest(view)
+        client.load_partitions([*names[-5:], *names])
+        assert all(client.latest_base_files(name) == () for name in names)
+        calls.append(table.storage.calls.snapshot())
+    listed = [count.get(("list", "lookup"), 0) for count in calls]
+    assert listed[1] - listed[0] == len(names)
+    assert listed[2] - listed[1] == 3000
+    assert [count["list", "sync"] for count in calls[1:]] == [1, 2]
+    assert held_missing(view) == MOST_MISSING
+    assert view.status()["partitions_loaded"] == 0
+
+
+def test_a_path_that_becomes_a_partition_while_many_are_looked_for_has_its_files() -> None:
+    """Each client sees it as of its own instant (#32)."""
+    table = small_table()
+    view = TableView(table.storage)
+    before = LocalView.newest(view)
+    names = invented(0, MOST_MISSING + 10)
+    made = names[-1]
+
+    def make(kind: str, path: str) -> None:
+        if (kind, path) == ("list", table.meta.layout.folder):
+            table.storage.fail.clear()
+            table.write((made, "n1-0"))
+
+    table.storage.fail.append(make)
+    after = LocalView.newest(view)
+    after.load_partitions(names)
+    assert after.latest_base_files(made) == before.latest_base_files(made) == ()
+    newest = LocalView.newest(view)
+    newest.load_partitions(names)
+    assert [file.file_id for file in newest.latest_base_files(made)] == ["n1-0"]
+    view.sync()
+    assert after.latest_base_files(made) == ()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_partition_that_is_deleted_while_many_are_looked_for_is_not_taken_for_nothing(
+    finished: bool,
+) -> None:
+    """Its files may be gone before the clean completes (#32)."""
+    table = small_table()
+    archived(table)
+    gone = table.write(("gone", "g1-0"))
+    table.write(("a", "a9-0"), replaces=[("gone", "g1-0")])
+    view = TableView(table.storage)
+    pinned = LocalView.synced(view)
+    files = [f for f in table.model.committed[gone].files if f.partition == "gone"]
+    clean = table.begin_clean(files)
+    if finished:
+        table.finish_clean(*clean)
+        table.write(("a", "a8-0"))
+    table.storage.delete("gone/.hoodie_partition_metadata")
+    pinned.load_partitions([*invented(0, MOST_MISSING + 10), "gone"])
+    with pytest.raises(ViewBehindError):
+        pinned.all_replaced_file_groups("gone")
 
 
 def test_a_store_that_is_full_for_a_while_does_not_raise_the_limit() -> None:

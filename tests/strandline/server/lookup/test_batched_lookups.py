@@ -12,6 +12,7 @@ import pytest
 
 from executor_proxy import connect
 from fsview.model.lookup_query import LookupQuery
+from fsview.state.missing_partitions import MOST_MISSING
 from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, write_queries
 from strandline.server.http.limits import BODIES_BYTES, Limits
 from strandline.server.http.server import ServiceServer
@@ -75,6 +76,21 @@ def test_many_look_ups_take_one_request_and_are_cached(
         assert slices_by_id == (view.latest_file_slice("a", "a-01"), None)
         assert nothing == ()
     assert server.parts.status()["requests"]["lookup"] == 1
+
+
+def test_very_many_partitions_that_do_not_exist_cost_one_sync(
+    server: ServiceServer, table: SmallTable
+) -> None:
+    """More than are remembered, asked for twice (#32)."""
+    names = ("a", *(f"no/such={number}" for number in range(MOST_MISSING + 1000)))
+    body = write_queries([LookupQuery("latest_base_files", names)])
+    for asked_before in range(2):
+        with RawConnection(server.port) as raw:
+            assert count(raw.ask(asked(table, body=body))) == [30, *(0 for _ in names[1:])]
+        (view,) = server.parts.views.open_tables()
+        status = view.status()
+        assert status["counters"]["syncs"] <= 4 * (asked_before + 1)
+        assert status["partitions_loaded"] == 2
 
 
 def test_repeated_look_ups_are_asked_once(server: ServiceServer, table: SmallTable) -> None:
