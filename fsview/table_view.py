@@ -243,6 +243,12 @@ class TableView:
             history = self.state.history
         since = history.steps_since(snapshot)
         if since is None:
+            # The sync may have loaded the table anew, as after an upgrade, at the same timeline.
+            timeline = snapshot.client_timeline
+            again = history.snapshot_for(timeline.last_time, timeline.hash)
+            if again is not None:
+                snapshot, since = again, history.steps_since(again)
+        if since is None:
             if not snapshot.is_empty:  # an empty one is before all that is known
                 raise ViewBehindError(
                     f"what pends at {snapshot.timeline.last} is not known any more",

@@ -10,7 +10,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.concurrency.patience import PATIENCE_S
-from tests.kit.tables.model import services, writes
+from tests.kit.tables.model import services, upgrading, writes
 from tests.kit.tables.model.asking import Pin
 from tests.kit.tables.model.cases import GROUP, a_table
 from tests.kit.tables.model.table import ModelTable
@@ -149,3 +149,25 @@ def test_callers_do_not_share_a_look_that_began_before_them() -> None:
         may_go_on.set()
         first.result(PATIENCE_S)
         assert [future.result(PATIENCE_S) for future in later] == [[GROUP]] * 6
+
+
+@KINDS
+@pytest.mark.parametrize("planned", [False, True])
+def test_an_upgrade_that_leaves_the_hash_as_it_was_refuses_nobody(kind: str, planned: bool) -> None:
+    """The client's timeline is the newest one, though the table is loaded anew (#32)."""
+    table = a_table(6)
+    view = TableView(table.storage)
+    LocalView.newest(view).load_all_partitions()
+    client = Pin.of(table)
+    held = LocalView.at(view, client.last_instant, client.timeline_hash)
+    assert pending(held, kind) == []
+    upgrading.move(table, 8)
+    assert Pin.of(table).timeline_hash == client.timeline_hash
+    if planned:
+        services.request_clustering(table, [GROUP])
+    right = [GROUP] if planned and kind == "clustering" else []
+    assert pending(held, kind) == right
+    assert pending(LocalView.at(view, client.last_instant, client.timeline_hash), kind) == right
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    view.sync()
+    assert pending(LocalView.at(view, client.last_instant, client.timeline_hash), kind) == right
