@@ -164,6 +164,13 @@ class ViewManager:
         """Return the roots that haven't been found yet, in order."""
         return tuple(sorted(root.base_path for root in self._awaited))
 
+    def await_root(self, root: str) -> None:
+        """Have a local root served once ``find_root`` has found it; reads nothing."""
+        spelled = TableId.of(root).normal()
+        with self._changing:
+            if spelled not in self._roots:
+                self._awaited = {**self._awaited, spelled: root}
+
     def find_root(self, root: str) -> None:
         """Serve a root that is awaited if it is there now; may wait for its storage.
 

@@ -147,6 +147,11 @@ class Stores:
         return min(asked, max(LEAST_OPEN, self.budget.limit_bytes // _TABLES_SHARE // each))
 
     @property
+    def files_of_a_table(self) -> int:
+        """How many files an open table has open."""
+        return 0 if self._rocks is None else ROCKS_FILES
+
+    @property
     def is_overfull(self) -> bool:
         """Whether packed files in memory exceed the budget, and only closing a table frees some."""
         return self._options.kind == "memory" and self.budget.used > self.budget.limit_bytes

@@ -10,8 +10,10 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,8 +21,17 @@ import click
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
-from strandline.server.http.authorization import parse_networks, read_token_file
-from strandline.server.http.limits import allow_open_files, collect_garbage_seldom
+from strandline.server.http.authorization import (
+    is_readable_by_all,
+    parse_networks,
+    read_token_file,
+)
+from strandline.server.http.limits import (
+    allow_open_files,
+    check_open_files,
+    collect_garbage_seldom,
+    free_files,
+)
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import server_context
@@ -42,8 +53,8 @@ from strandline.settings.command_line import (
     TOKEN_FILE,
     Flag,
 )
-from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
-from strandline.settings.setting import refusal, shortened
+from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR, TLS_CERTIFICATE, TLS_KEY
+from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
 from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, FleetError, StoreError, StrandlineError
@@ -94,16 +105,34 @@ def serve(child: bool, **given: Any) -> None:
         if fleet_options is not None:
             fleet = FleetPart(fleet_options, parts_options.token, parts_options.roots)
         parts = _parts(parts_options, fleet)
-        _find_roots(settings, parts, fleet)
+        try:
+            _allow_files(parts, options)
+            _find_roots(settings, parts)
+            if settings.get(TOKEN_FILE):
+                warn_of_readers(settings.get(TOKEN_FILE))
+        except ConfigError:
+            parts.close()
+            _close(fleet)
+            raise
     except ConfigError as exc:
         raise click.UsageError(_in_a_line(exc)) from exc
     except (FleetError, StoreError) as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
     parts.log = log.status
-    _run(settings, parts, options, log, fleet)
+    _run(_given(given), settings, parts, options, log, fleet)
+
+
+def _allow_files(parts: Parts, options: ServerOptions) -> None:
+    """Have connections and tables share the files that this process may open."""
+    allow_open_files(options.limits.connections, parts.table_files)
+    check_open_files()
+    free = free_files()
+    if free is not None:
+        parts.limit_table_files(free)
 
 
 def _run(
+    given: Mapping[str, str | tuple[str, ...]],
     settings: ServeSettings,
     parts: Parts,
     options: ServerOptions,
@@ -112,7 +141,6 @@ def _run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end the process."""
     collect_garbage_seldom()
-    allow_open_files(options.limits.connections)
     server: ServiceServer | None = None
     is_stopped = False
 
@@ -126,6 +154,9 @@ def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    # Under nohup the signal stays without effect; before the service answers it has none, either.
+    reloads = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if fleet is not None:
         # Before the port is bound: a connection that is refused sends clients on, and it may take
         # a while until an earlier process with this address counts as dead.
@@ -141,6 +172,9 @@ def _run(
     def announce() -> None:
         text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
         log.write(event(settings.get(LOG_FORMAT), __name__, text))
+        hang_up = Reload(given, settings, parts, server, log, is_in_fleet=fleet is not None)
+        if reloads:
+            signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
 
     server.run(announce)
     _close(fleet)
@@ -148,6 +182,135 @@ def _run(
     log.flush()
     # A normal exit would wait for the threads of requests stuck in storage.
     os._exit(0)
+
+
+class Reload:
+    """What SIGHUP reads again: token, certificate, roots, log level; each as a whole or not at all.
+
+    ``_lock`` is held during one reload, and guards what was read last.
+
+    Args:
+        given: The flags.
+        settings: What they and the other sources said at the start.
+        parts: The service.
+        server: Its server.
+        log: Gets a line for each reload, whatever the level is.
+        is_in_fleet: Whether all servers of a fleet must have the same token and roots.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, str | tuple[str, ...]],
+        settings: ServeSettings,
+        parts: Parts,
+        server: ServiceServer,
+        log: LogWriter,
+        *,
+        is_in_fleet: bool,
+    ) -> None:
+        self._given, self._settings = given, settings
+        self._parts, self._server, self._log = parts, server, log
+        self._is_in_fleet = is_in_fleet
+        self._lock = threading.Lock()
+        self._certificate = _certificate_of(settings)
+
+    def start(self) -> None:
+        """Reload on a thread of its own, as files and roots may hang; for a signal handler."""
+        threading.Thread(target=self.run, name="reload", daemon=True).start()
+
+    def run(self) -> None:
+        """Read all again, and say what changed and what is refused."""
+        with self._lock:
+            said: list[str] = []
+            try:
+                fresh = ServeSettings.read(self._given, os.environ)
+            except ConfigError as error:
+                said.append(f"nothing is read again: {error}")
+            else:
+                for read in (self._token, self._tls, self._roots, self._level):
+                    try:
+                        said += read(fresh)
+                    except ConfigError as error:
+                        said.append(f"kept as before: {error}")
+            text = f"SIGHUP: {'; '.join(said) or 'nothing has changed'}"
+            self._log.write(event(self._settings.get(LOG_FORMAT), __name__, text))
+
+    def _token(self, fresh: ServeSettings) -> Iterator[str]:
+        path, before = fresh.get(TOKEN_FILE), self._settings.get(TOKEN_FILE)
+        if bool(path) != bool(before):
+            raise ConfigError("whether there is a token is decided at the start")
+        if not path:
+            return
+        token = read_token_file(path)
+        warn_of_readers(path)
+        if self._is_in_fleet:
+            if self._parts.admission.differs(token):
+                raise ConfigError(f"the token in {path}: all servers of a fleet have the same")
+        elif self._parts.admission.renew(token):
+            yield "the token has changed"
+
+    def _tls(self, fresh: ServeSettings) -> Iterator[str]:
+        certificate = _certificate_of(fresh)
+        if certificate == self._certificate:
+            return
+        paths = fresh.get(TLS_CERTIFICATE), fresh.get(TLS_KEY)
+        self._server.use_certificate(*paths)
+        self._certificate = certificate
+        self._show(fresh, TLS_CERTIFICATE, TLS_KEY)
+        yield f"the certificate has changed ({paths[0]})"
+
+    def _roots(self, fresh: ServeSettings) -> Iterator[str]:
+        before, roots = self._settings.many(ROOTS), _checked_roots(fresh)
+        added = [root for root in roots if root not in before]
+        removed = [root for root in before if root not in roots]
+        if not added and not removed:
+            return
+        if self._is_in_fleet:
+            raise ConfigError(f"roots {', '.join(roots)}: all servers of a fleet have the same")
+        local = [root for root in added if TableId.of(root).family == "file"]
+        missing = [root for root in local if not os.path.isdir(TableId.of(root).path)]
+        if fresh.get(REQUIRE_ROOTS) and missing:
+            raise ConfigError(f"{fresh.key(ROOTS)}: {missing[0]}: it is not there, or no directory")
+        for root in added:
+            if root in local:
+                self._parts.views.await_root(root)
+            else:
+                self._parts.add_root(root)
+        for root in removed:
+            self._parts.remove_root(root)
+        self._settings = fresh
+        self._show(fresh, ROOTS)
+        self._parts.find_roots()
+        yield from (f"root {root} is served" for root in added if root not in missing)
+        yield from (f"root {root} is served once it is there" for root in missing)
+        yield from (f"root {root} isn't served any more" for root in removed)
+
+    def _level(self, fresh: ServeSettings) -> Iterator[str]:
+        level = fresh.get(LOG_LEVEL)
+        root = logging.getLogger()
+        if logging.getLevelName(root.level) != level:
+            root.setLevel(level)
+            self._show(fresh, LOG_LEVEL)
+            yield f"the log level is {level}"
+
+    def _show(self, fresh: ServeSettings, *settings: Setting[Any]) -> None:
+        shown = fresh.redacted()
+        self._parts.show_settings({each.name: shown[each.name] for each in settings})
+
+
+def _certificate_of(settings: ServeSettings) -> tuple[bytes, ...]:
+    """Return the content of the certificate's files; none without TLS, or if they can't be read."""
+    paths = settings.get(TLS_CERTIFICATE), settings.get(TLS_KEY)
+    try:
+        return tuple(Path(path).read_bytes() for path in paths if path)
+    except OSError as exc:
+        raise ConfigError(f"TLS file {exc.filename}: {exc.strerror}") from exc
+
+
+def warn_of_readers(path: str) -> None:
+    """Warn of a token file that every user of the machine may read."""
+    if is_readable_by_all(path):
+        logger.warning("token file %s can be read by every user; allow its owner alone", path)
 
 
 def _join(fleet: FleetPart, parts: Parts) -> None:
@@ -204,15 +367,14 @@ def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
         raise
 
 
-def _find_roots(settings: ServeSettings, parts: Parts, fleet: FleetPart | None) -> None:
+def _find_roots(settings: ServeSettings, parts: Parts) -> None:
     """Look for the roots; what is away is logged, or refused if all are required."""
     reasons = parts.readiness.ask().result().reasons
     away = parts.views.awaited_roots()
     if settings.get(REQUIRE_ROOTS) and away:
-        parts.close()
-        _close(fleet)
         why = next(reason for reason in reasons if reason.startswith(f"root {away[0]}: "))
         raise ConfigError(f"{settings.key(ROOTS)}: {why.removeprefix('root ')}")
+    parts.find_roots()
 
 
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ import asyncio
 import enum
 import hmac
 import ipaddress
+import os
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,6 +79,11 @@ def read_token_file(path: str) -> str:
     if not token or not token.isprintable() or " " in token:
         raise ConfigError(f"token file {path}: it must hold one word of printable ASCII")
     return token
+
+
+def is_readable_by_all(path: str) -> bool:
+    """Whether every user of the machine may read a file that is there."""
+    return bool(os.stat(path).st_mode & stat.S_IROTH)
 
 
 def _reason(exc: OSError | UnicodeDecodeError) -> str:
@@ -143,6 +150,15 @@ class Admission:
     def is_open(self) -> bool:
         """Whether every client has all rights."""
         return self._token is None and not self._networks
+
+    def differs(self, token: str) -> bool:
+        """Whether a token is another one."""
+        return self._token != token.encode("ascii")
+
+    def renew(self, token: str) -> bool:
+        """Take another token from now on; return whether it differs. There must have been one."""
+        before, self._token = self._token, token.encode("ascii")
+        return before != self._token
 
     def free_to(self, peer: str | None) -> Right:
         """Return a peer's rights without the token; ``None`` is a peer without an address."""

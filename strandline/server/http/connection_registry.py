@@ -93,6 +93,8 @@ class ConnectionRegistry:
         limits: Limits,
         keep_alive_s: float,
         refusals: Refusals,
+        *,
+        table_files: int = 0,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.hot = hot
@@ -103,7 +105,7 @@ class ConnectionRegistry:
         self.body_bytes = 0
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
-        self.room = possible_connections(limits.connections)
+        self.room = possible_connections(limits.connections, table_files)
         self._app, self._threads = app, threads
         self._connections: set[Connection] = set()
         self._reserve: dict[Connection, bool] = {}  # whether it is counted as refused

@@ -37,14 +37,18 @@ _OF_ONE_CONNECTION: Final = frozenset(
 
 
 class TlsListener:
-    """Accepts the connections of a socket and begins their handshakes; of one loop."""
+    """Accepts the connections of a socket and begins their handshakes; of one loop.
+
+    Attributes:
+        context: Of the next handshake; another one may take its place at any time.
+    """
 
     def __init__(
         self, registry: ConnectionRegistry, listener: socket.socket, context: ssl.SSLContext
     ) -> None:
         self._registry = registry
         self._listener = listener
-        self._context = context
+        self.context = context
         self._accepting = registry.loop.create_task(self._accept())
 
     def close(self) -> None:
@@ -69,7 +73,7 @@ class TlsListener:
     def _take_in(self, accepted: socket.socket) -> None:
         """Begin a handshake; an error doesn't stop the listener."""
         try:
-            Handshake(self._registry, accepted, self._context)
+            Handshake(self._registry, accepted, self.context)
         except Exception:
             logger.exception("a connection can't be taken in")
             accepted.close()

@@ -22,9 +22,12 @@ from strandline.settings.service import (
     WRITE_TIMEOUT,
 )
 from strandline.settings.setting import Settings
+from timeline.errors import ConfigError
 
 RESERVED_FILES: Final = 256
 """Open files kept for everything but connections: refused ones, storage, stores, pipes."""
+LEAST_CONNECTIONS: Final = 64
+"""A process that may have fewer refuses to serve."""
 HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take."""
 PARAMETERS: Final = 64
@@ -96,25 +99,53 @@ def collect_garbage_seldom() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
-def allow_open_files(connections: int) -> None:
-    """Raise the process's limit of open files to what ``connections`` need, or to its maximum."""
+def allow_open_files(connections: int, others: int = 0) -> None:
+    """Raise the process's limit of open files to what is needed, or to its maximum.
+
+    Args:
+        connections: How many there may be.
+        others: Files of open tables.
+    """
     resource = _resource()
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + RESERVED_FILES
+    wanted = connections + RESERVED_FILES + others
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def possible_connections(connections: int) -> int:
-    """Return how many of ``connections`` the process's limit of open files allows."""
+def free_files() -> int | None:
+    """Return how many files may be open beside the reserved ones; ``None``: as many as needed."""
     resource = _resource()
     if resource is None:
-        return connections
+        return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return connections
-    return max(1, min(connections, int(soft) - RESERVED_FILES))
+    return None if soft == resource.RLIM_INFINITY else int(soft) - RESERVED_FILES
+
+
+def check_open_files() -> None:
+    """Refuse to serve with a limit of open files that silent clients could exhaust.
+
+    Raises:
+        ConfigError: The limit is too low.
+    """
+    free = free_files()
+    if free is not None and free < LEAST_CONNECTIONS:
+        raise ConfigError(
+            f"the limit of open files (ulimit -n) is {free + RESERVED_FILES}; allowed:"
+            f" {RESERVED_FILES + LEAST_CONNECTIONS} or more"
+        )
+
+
+def possible_connections(connections: int, others: int = 0) -> int:
+    """Return how many of ``connections`` the process's limit of open files allows.
+
+    Args:
+        connections: How many there may be.
+        others: Files of open tables, which no connection may take.
+    """
+    free = free_files()
+    return connections if free is None else max(1, min(connections, free - others))

@@ -31,6 +31,7 @@ from strandline.server.http.listener import BACKLOG, bind
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import server_context
 from strandline.server.table_threads import TableThreads
+from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from strandline.server.process.composition_root import Parts
@@ -62,6 +63,7 @@ class ServiceServer:
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
     _ending: asyncio.Event | None = field(init=False, default=None)
     _tls: ssl.SSLContext | None = field(init=False)
+    _tls_listener: TlsListener | None = field(init=False, default=None)
     _stopping: bool = field(init=False, default=False)
     _ready: threading.Event = field(init=False, default_factory=threading.Event)
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
@@ -112,6 +114,7 @@ class ServiceServer:
             self.options.limits,
             self.options.keep_alive_s,
             self.parts.refusals,
+            table_files=self.parts.table_files,
         )
         self.parts.connections = registry.status
         self.parts.threads = threads.status
@@ -122,6 +125,8 @@ class ServiceServer:
             if self._tls is None
             else TlsListener(registry, self._listener, self._tls)
         )
+        if isinstance(listener, TlsListener):
+            self._tls_listener = listener
         ending = asyncio.Event()
         with self._lock:
             self._loop, self._ending = loop, ending
@@ -137,6 +142,18 @@ class ServiceServer:
         listener.close()
         await registry.close(self.options.grace_s)
         self.parts.hang_up()
+
+    def use_certificate(self, certificate: str, key: str) -> None:
+        """Begin further handshakes with another certificate; for any thread.
+
+        Raises:
+            ConfigError: It can't be used, and the former stays; or the server has no TLS.
+        """
+        if self._tls is None or self._tls_listener is None:
+            raise ConfigError("a server that began without TLS takes no certificate")
+        context = server_context(certificate, key)
+        assert context is not None
+        self._tls = self._tls_listener.context = context
 
     def start_thread(self) -> threading.Thread:
         """Serve in a thread of its own; return once requests are answered."""

@@ -28,7 +28,11 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from fsview.store.spill.malloc_trim import share_heap
-from strandline.server.http.limits import allow_open_files, collect_garbage_seldom
+from strandline.server.http.limits import (
+    allow_open_files,
+    collect_garbage_seldom,
+    free_files,
+)
 from strandline.server.http.server import ServiceServer
 from strandline.server.log_format import CHILD, STDERR, LogWriter, log_to
 from strandline.server.process.composition_root import Parts
@@ -49,18 +53,22 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         stdin: What the driver writes.
         stdout: What the driver reads; nothing else may write to it.
     """
-    # Ctrl-C reaches driver and child alike; the driver decides what to do.
+    # Ctrl-C and the terminal's end reach driver and child alike; the driver decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     share_heap()
     birth = Birth.of_line(stdin.readline())
     collect_garbage_seldom()
-    allow_open_files(birth.server.limits.connections)
     log = log_to(STDERR, "WARNING", pattern=CHILD)
     assert birth.descriptors is not None
     listener, pings = map(_inherited, (birth.descriptors.listener, birth.descriptors.pings))
     try:
         parts = Parts(birth.parts)
         parts.log = log.status
+        allow_open_files(birth.server.limits.connections, parts.table_files)
+        free = free_files()
+        if free is not None:
+            parts.limit_table_files(free)
         server = ServiceServer(parts, birth.server, listener)
     except StrandlineError as exc:
         _answer(stdout, {"error": str(exc)})

@@ -60,7 +60,8 @@ _LOOKS: Final = 12
 class Parts:
     """One service without its server.
 
-    ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics.
+    ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics;
+    and whether a thread looks for roots.
 
     Attributes:
         connections: Returns figures of the connections; the server sets it.
@@ -132,6 +133,7 @@ class Parts:
             root_named=self.views.root_named,
         )
         self._ending = threading.Event()
+        self._finds_roots = False
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         self.instant_states = InstantStates(self.views.storage_of)
@@ -231,6 +233,30 @@ class Parts:
         """Return how many tables are open, and the bytes that are held for all of them."""
         return len(self.views.open_tables()), self.views.stores.budget.used
 
+    @property
+    def table_files(self) -> int:
+        """How many files all tables may have open together."""
+        return self.views.most_open * self.views.stores.files_of_a_table
+
+    def limit_table_files(self, files: int) -> None:
+        """Have tables open at most half of ``files``."""
+        each = self.views.stores.files_of_a_table
+        if each:
+            self.views.most_open = min(self.views.most_open, max(1, files // 2 // each))
+
+    def show_settings(self, shown: Mapping[str, Any]) -> None:
+        """Replace settings that the status shows."""
+        self._settings = {**self._settings, **shown}
+
+    def find_roots(self) -> None:
+        """Look for the roots that are awaited now, and from now on until they are there."""
+        self.readiness.ask().result()
+        with self._lock:
+            is_needed = self.views.awaited_roots() and not self._finds_roots
+            self._finds_roots = self._finds_roots or bool(is_needed)
+        if is_needed:
+            threading.Thread(target=self._find_roots, name="roots", daemon=True).start()
+
     def add_root(self, root: str) -> None:
         """Serve the tables at and below a path.
 
@@ -262,8 +288,6 @@ class Parts:
         self.markers.start()
         if self._forwarder is not None:
             threading.Thread(target=self._give_away, name="tables", daemon=True).start()
-        if self.views.awaited_roots():
-            threading.Thread(target=self._find_roots, name="roots", daemon=True).start()
 
     def _give_away(self) -> None:
         """Close tables once they have been other servers' for ``GIVEN_AWAY_S`` seconds."""
@@ -276,8 +300,13 @@ class Parts:
 
     def _find_roots(self) -> None:
         """Look for roots that aren't there every ``RETRY_S`` seconds, until all are."""
-        while self.views.awaited_roots() and not self._ending.wait(RETRY_S):
+        while not self._ending.wait(RETRY_S):
             self.readiness.ask().result()
+            with self._lock:
+                # In one step: who awaits a root later starts another thread.
+                if not self.views.awaited_roots():
+                    self._finds_roots = False
+                    return
 
     def close(self) -> None:
         """Stop the background work and close the views."""

@@ -261,7 +261,9 @@ def test_no_more_connections_are_taken_than_files_may_be_open(
     monkeypatch.setattr(module, "_resource", lambda: resource)
     assert module.possible_connections(100) == 100
     assert module.possible_connections(2000) == 1024 - RESERVED_FILES
-    module.allow_open_files(1000)
+    assert module.possible_connections(2000, 500) == 1024 - RESERVED_FILES - 500
+    module.check_open_files()
+    module.allow_open_files(500, 500)
     assert resource.limits == (1000 + RESERVED_FILES, 4096)
     module.allow_open_files(100_000)
     assert resource.limits == (4096, 4096)

@@ -105,6 +105,24 @@ def test_a_certificate_for_another_name_is_not_trusted(papers: Papers, tmp_path:
             session.get("/", {})
 
 
+def test_a_renewed_certificate_is_used_from_the_next_handshake_on(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    old, new = Papers(tmp_path / "old"), Papers(tmp_path / "new")
+    with serving(
+        TABLES.root, opener=TABLES, tls_certificate=old.certificate, tls_key=old.key
+    ) as server:
+        kept = encrypted(server.port, old)
+        with pytest.raises(ConfigError, match="they don't belong together"):
+            server.use_certificate(new.certificate, old.key)
+        assert greeted(server.port, old)
+        server.use_certificate(new.certificate, new.key)
+        assert greeted(server.port, new)
+        assert not greeted(server.port, old)
+        with kept:
+            assert kept.ask(GREETING).status == 200
+
+
 def test_old_tls_is_refused(server: ServiceServer, papers: Papers) -> None:
     context = ssl.create_default_context(cafile=papers.ca)
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):

@@ -1,0 +1,176 @@
+"""SIGHUP has a service read token, certificate, roots and log level again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.http import HttpSession
+from strandline.cli.serve import Reload
+from strandline.server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.log_format import LogWriter, TextFormatter
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
+from strandline.settings.sources import ServeSettings
+from tests.kit import golden
+from tests.kit.live_service import running
+from tests.kit.patience import PATIENCE_S
+from tests.kit.serve_process import environment
+from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
+
+STATUS = "/v1/strandline/status"
+
+
+class Place:
+    """A service with its settings in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config, self.token = folder / "serve.properties", folder / "token"
+        self.token.write_text("first\n")
+        self.token.chmod(0o600)
+        for lake in ("one", "two"):
+            golden.build("cow_basic_v9", 0, folder / lake / "t")
+        self.write(roots=["one"])
+
+    def write(self, roots: list[str], **settings: str) -> None:
+        listed = ",".join(f"{self.folder}/{root}" for root in roots)
+        lines = [f"strandline.serve.roots={listed}", f"strandline.serve.token.file={self.token}"]
+        lines += [f"strandline.serve.{name}={value}" for name, value in settings.items()]
+        self.config.write_text("\n".join(lines))
+
+
+def reloaded(serving: Serving) -> tuple[str, list[str]]:
+    """Return what a service says to SIGHUP, and the lines of its log before that."""
+    serving.process.send_signal(signal.SIGHUP)
+    before = []
+    for line in serving.stderr:
+        if line.startswith("SIGHUP: "):
+            return line.removeprefix("SIGHUP: ").rstrip(), before
+        before.append(line)
+    raise AssertionError(f"it ended with {serving.process.wait(PATIENCE_S)}: {before}")
+
+
+def is_served(serving: Serving, table: Path, token: str) -> bool:
+    try:
+        serving.get(f"{LAST_INSTANT}?basepath={table}", token)
+    except urllib.error.HTTPError as error:
+        return error.code not in (401, 403, 503)
+    return True
+
+
+@pytest.mark.property
+def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    one, two = tmp_path / "one" / "t", tmp_path / "two" / "t"
+    with Serving("--config", str(place.config), "--port", "0") as serving:
+        assert reloaded(serving) == ("nothing has changed", [])
+        place.token.write_text("second\n")
+        place.token.chmod(0o644)
+        said, (warning,) = reloaded(serving)
+        assert said == "the token has changed"
+        assert f"token file {place.token} can be read by every user" in warning
+        assert not is_served(serving, one, "first")
+        assert is_served(serving, one, "second")
+        place.token.write_text("\n")
+        place.token.chmod(0o600)
+        place.write(["two", "late"], **{"log.level": "WARNING"})
+        said, _ = reloaded(serving)
+        assert said == (
+            f"kept as before: token file {place.token}: it must hold one word of printable ASCII;"
+            f" root {tmp_path}/two is served; root {tmp_path}/late is served once it is there;"
+            f" root {tmp_path}/one isn't served any more; the log level is WARNING"
+        )
+        assert is_served(serving, two, "second")
+        assert not is_served(serving, one, "second")
+        golden.build("cow_basic_v9", 0, tmp_path / "late" / "t")
+        pause = threading.Event()
+        while not is_served(serving, tmp_path / "late" / "t", "second"):
+            pause.wait(0.2)  # it is looked for every few seconds
+        place.config.write_text("strandline.serve.portt=1\n")
+        said, _ = reloaded(serving)
+        assert said.startswith(f"nothing is read again: {place.config}: strandline.serve.portt")
+        assert is_served(serving, two, "second")
+        rest = serving.end()
+        assert "stopped" not in rest  # which is logged at INFO
+
+
+def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
+    place, level = Place(tmp_path), {"log.level": logging.getLevelName(logging.getLogger().level)}
+    place.write(["one"], **level)
+    given = {"config": str(place.config)}
+    settings = ServeSettings.read(given, {})
+    parts = Parts(PartsOptions((f"{tmp_path}/one",), "first"))
+    server = ServiceServer(parts, ServerOptions())
+    reading, writing = os.pipe()
+    log = LogWriter(writing, TextFormatter())
+    with running(server):
+        reload = Reload(given, settings, parts, server, log, is_in_fleet=True)
+        reload.run()
+        place.token.write_text("second\n")
+        place.write(["one", "two"], **level)
+        reload.run()
+        assert parts.views.roots() == (f"{tmp_path}/one",)
+    log.flush()
+    os.close(writing)
+    with os.fdopen(reading) as read:
+        assert read.read().splitlines() == [
+            "SIGHUP: nothing has changed",
+            f"SIGHUP: kept as before: the token in {place.token}: all servers of a fleet have the"
+            f" same; kept as before: roots {tmp_path}/one, {tmp_path}/two: all servers of a fleet"
+            " have the same",
+        ]
+    assert parts.admission.bears_token(b"Bearer first")
+
+
+def with_files(most: int, *arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "strandline", "serve", "--no-token", *arguments]
+    return ["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *command]
+
+
+def test_too_few_open_files_are_refused(tmp_path: Path) -> None:
+    told = subprocess.run(
+        with_files(RESERVED_FILES, "--root", str(tmp_path), "--port", "0"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    least = RESERVED_FILES + LEAST_CONNECTIONS
+    said = f"the limit of open files (ulimit -n) is {RESERVED_FILES}; allowed: {least} or more"
+    assert (told.returncode, told.stderr.splitlines()[-1]) == (2, f"Error: {said}")
+
+
+def test_silent_clients_leave_descriptors_for_the_rest(tmp_path: Path) -> None:
+    """The readiness check of a spilling store makes a file."""
+    least = RESERVED_FILES + LEAST_CONNECTIONS
+    store = ("--storage", "spillable", "--store-dir", str(tmp_path / "store"))
+    (tmp_path / "lake").mkdir()
+    process = subprocess.Popen(
+        with_files(least, "--root", str(tmp_path / "lake"), "--port", "0", *store),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process, ExitStack() as silent:
+        assert process.stderr is not None
+        first = next(line for line in process.stderr if line.startswith("serving "))
+        url = "http" + first.split(" on http")[1].split()[0]
+        port = int(url.rpartition(":")[2])
+        for _ in range(least):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        assert b'"ok": true' in HttpSession(url).get("/healthz", {})
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
