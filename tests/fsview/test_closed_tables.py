@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fsview.store.stores import LEAST_OPEN, StoreOptions, Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.stores import ALL_KINDS, stores_of
 from tests.kit.tables import golden
 from timeline.storage.base import Storage
@@ -153,3 +155,24 @@ def test_a_table_given_away_is_closed_after_a_while() -> None:
     lake.views.close_foreign(ours.__contains__, 60)
     assert lake.open_numbers() == [0]
     assert lake.metrics.get("closed_tables", cause="given-away") == 2
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_tables_closed_and_opened_by_several_threads_are_answered_all_the_same(
+    tmp_path: Path, kind: str
+) -> None:
+    """A table that is opened while it is being closed finds its store free."""
+    lake = Lake(stores_of(kind, tmp_path), most_open=2)
+
+    def ask(first: int) -> None:
+        for step in range(12):
+            lake.ask((first + step) % 5)
+            lake.views.close_excess()
+
+    with ThreadPoolExecutor(4) as pool:
+        for asked in [pool.submit(ask, first) for first in range(4)]:
+            asked.result(PATIENCE_S)
+    lake.views.close_excess()
+    assert len(lake.open_numbers()) <= 2
+    assert lake.metrics.get("closed_tables") > 0
+    lake.views.close()

@@ -24,10 +24,10 @@ from strandline.server.log_format import LogWriter, TextFormatter
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from strandline.settings.sources import ServeSettings
-from tests.kit import golden
-from tests.kit.live_service import running
-from tests.kit.patience import PATIENCE_S
-from tests.kit.serve_process import environment
+from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.live_service import running
+from tests.kit.servers.serve_process import environment
+from tests.kit.tables import golden
 from tests.strandline.server.process.test_command import LAST_INSTANT, Serving
 
 STATUS = "/v1/strandline/status"
