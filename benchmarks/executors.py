@@ -17,15 +17,16 @@ from pathlib import Path
 
 from benchmarks.java.server import HUDI, JavaHudi
 from benchmarks.lookups.jobs import TASKS, dead_service, jobs
-from benchmarks.lookups.single import look_ups
+from benchmarks.lookups.single import encrypted, look_ups
 from benchmarks.results.ratios import Ratio, table
 
 
 def figures(folder: Path, hudi: JavaHudi | None, rounds: int, tasks: int) -> Iterator[Ratio]:
     """Measure everything."""
-    for name in ("look-ups", "dead", "jobs"):
+    for name in ("look-ups", "tls", "dead", "jobs"):
         (folder / name).mkdir()
     yield from look_ups(folder / "look-ups", 20 * rounds)
+    yield from encrypted(folder / "tls", 20 * rounds)
     yield from dead_service(folder / "dead", rounds)
     yield from jobs(folder / "jobs", hudi, rounds, tasks)
 

@@ -9,7 +9,7 @@ Each wait for the socket is cut to the time left until the exchange's deadline (
 Failures map to errors as follows::
 
     no connection, connection lost            ServiceUnreachableError   (retryable)
-    a certificate that isn't trusted          ServiceUnreachableError
+    a certificate that isn't trusted, TLS     ServiceUnreachableError
     no answer within the timeouts             ServiceTimeoutError       (retryable)
     not HTTP, or a body longer than allowed   BadAnswerError
 
@@ -32,6 +32,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -41,6 +42,8 @@ from executor_proxy.exchange import (
     Incoming,
     Outgoing,
     Timeouts,
+    fingerprint_of,
+    pinned_context,
     tls_context,
 )
 from executor_proxy.timed_socket import TimedSocket
@@ -146,13 +149,31 @@ def _connected(peer: Endpoint, timeouts: Timeouts, deadline: float, what: str) -
         # The system accepts a connection for a busy service, which has to shake hands itself. So
         # the handshake may take as long as an answer.
         sock.settimeout(min(timeouts.read_s, max(deadline - time.monotonic(), _LEAST_S)))
-        return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
+        fingerprint = fingerprint_of(peer.ca_file)
+        if fingerprint is None:
+            return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
+        encrypted = pinned_context().wrap_socket(sock, server_hostname=peer.host)
+        sock = encrypted  # what is closed below
+        _check_fingerprint(encrypted, fingerprint, what)
     except TimeoutError as error:
         sock.close()
         raise _not_sent(f"{what}: no TLS handshake within {timeouts.read_s:g} s") from error
     except BaseException:
         sock.close()
         raise
+    return encrypted
+
+
+def _check_fingerprint(sock: ssl.SSLSocket, fingerprint: str, what: str) -> None:
+    """Refuse a peer with another certificate than the one that is trusted.
+
+    Before anything is sent: whoever has taken the port of a service that ended gets no token.
+    """
+    found = sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
+    if found != fingerprint:
+        raise _not_sent(
+            f"{what}: its certificate has the fingerprint {found}; allowed: {fingerprint}"
+        )
 
 
 def _not_sent(message: str) -> ServiceUnreachableError:
@@ -225,7 +246,7 @@ class KeptConnections:
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
-        ca_file: PEM file of the authorities that are trusted, for https; ``None``: the system's.
+        ca_file: What is trusted, for https, as of ``Endpoint``.
     """
 
     url: str

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from timeline.errors import BadAnswerError, ConfigError
 
+FINGERPRINT: Final = "sha256:"
+"""Begins a fingerprint in place of a CA file."""
 MAX_BODY_BYTES: Final = 256 << 20
 """Longest body that is taken, as sent and again decoded."""
 
@@ -110,7 +112,15 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The far end of a connection; ``ca_file``: PEM file of trusted authorities, for https."""
+    """The far end of a connection.
+
+    Attributes:
+        host: Name or address.
+        port: Its port.
+        encrypted: Whether it speaks https.
+        ca_file: PEM file of trusted authorities, or ``sha256:`` with the fingerprint of the one
+            certificate that is trusted, whatever its names and dates; ``None``: the system's.
+    """
 
     host: str
     port: int
@@ -139,7 +149,8 @@ class Endpoint:
             )
         encrypted = parts.scheme == "https"
         if encrypted:
-            tls_context(ca_file)
+            if fingerprint_of(ca_file) is None:
+                tls_context(ca_file)
         elif ca_file is not None:
             raise ConfigError(f"ca_file is {ca_file!r}, but {url!r} isn't https")
         return cls(host, port, encrypted, ca_file)
@@ -148,6 +159,37 @@ class Endpoint:
 def _shown(url: object) -> str:
     """Return a URL for a message, without a password."""
     return re.sub(r"//[^/@]*@", "//...@", repr(url))
+
+
+def fingerprint_of(ca_file: str | None) -> str | None:
+    """Return the fingerprint in place of a CA file; ``None``: it is a file, or there is none.
+
+    Raises:
+        ConfigError: It is none of SHA-256.
+    """
+    if ca_file is None or not ca_file.startswith(FINGERPRINT):
+        return None
+    digits = ca_file.removeprefix(FINGERPRINT)
+    if re.fullmatch("[0-9a-f]{64}", digits) is None:
+        raise ConfigError(
+            f"ca_file is {ca_file[:100]!r}; allowed: a file, or {FINGERPRINT} with 64 digits of 0-9"
+            " and a-f"
+        )
+    return digits
+
+
+@lru_cache(maxsize=1)
+def pinned_context() -> ssl.SSLContext:
+    """Return the TLS context for peers whose certificate's fingerprint is checked.
+
+    The caller checks it before it sends anything: the context trusts every certificate, and the
+    handshake proves only that the peer has the certificate's key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 @lru_cache(maxsize=16)

@@ -61,7 +61,8 @@ class HttpSession:
         url: ``http://host:port`` or ``https://host:port``, without a path.
         token: Bearer token, or ``None``; never shown.
         timeouts: Timeouts of each exchange.
-        ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
+        ca_file: PEM file of trusted certificate authorities, or a fingerprint, as of ``Endpoint``;
+            ``None`` for the system's.
         session: ``"module:factory"``, an importable function that returns a ``requests.Session``,
             called once in each thread; ``None`` for ``http.client``.
         transport: Carries the requests.

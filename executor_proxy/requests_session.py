@@ -23,6 +23,7 @@ from executor_proxy.exchange import (
     Incoming,
     Outgoing,
     Timeouts,
+    fingerprint_of,
     too_long,
 )
 from timeline.errors import (
@@ -110,6 +111,11 @@ class RequestsSessions:
 
     def __post_init__(self) -> None:
         Endpoint.of(self.url, self.ca_file)
+        if fingerprint_of(self.ca_file) is not None:
+            raise ConfigError(
+                f"session is {self.factory!r}, and ca_file a fingerprint; allowed: a CA file, as"
+                " sessions of requests check no fingerprint"
+            )
         _factory(self.factory)
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:

@@ -61,8 +61,8 @@ class ViewLocation:
         shared: Whether the tasks of a worker share one local view for each instant, whose storage
             calls are recorded with the look-ups. False if ``storage`` isn't the one that
             ``base_path`` and ``storage_options`` imply; its owner counts its calls then.
-        ca_file: PEM file of trusted certificate authorities on the task's machine; ``None`` for the
-            system's.
+        ca_file: PEM file of trusted certificate authorities on the task's machine, or ``sha256:``
+            with the fingerprint of the service's certificate; ``None`` for the system's.
         session: See ``HttpSession``.
         copies: How many of the first ``urls`` have the table in memory. Look-ups at the instant are
             shared among them: each worker begins with another one.
@@ -300,7 +300,8 @@ def connect(
         storage_options: Options of fsspec for listing.
         timeouts: Timeouts of each exchange with the service.
         patience: How long and how often the service is asked.
-        ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
+        ca_file: PEM file of trusted certificate authorities, or ``sha256:`` with the fingerprint of
+            the service's certificate, in 64 hexadecimal digits; ``None`` for the system's.
         session: ``"module:factory"``, an importable function that returns a ``requests.Session``;
             ``None`` for ``http.client``.
         copies: How many of the first addresses share look-ups; see ``ViewLocation``.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,17 +19,23 @@ from benchmarks.results.ratios import Bound, Ratio, cpu_seconds, seconds
 from benchmarks.servers.big_table import BigTable, Shape
 from benchmarks.servers.server import target
 from executor_proxy import ViewLocation
+from executor_proxy.connection import streamed
+from executor_proxy.exchange import Endpoint, Outgoing, Timeouts
+from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import start_anew
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.param import WAIT_HEADER
 from fsview.wire.routes import BY_NAME
 from strandline import TimelineService
+from strandline.settings.service import SERVICE_SETTINGS, TLS
+from strandline.settings.setting import Settings
 
 SIZES: Final = (10, 100, 1000)
 BATCH: Final = 1000
 FILES: Final = "latest_base_files"
 FILE: Final = "latest_base_file"
 
+_GREETING: Final = Outgoing("GET", "/", "/", {"Connection": "close"})
 Act = Callable[[], object]
 
 
@@ -123,6 +130,45 @@ def look_ups(folder: Path, rounds: int) -> Iterator[Ratio]:
                 if size == SIZES[-1]:
                     yield from _cached(lookups)
                     yield from _batches(lookups)
+
+
+def encrypted(folder: Path, rounds: int) -> Iterator[Ratio]:
+    """Measure what a certificate costs: new connections, and look-ups on kept ones."""
+    settings = Settings.parse({TLS.name: "auto"}, SERVICE_SETTINGS)
+    big = BigTable.create(folder / "files", Shape(2 * rounds + 1, SIZES[0]))
+    with (
+        TimelineService([str(folder)], settings=settings) as own,
+        TimelineService([str(folder)]) as plain,
+    ):
+        services = (own, plain)
+        at = [replace(location_of(big, (s.url,), s.token), ca_file=s.ca_file) for s in services]
+        sessions = [HttpSession(s.url, s.token, ca_file=s.ca_file) for s in services]
+        for location in at:
+            location.open().load_all_partitions()
+            for name in big.partitions:
+                location.open().latest_base_files(name)
+        start_anew()  # else the worker would have the answers now
+        for location in at:
+            location.open().latest_base_file(big.partitions[0], big.file_ids(big.partitions[0])[0])
+        # Of different partitions, as a worker asks once about each.
+        pairs = in_pairs(
+            (
+                lambda name=one: at[0].open().latest_base_files(name),
+                lambda name=other: at[1].open().latest_base_files(name),
+            )
+            for one, other in zip(big.partitions[1::2], big.partitions[2::2], strict=True)
+        )
+        yield Ratio("warm look-up with TLS, 10 files", pairs[0], "us", "without", pairs[1])
+
+        def connected(session: HttpSession) -> None:
+            for _ in streamed(Endpoint.of(session.url, session.ca_file), _GREETING, Timeouts(), 99):
+                pass
+
+        pairs = in_pairs(
+            (partial(connected, sessions[0]), partial(connected, sessions[1]))
+            for _ in big.partitions
+        )
+        yield Ratio("new connection with TLS", pairs[0], "us", "without", pairs[1])
 
 
 def _one_file(lookups: Lookups) -> Iterator[Ratio]:

@@ -273,6 +273,15 @@ TLS_CA: Final = Setting(
     " empty, the system's.",
     "executor",
 )
+TLS: Final = Setting(
+    "strandline.service.tls",
+    "off",
+    "Whether the service that a driver starts makes a certificate for itself, of which tasks check"
+    " the fingerprint before they send anything: auto, or off. Needs the extra strandline[tls] at"
+    " the driver; a service of serve takes a certificate instead.",
+    "service",
+    allowed=("auto", "off"),
+)
 EARLY_CONFLICTS: Final = Setting(
     "hoodie.write.concurrency.early.conflict.detection.enable",
     False,

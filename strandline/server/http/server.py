@@ -29,7 +29,7 @@ from strandline.server.http.connection_registry import ConnectionRegistry
 from strandline.server.http.handshake import TlsListener
 from strandline.server.http.listener import BACKLOG, bind
 from strandline.server.http.server_options import ServerOptions
-from strandline.server.http.tls import server_context
+from strandline.server.http.tls import own_context, server_context
 from strandline.server.table_threads import TableThreads
 from timeline.errors import ConfigError
 
@@ -69,7 +69,11 @@ class ServiceServer:
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
 
     def __post_init__(self, listener: socket.socket | None) -> None:
-        self._tls = server_context(self.options.tls_certificate, self.options.tls_key)
+        options = self.options
+        if options.tls_own is None:
+            self._tls = server_context(options.tls_certificate, options.tls_key)
+        else:
+            self._tls = own_context(options.tls_own)
         self._listener = listener or bind(self.options.host, self.options.port)
 
     @property

@@ -27,6 +27,7 @@ class ServerOptions:
         limits: Of one client.
         tls_certificate: File with the certificate; ``None``: plain HTTP.
         tls_key: File with the certificate's key.
+        tls_own: Certificate that the service made for itself, and its key, in PEM.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +38,12 @@ class ServerOptions:
     limits: Limits = field(default_factory=Limits)
     tls_certificate: str | None = None
     tls_key: str | None = None
+    tls_own: str | None = field(default=None, repr=False)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the server speaks https."""
+        return self.tls_certificate is not None or self.tls_own is not None
 
     def url(self, port: int, host: str | None = None) -> str:
         """Return the URL of a server with these options on ``port``.
@@ -45,7 +52,7 @@ class ServerOptions:
             port: The port that is bound.
             host: Another name or address of the server than the one that is bound.
         """
-        scheme = "http" if self.tls_certificate is None else "https"
+        scheme = "https" if self.is_encrypted else "http"
         host = host or self.host
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -20,11 +20,13 @@ import json
 import os
 import weakref
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from executor_proxy.http import HttpSession
 from strandline.server.http.authorization import new_token
+from strandline.server.http.tls import own_certificate
 from strandline.server.process.options import Birth
 from strandline.server.process.supervisor import Supervisor
 from strandline.settings import service as config
@@ -46,7 +48,8 @@ class TimelineService:
 
     Attributes:
         token: The bearer token; ``None`` if everybody is admitted.
-        ca_file: File of the authorities that clients should trust; ``None``: the system's.
+        ca_file: File of the authorities that clients should trust, or the fingerprint of the one
+            certificate (``executor_proxy.exchange``); ``None``: the system's authorities.
 
     Args:
         roots: Tables, or directories of tables, that may be served; paths or URLs.
@@ -95,15 +98,27 @@ class TimelineService:
                 rocksdb_default=own_directory(),
             ),
         )
-        encrypted = self._birth.server.tls_certificate is not None
-        self.ca_file = (settings.get(config.TLS_CA) or None) if encrypted else None
+        self._clock = clock or SystemClock()
+        has_file = self._birth.server.tls_certificate is not None
+        self.ca_file = (settings.get(config.TLS_CA) or None) if has_file else None
+        if settings.get(config.TLS) == "auto":
+            self._make_certificate(settings)
         self._advertised = advertised
         self._in_process = in_process
         self._ping_timeout_s = settings.get(config.EMBED_PING_TIMEOUT)
-        self._clock = clock or SystemClock()
         self._runner: Supervisor | InProcess | None = None
         self._finalizer: weakref.finalize[..., TimelineService] | None = None
         self._pid = os.getpid()
+
+    def _make_certificate(self, settings: Settings) -> None:
+        for given in (config.TLS_CERTIFICATE, config.TLS_KEY, config.TLS_CA):
+            if settings.get(given):
+                raise ConfigError(
+                    f"{config.TLS.name} is auto, and {given.name} is given; allowed: one of both"
+                )
+        made = own_certificate(self._clock)
+        server = replace(self._birth.server, tls_own=made.pem)
+        self._birth, self.ca_file = replace(self._birth, server=server), made.trust
 
     def __repr__(self) -> str:
         runner = self._runner
@@ -182,7 +197,7 @@ class TimelineService:
     def local_url(self) -> str:
         """Where this process reaches it, which may not be where executors do.
 
-        With a certificate it is ``url``, whose host the certificate names.
+        With a certificate from files it is ``url``, whose host the certificate names.
         """
         runner = self._started()
         return runner.url if self._birth.server.tls_certificate is None else self.url

@@ -234,6 +234,7 @@ def test_every_setting_of_a_service_has_a_flag_and_a_variable() -> None:
         "strandline.embed.timeline.server.linger.secs",
         "strandline.embed.timeline.server.ping.timeout.secs",
         "hoodie.embed.timeline.server.reuse.enabled",
+        "strandline.service.tls",
     }
     flagged = {setting.name for flag in FLAGS for setting in flag.settings}
     of_services = {s.name for s in (*SERVICE_SETTINGS, *SERVE_SETTINGS) if s.scope == "service"}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import socket
 import ssl
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,19 +21,23 @@ from cryptography.hazmat.primitives import serialization
 from executor_proxy.http import HttpSession
 from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import start_anew
+from fsview.local_view import LocalView
+from fsview.table_view import TableView
 from strandline import TimelineService
 from strandline.server.http.connection_registry import RESERVED
 from strandline.server.http.limits import Limits
 from strandline.server.http.server import ServiceServer
-from strandline.server.http.tls import server_context
-from strandline.settings.service import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
+from strandline.server.http.tls import own_certificate, own_context, server_context
+from strandline.settings.service import SERVICE_SETTINGS, TLS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
 from strandline.settings.setting import Settings
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.papers import Papers
 from tests.kit.servers.live_service import TOKEN, GoldenTables, serving
 from tests.kit.servers.raw_http import RawConnection, request
 from tests.kit.tables import golden
+from timeline.clock import SystemClock
 from timeline.errors import ConfigError, ServiceUnreachableError
+from timeline.storage.local import LocalStorage
 
 TABLES = GoldenTables()
 BASE = TABLES.base_path("cow_basic_v9", 7)
@@ -343,3 +352,122 @@ def test_a_ca_file_that_is_none_is_refused(tmp_path: Path) -> None:
         HttpSession("https://h:1", ca_file=str(rubbish))
     with pytest.raises(ConfigError, match="isn't https"):
         HttpSession("http://h:1", ca_file=str(rubbish))
+
+
+OWN = Settings.parse({TLS.name: "auto"}, SERVICE_SETTINGS)
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_driver_s_service_makes_a_certificate_for_itself(
+    tmp_path: Path, in_process: bool
+) -> None:
+    """Tasks trust that one alone, by its fingerprint, which travels with their views (#32)."""
+    base = golden.build("cow_basic_v9", 7, tmp_path / "lake" / "t")
+    roots = [str(tmp_path / "lake")]
+    with (
+        TimelineService(roots, settings=OWN, in_process=in_process) as service,
+        TimelineService(roots, settings=OWN, in_process=True) as other,
+    ):
+        assert service.url.startswith("https://127.0.0.1:")
+        assert service.ca_file is not None
+        assert re.fullmatch("sha256:[0-9a-f]{64}", service.ca_file)
+        assert service.status()["pid"]
+        assert other.ca_file != service.ca_file
+        view = connect(
+            service.url, str(base), token=service.token, fallback=False, ca_file=service.ca_file
+        )
+        again = pickle.loads(pickle.dumps(view))
+        assert list(again.latest_file_slices("2024-01-01"))
+        session = HttpSession(other.url, other.token, ca_file=service.ca_file)
+        with pytest.raises(ServiceUnreachableError, match=r"has the fingerprint .*; allowed: "):
+            session.get("/", {})
+        assert "BEGIN" not in repr(service) + repr(service.__dict__)
+    assert not list(Path(tempfile.gettempdir()).glob("strandline-tls-*"))
+
+
+def test_who_takes_the_port_of_a_dead_service_gets_no_token(tmp_path: Path) -> None:
+    """Neither with a certificate of its own nor by answering everything in plain HTTP (#32)."""
+    base = golden.build("cow_basic_v9", 7, tmp_path / "t")
+    right = LocalView.newest(TableView(LocalStorage(str(base)))).latest_base_files("2024-01-01")
+    own = own_context(own_certificate(SystemClock()).pem)
+    for context in (own, None):
+        service = TimelineService([str(base)], settings=OWN, in_process=True)
+        service.start()
+        url, token, trust = service.url, service.token, service.ca_file
+        service.stop()
+        with Impostor(urlsplit(url).port or 0, context) as impostor:
+            view = connect(url, str(base), token=token, ca_file=trust)
+            assert view.latest_base_files("2024-01-01") == right
+        assert token is not None
+        assert impostor.heard
+        assert not any(token.encode() in heard for heard in impostor.heard)
+
+
+class Impostor:
+    """Answers whatever comes to a port with an empty list, and remembers what that was."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self.heard: list[bytes] = []
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Impostor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.heard.append(b"")
+            with ExitStack() as opened, suppress(OSError):
+                opened.enter_context(sock)
+                sock.settimeout(PATIENCE_S)
+                if self._context is not None:
+                    sock = self._context.wrap_socket(sock, server_side=True)
+                    opened.enter_context(sock)
+                self.heard.append(sock.recv(1 << 16))
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+
+@pytest.mark.parametrize(
+    "given", [{TLS_CERTIFICATE.name: "/c"}, {TLS_KEY.name: "/k"}, {TLS_CA.name: "/a"}]
+)
+def test_a_certificate_and_one_of_its_own_are_refused(
+    tmp_path: Path, given: dict[str, str]
+) -> None:
+    settings = Settings.parse({TLS.name: "auto", **given}, SERVICE_SETTINGS)
+    (name,) = given
+    with pytest.raises(ConfigError, match=f"tls is auto, and {name} is given; allowed: one"):
+        TimelineService([str(tmp_path)], settings=settings)
+
+
+def test_without_the_package_that_makes_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What importing it meets when it isn't installed.
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(ConfigError, match=r"strandline\[tls\]|needs cryptography"):
+        TimelineService([str(tmp_path)], settings=OWN)
+
+
+@pytest.mark.parametrize("trust", ["sha256:", "sha256:00", "sha256:" + "G" * 64])
+def test_what_is_no_fingerprint_is_refused(trust: str) -> None:
+    with pytest.raises(ConfigError, match="allowed: a file, or sha256: with 64 digits"):
+        HttpSession("https://127.0.0.1:1", TOKEN, ca_file=trust)
+
+
+def test_a_session_of_requests_checks_no_fingerprint() -> None:
+    with pytest.raises(ConfigError, match="sessions of requests check no fingerprint"):
+        HttpSession(
+            "https://127.0.0.1:1", TOKEN, ca_file="sha256:" + "0" * 64, session="requests:Session"
+        )

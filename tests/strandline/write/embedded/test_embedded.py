@@ -88,6 +88,21 @@ def test_with_the_service_tasks_list_nothing(tmp_path, without):
         os.kill(pid, 0)
 
 
+def test_tasks_trust_the_certificate_that_the_service_made(tmp_path, without):
+    """Its replacement has the same one (#32)."""
+    options = OPTIONS | {"hoodie.embed.timeline.server": "true", "strandline.service.tls": "auto"}
+    with WriteClient(LocalEngine(), tmp_path, options) as c:
+        for number, (rows, (expected, _)) in enumerate(zip(ROUNDS, without, strict=True)):
+            assert c.service.url.startswith("https://127.0.0.1:")
+            result = c.upsert(rows)
+            assert reader.rows(tmp_path) == expected
+            assert result.fallbacks == ()
+            assert [each.source for each in result.lookups] == ["service"]
+            if number == 0:
+                kill_once(c.service)
+        assert c.service.status()["restarts"] == 1
+
+
 def test_a_write_that_looks_nothing_up_starts_no_service(tmp_path):
     with client(tmp_path, **{**ON, "clean__automatic": False}) as c:
         c.bulk_insert(ROUNDS[0])
