@@ -42,11 +42,12 @@ class Case:
 
     def options(self) -> dict[str, str]:
         moves = str(self.moves).lower()
+        buckets = {"hoodie_bucket_index_num_buckets": str(GROUPS)}
         return {
+            **(buckets if self.index == "BUCKET" else {}),
             "hoodie_index_type": self.index,
             "hoodie_simple_index_update_partition_path": moves,
             "hoodie_bloom_index_update_partition_path": moves,
-            "hoodie_bucket_index_num_buckets": str(GROUPS),
             "hoodie_write_record_merge_mode": self.mode,
             "hoodie_parquet_small_file_limit": "0",
         }

@@ -54,7 +54,7 @@ PAYLOADS: Final = {
 INDEXES: Final = ("SIMPLE", "BLOOM")
 BUCKET: Final = "BUCKET"
 GLOBAL: Final = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM")
-SMALL_FILES: Final = {False: "0", True: "30000"}
+SMALL_FILES: Final = {False: "0", True: "12000"}
 """Whether inserts fill small files → ``hoodie.parquet.small.file.limit``."""
 RETAINED: Final = 3
 """Number of commits that cleans keep readable."""
@@ -175,8 +175,9 @@ class TableForm:
             "hoodie.copyonwrite.record.size.estimate": "1000",
             "hoodie.index.bloom.num_entries": "50",
             "hoodie.index.type": self.index or index,
-            "hoodie.bucket.index.num.buckets": "3",
         }
+        if options["hoodie.index.type"] == BUCKET:
+            options["hoodie.bucket.index.num.buckets"] = "3"
         if self.locked:
             options |= {
                 "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",

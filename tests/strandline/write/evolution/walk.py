@@ -184,7 +184,7 @@ class Walk:
         *,
         flagged: float = 0.0,
     ) -> Write:
-        small = {SMALL_FILES: self._rng.choice(("0", "30000"))}
+        small = {SMALL_FILES: self._rng.choice(("0", "6000"))}
         # The first row is neither late nor a delete, so that the write does something.
         rows = [
             self._row(*place, columns.rows, flagged if at else 0.0, late=0.4 if at else 0.0)

@@ -54,11 +54,12 @@ class Rules:
     def options(self) -> dict[str, str]:
         moves = str(self.moves).lower()
         mode = "EVENT_TIME_ORDERING" if self.by_time else "COMMIT_TIME_ORDERING"
+        buckets = {"hoodie.bucket.index.num.buckets": str(BUCKETS)}
         return OPTIONS | {
+            **(buckets if self.index == "BUCKET" else {}),
             "hoodie.index.type": self.index,
             "hoodie.simple.index.update.partition.path": moves,
             "hoodie.bloom.index.update.partition.path": moves,
-            "hoodie.bucket.index.num.buckets": str(BUCKETS),
             "hoodie.write.record.merge.mode": mode,
             # Several file groups in each partition.
             "hoodie.parquet.small.file.limit": "0",
