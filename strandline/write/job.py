@@ -319,6 +319,7 @@ class WriteJob:
             avro_schema=target.avro_schema or "",
             settings=base_file_settings(self._context.settings),
             markers=markers,
+            first_written=target.first_written,
             tally=write.tally,
             attempt=engine.attempt,
             begun=write.begun,

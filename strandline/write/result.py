@@ -52,9 +52,10 @@ class WriteResult:
         concurrent: Requested times of other writers' instants that completed, or were planned,
             while this write ran, and that it was compared with.
         conflicts: Those that changed the same file groups but don't keep the write from counting.
-        warnings: What failed after the commit, such as the clean; the rows are committed. The
-            client's first result also names options that it ignored because it doesn't know them,
-            or has nothing that they would change.
+        warnings: What failed after the commit, such as the clean; the rows are committed. Columns
+            that this write wrote first, if Hudi can't rewrite what they hold. The client's first
+            result also names options that it ignored because it doesn't know them, or has nothing
+            that they would change.
     """
 
     instant: str
@@ -186,7 +187,7 @@ class WriteAccount:
             rolled_back=rolled_back,
             concurrent=transaction.compared,
             conflicts=transaction.conflicts,
-            warnings=tuple(self._warnings),
+            warnings=(*_null_elements(report), *self._warnings),
         )
 
     def _storage_calls(self) -> dict[tuple[str, str], int]:
@@ -196,3 +197,17 @@ class WriteAccount:
         calls.update(self._report.storage_calls())
         calls.update(self._task_calls)
         return {key: number for key, number in sorted(calls.items()) if number}
+
+
+def _null_elements(report: WriteReport) -> tuple[str, ...]:
+    """Return what Hudi makes of lists with null elements, in columns that this write wrote first.
+
+    Source: parquet-avro ``AvroWriteSupport``, whose old structure of lists has no null elements.
+    """
+    if not report.null_elements:
+        return ()
+    names = ", ".join(map(repr, report.null_elements))
+    return (
+        f"lists with null elements in {names}: Hudi's next upsert of their files fails, unless its"
+        " Hadoop configuration has parquet.avro.write-old-list-structure=false",
+    )

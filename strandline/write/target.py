@@ -63,6 +63,7 @@ class Target:
         generator: Makes the table's record keys and partition paths.
         merge_mode: The table's merge mode; that of the options if the table names none.
         index: How stored keys are found.
+        first_written: The columns that the table gets, or gets with another type, from this write.
     """
 
     meta: TableMetaClient
@@ -73,6 +74,7 @@ class Target:
     merge_mode: str
     index: IndexOptions
     is_left: bool = False
+    first_written: tuple[str, ...] = ()
 
     @property
     def config(self) -> TableConfig:
@@ -117,6 +119,11 @@ class Target:
         name = self.config.name
         avro_schema, columns = columns_after(incoming, self.avro_schema, name, rules, earlier)
         known = replace(self, avro_schema=avro_schema)
+        if self.avro_schema != avro_schema:
+            before = pa.schema([]) if self.avro_schema is None else self.schema
+            types = dict(zip(before.names, before.types, strict=True))
+            new = (each.name for each in known.schema if types.get(each.name) != each.type)
+            known = replace(known, first_written=tuple(new))
         if self.avro_schema not in (None, avro_schema):
             keys = self.config.record_key_fields + self.config.partition_fields
             check_keys_kept(self.schema, known.schema, keys, self.config.ordering_fields)

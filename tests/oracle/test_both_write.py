@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from fsview.local_view import LocalView
 from strandline import Table
@@ -121,6 +122,27 @@ def test_hudi_rolls_back_what_we_left_pending(hudi: Hudi, tmp_path: Path, versio
     on_disk = {file.name for file in path.rglob("*.parquet")}
     named = {file.name for file in _all_files(path)}
     assert on_disk == named
+
+
+@pytest.mark.oracle
+def test_hudi_rewrites_lists_with_null_elements_only_if_told(hudi: Hudi, tmp_path: Path) -> None:
+    """As the writer's warning says."""
+    path, option = tmp_path / "rides", "parquet.avro.write-old-list-structure"
+    tags = pa.array([["x", None]] * 2, pa.list_(pa.string()))
+    first, second = (rides(range(2), ts=ts).append_column("tags", tags) for ts in (1, 2))
+    with writer(path, ours(9)) as client:
+        (warning,) = client.insert(first).warnings
+    assert f"{option}=false" in warning
+    assert hudi.read(path) == rows_of(first)
+    with pytest.raises(Py4JJavaError, match="Array contains a null element"):
+        hudi.write(second, path, theirs(9, "upsert"))
+    conf = hudi.spark._jsc.hadoopConfiguration()
+    conf.set(option, "false")
+    try:
+        hudi.write(second, path, theirs(9, "upsert"))
+    finally:
+        conf.unset(option)
+    assert hudi.read(path) == newest_rows(path) == rows_of(second)
 
 
 def _all_files(path: Path) -> list:

@@ -122,6 +122,23 @@ def is_utf8(column: pa.Array) -> bool:
     return True
 
 
+def has_null_elements(column: pa.Array) -> bool:
+    """Return whether a list in a column, at any depth, has a null element.
+
+    Cost: none for types without lists; a count of nulls for each list.
+    """
+    kind, types = column.type, pa.types
+    if types.is_struct(kind):
+        return any(map(has_null_elements, column.flatten()))
+    if types.is_map(kind):
+        begin, end = (column.offsets[at].as_py() for at in (0, len(column)))
+        return has_null_elements(column.items.slice(begin, end - begin))
+    if not is_list(kind):
+        return False
+    elements = column.flatten()
+    return bool(elements.null_count) or has_null_elements(elements)
+
+
 def without_utf8(column: pa.Array) -> pa.BooleanArray:
     """Return for each row whether its value has text that isn't UTF-8. Cost: some us a row."""
     if pa.types.is_dictionary(column.type):

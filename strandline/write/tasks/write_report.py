@@ -29,12 +29,14 @@ class WriteReport:
         counts: Numbers of rows by outcome, over all files.
         given: Partition → the rows that the tasks were given.
         fallbacks: Why tasks wrote markers that the timeline service should have written.
+        null_elements: Columns, written first, in which a list has a null element.
     """
 
     stats: tuple[WriteStat, ...] = ()
     counts: MergeCounts = field(default_factory=MergeCounts)
     given: Mapping[str, RowCount] = field(default_factory=dict)
     fallbacks: tuple[Fallback, ...] = ()
+    null_elements: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -57,6 +59,7 @@ class WriteReport:
         totals: Counter[str] = Counter()
         read: list[tuple[str, RowCount]] = []
         fallbacks: list[Fallback] = []
+        nulls: set[str] = set()
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
@@ -65,9 +68,11 @@ class WriteReport:
                 read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))
             fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
+            nulls.update(status.get("null_elements", ()))
         ordered = sorted(stats, key=lambda stat: stat.path or "")
         counts = MergeCounts(**totals)
-        return cls(tuple(ordered), counts, by_partition(read), tuple(fallbacks))
+        given = by_partition(read)
+        return cls(tuple(ordered), counts, given, tuple(fallbacks), tuple(sorted(nulls)))
 
 
 def status_row(status: Mapping[str, Any]) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ from strandline.records.file.base_file_writer import (
 )
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
+from strandline.records.schema.columns import has_null_elements
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.engine.storage_calls import call_numbers, calls_since
 from strandline.write.engine.task_threads import StageStoppedError
@@ -79,6 +80,8 @@ class WriteTask:
             files the driver doesn't learn of that way looks afterwards whether its instant is still
             inflight; for the others the driver looks.
         looks_around: Whether a new partition may lie below or above a stored one.
+        first_written: Columns that no stored file has; of those it is told whether a list has a
+            null element.
     """
 
     storage: Storage
@@ -94,6 +97,7 @@ class WriteTask:
     attempt: Callable[[], TaskAttempt]
     begun: BegunFiles = field(default_factory=BegunFiles)
     looks_around: bool = True
+    first_written: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a status row for each file, and one for the whole task."""
@@ -151,7 +155,8 @@ class WriteTask:
             seqno = file.next_seqno
             given = [bucket.partition, file.given.rows, file.given.keys]
             counts = asdict(file.counts)
-            yield status_row({"stat": asdict(file.stat), "counts": counts, "rows": given})
+            status = {"stat": asdict(file.stat), "counts": counts, "rows": given}
+            yield status_row({**status, "null_elements": sorted(file.null_elements)})
 
     def _stop_if_left(self, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
@@ -225,8 +230,8 @@ class WriteTask:
         seqno: int,
     ) -> _FileReport:
         """Write one bucket's file."""
-        counts, given = MergeCounts(), list[RowCount]()
-        pieces = _counted(pieces, given)
+        counts, given, null_elements = MergeCounts(), list[RowCount](), set[str]()
+        pieces = self._looked_through(_counted(pieces, given), null_elements)
         if self.combine:
             pieces = iter([self._newest(pa.concat_tables(pieces))])
         name = path.rpartition("/")[2]
@@ -253,7 +258,18 @@ class WriteTask:
             written = writer.close()
         taken_ms = round((time.perf_counter() - started) * 1000)
         stat = _stat(bucket, path, written, counts, taken_ms)
-        return _FileReport(stat, counts, sum(given, RowCount()), seqno)
+        return _FileReport(stat, counts, sum(given, RowCount()), seqno, frozenset(null_elements))
+
+    def _looked_through(
+        self, pieces: Iterator[pa.Table], null_elements: set[str]
+    ) -> Iterator[pa.Table]:
+        """Yield the pieces; add the columns written first in which a list has a null element."""
+        for piece in pieces:
+            for name in self.first_written:
+                chunks = piece.column(name).chunks if name in piece.schema.names else ()
+                if name not in null_elements and any(map(has_null_elements, chunks)):
+                    null_elements.add(name)
+            yield piece
 
     def _newest(self, rows: pa.Table) -> pa.Table:
         by_time = self.rules.event_time and not self.rules.delete
@@ -270,12 +286,14 @@ class _FileReport:
         counts: Rows by outcome.
         given: The bucket's rows of the write.
         next_seqno: First sequence number of the next file.
+        null_elements: Columns, written first, in which a list has a null element.
     """
 
     stat: WriteStat
     counts: MergeCounts
     given: RowCount
     next_seqno: int
+    null_elements: frozenset[str]
 
 
 def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:

@@ -379,3 +379,23 @@ def test_names_of_any_script_are_written(tmp_path):
     found = Table(str(tmp_path)).scan(filter=pc.field("größe") == "xl").to_arrow()
     assert found.select(schema.names).to_pylist() == [{**rows[0], "名前": 2}, rows[1]]
     assert {path for path, _ in reader.newest_files(tmp_path)} == {"größe=xl"}
+
+
+def test_lists_with_null_elements_are_told_where_their_column_is_written_first(tmp_path):
+    """Hudi's next upsert of the file fails, unless its Hadoop configuration allows them."""
+    tags = pa.array([["x", None]], pa.list_(pa.string()))
+    plain = pa.array([["x"]], pa.list_(pa.string()))
+    inner = pa.array([{"l": [None]}], pa.struct([("l", pa.list_(pa.int32()))]))
+    with client(tmp_path) as c:
+        first = c.insert(table(row("a")).append_column("tags", tags))
+        again = c.insert(table(row("b")).append_column("tags", tags))
+        both = table(row("c")).append_column("tags", tags).append_column("inner", inner)
+        added = c.upsert(both)
+    assert [len(each.warnings) for each in (first, again, added)] == [1, 0, 1]
+    assert first.warnings[0].startswith("lists with null elements in 'tags': Hudi's next upsert")
+    assert "parquet.avro.write-old-list-structure=false" in first.warnings[0]
+    assert added.warnings[0].startswith("lists with null elements in 'inner': ")
+    with client(tmp_path / "plain") as c:
+        assert c.insert(table(row("a")).append_column("tags", plain)).warnings == ()
+        # The column is there, so nothing looks through it any more.
+        assert c.insert(table(row("b")).append_column("tags", tags)).warnings == ()

@@ -19,6 +19,7 @@ from strandline.records.schema.avro_schema import (
 from strandline.records.schema.columns import (
     column_of,
     conform,
+    has_null_elements,
     is_utf8,
     nullable_inside,
     without_utf8,
@@ -325,3 +326,27 @@ def test_text_that_is_not_utf8_is_found_wherever_it_is(column):
 
 def test_binary_columns_hold_any_bytes():
     assert is_utf8(pa.array([b"\xff", None]))
+
+
+LISTS = pa.list_(pa.string())
+MAPS = pa.map_(pa.string(), LISTS)
+
+
+@pytest.mark.parametrize(
+    ("column", "has"),
+    [
+        (pa.array([["a", None]], LISTS), True),
+        (pa.array([["a"], None, []], LISTS), False),
+        (pa.array([["a", None], ["b"]], LISTS).slice(1), False),
+        (pa.array([[["a"], ["b", None]]], pa.list_(LISTS)), True),
+        (pa.array([{"x": ["a", None]}], pa.struct([("x", LISTS)])), True),
+        (pa.array([None, {"x": None}], pa.struct([("x", LISTS)])), False),
+        (pa.array([[("k", ["a", None])]], MAPS), True),
+        (pa.array([[("k", None)]], MAPS), False),
+        (pa.array([[("k", ["a", None])], [("k", ["a"])]], MAPS).slice(1), False),
+        (pa.array([], MAPS), False),
+        (pa.array([None]), False),
+    ],
+)
+def test_null_elements_of_lists_are_found_at_any_depth(column, has):
+    assert has_null_elements(column) is has
