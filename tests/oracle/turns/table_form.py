@@ -171,7 +171,7 @@ class TableForm:
             "hoodie.cleaner.policy.failed.writes": "LAZY" if self.lazy else "EAGER",
             # Several small file groups in each partition.
             "hoodie.parquet.small.file.limit": SMALL_FILES[small],
-            "hoodie.parquet.max.file.size": "12000",
+            "hoodie.parquet.max.file.size": "30000" if small else "12000",
             "hoodie.copyonwrite.record.size.estimate": "1000",
             "hoodie.index.bloom.num_entries": "50",
             "hoodie.index.type": self.index or index,

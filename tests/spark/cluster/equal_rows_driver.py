@@ -21,7 +21,7 @@ def run(spark: SparkSession, base: str, index: str, mode: str) -> list[int]:
     """Return the numbers of the rows that are left after an insert and an update of all keys."""
     options = {
         "hoodie.index.type": index,
-        "hoodie.bucket.index.num.buckets": "2",
+        **({"hoodie.bucket.index.num.buckets": "2"} if index == "BUCKET" else {}),
         "hoodie.write.record.merge.mode": mode,
         "hoodie.embed.timeline.server": "false",
     }

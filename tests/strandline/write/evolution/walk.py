@@ -32,6 +32,7 @@ OVERWRITE: Final = "insert_overwrite"
 OVERWRITE_TABLE: Final = "insert_overwrite_table"
 OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "delete", OVERWRITE, OVERWRITE_TABLE)
 SMALL_FILES: Final = "hoodie.parquet.small.file.limit"
+FILE_SIZE: Final = "hoodie.parquet.max.file.size"
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ class Walk:
         *,
         flagged: float = 0.0,
     ) -> Write:
-        small = {SMALL_FILES: self._rng.choice(("0", "6000"))}
+        limit = self._rng.choice(("0", "30000"))
+        small = {SMALL_FILES: limit} | ({FILE_SIZE: limit} if limit != "0" else {})
         # The first row is neither late nor a delete, so that the write does something.
         rows = [
             self._row(*place, columns.rows, flagged if at else 0.0, late=0.4 if at else 0.0)
