@@ -1,9 +1,10 @@
-"""The cost of a scan of one partition among many: ``python -m benchmarks.partitions``.
+"""The cost of many partitions: ``python -m benchmarks.partitions``.
 
 A table is generated: one partition by the writer, the others as directories with its metadata file
 and empty base files, as nothing of them is opened. Shown are lists of storage, CPU seconds of
-making the scan and its plan, and of making a dataset of many files. Figures are CPU
-of the process, with all threads.
+making a scan of some partitions and its plan, and of making a dataset of many files. Then a batch
+with one row in each partition is upserted into a table of its own, by the engine without Spark, and
+its CPU is divided by them. Figures are CPU of the process, with all threads.
 """
 
 from __future__ import annotations
@@ -98,6 +99,27 @@ def figures(base: Path, partitions: int, rounds: int) -> list[Ratio]:
     return [*found, Ratio(f"a dataset of {count} files", values, "ms", bound=Bound(value=1.0))]
 
 
+def written(folder: Path, partitions: int, rounds: int) -> Ratio:
+    """Return the CPU of the first batch of a table, for each partition, of which each gets a row.
+
+    Args:
+        folder: Where the tables are made; each is deleted after its round.
+        partitions: Number of partitions.
+        rounds: How often a table is made.
+    """
+    numbers = range(partitions)
+    columns = {"id": [f"k{n:08d}" for n in numbers], "day": [f"d{n:07d}" for n in numbers]}
+    rows = pa.table({**columns, "ts": [1] * partitions, "text": [f"text {n}" for n in numbers]})
+    values = []
+    for number in range(rounds):
+        base = folder / f"written-{number}"
+        with WriteClient(LocalEngine(), base, OPTIONS) as client:
+            values.append(_cpu(partial(client.upsert, rows)) / partitions)
+        shutil.rmtree(base)
+    what = f"an upsert of one row into each of {partitions:,} new partitions, for each"
+    return Ratio(what, values, "ms", bound=Bound(value=0.0025))
+
+
 def _cpu(run: Callable[[], T]) -> float:
     """Return the CPU seconds of a call, with those of all threads."""
     started = time.process_time()
@@ -111,13 +133,16 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--files", type=int, default=100, help="files of each partition")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--written", type=int, default=5_000, help="partitions of the upsert")
     parser.add_argument("--table", type=Path, help="a table generated before, or where to make it")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = given.table or Path(folder, "table")
         if not base.exists():
             generate(base, given.partitions, given.files)
-        print(markdown(figures(base, given.partitions, given.rounds)))
+        found = figures(base, given.partitions, given.rounds)
+        rounds = max(1, given.rounds // 2)
+        print(markdown([*found, written(Path(folder), given.written, rounds)]))
 
 
 if __name__ == "__main__":

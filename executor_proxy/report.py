@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
 from timeline.errors import RemoteFailureError, StrandlineError
 from timeline.storage.base import StorageCalls
 
@@ -152,9 +153,17 @@ class ReportedView(FileSystemView):
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view, opening it for the first question."""
         with self._report.timed(name, self._source):
-            if self._view is None:
-                self._view = self._open_view()
-            return self._view.ask(name, **arguments)
+            return self._opened().ask(name, **arguments)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """Look up in the view, opening it for the first question; recorded as one look-up."""
+        with self._report.timed("look_up", self._source):
+            return self._opened().look_up(queries)
+
+    def _opened(self) -> FileSystemView:
+        if self._view is None:
+            self._view = self._open_view()
+        return self._view
 
     def close(self) -> None:
         """Close the view, if it was opened."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from executor_proxy.exchange import Timeouts
 from executor_proxy.failover import DEFAULT_PATIENCE, Patience, ServiceClient
@@ -32,6 +32,8 @@ from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
+
+T = TypeVar("T")
 
 NEWEST: Final = ""
 """In place of a timeline's hash: whatever instant is the newest."""
@@ -233,23 +235,33 @@ class _OwnView(FileSystemView):
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view, opening it for the first question."""
+        if name != "sync":
+            return self._of_view(lambda view: view.ask(name, **arguments))
+        if self._view is None:
+            self._view = self._opened(self._location.at("", NEWEST))
+            return None
+        with self._counting(self._view):
+            return self._view.ask(name)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """Look up in the view, opening it for the first question."""
+        return self._of_view(lambda view: view.look_up(queries))
+
+    def _of_view(self, question: Callable[[LocalView], T]) -> T:
         at = self._location
         # After its own sync a view is at another instant than the shared one.
-        is_shared = at.shared and at.timeline_hash != NEWEST and self._view is None
-        if is_shared and name != "sync":
+        if at.shared and at.timeline_hash != NEWEST and self._view is None:
             views = this_worker().views
             key = (at.base_path, _hashable(at.storage_options), at.last_instant, at.timeline_hash)
             view = views.get(key, lambda: self._opened(at))
             with self._report.counting(view.table.storage.calls):
-                answer = view.ask(name, **arguments)
+                answer = question(view)
             views.measure(key)
             return answer
         if self._view is None:
-            self._view = self._opened(at.at("", NEWEST) if name == "sync" else at)
-            if name == "sync":
-                return None
+            self._view = self._opened(at)
         with self._counting(self._view):
-            return self._view.ask(name, **arguments)
+            return question(self._view)
 
     def _opened(self, location: ViewLocation) -> LocalView:
         """Open a view, and record the calls that this took."""

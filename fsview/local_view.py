@@ -7,10 +7,10 @@ all views of a table share. Reading what is loaded takes no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import Any, TypeVar
+from itertools import chain, islice
+from typing import Any, Final, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
@@ -24,6 +24,7 @@ from fsview.model.file_group import (
     LogFile,
 )
 from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
 from fsview.query import latest_json
 from fsview.query.queries import InstantSet, file_slices_as_of
 from fsview.query.query_table import QUERIES, QueryScope
@@ -37,6 +38,8 @@ from timeline.instant import Instant
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
+_TOGETHER: Final = 1_000
+"""Number of partitions that a look-up loads together."""
 
 
 class LocalView(FileSystemView):
@@ -95,6 +98,21 @@ class LocalView(FileSystemView):
         if found.scope is QueryScope.REPLACED and not self._replaces_in(arguments["partition"]):
             return ()
         return self._of_partition(found.scope, found.function, **arguments)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """See ``FileSystemView``: load the partitions together, some at a time, and ask of each.
+
+        Cost: a list of the timeline for each ``_TOGETHER`` partitions, not for each one.
+        """
+        return tuple(tuple(self._looked_up(query)) for query in queries)
+
+    def _looked_up(self, query: LookupQuery) -> Iterator[Any]:
+        questions = query.arguments()
+        # Not all at once: of paths that are no partitions only some are remembered.
+        while some := list(islice(questions, _TOGETHER)):
+            self._load(tuple(_without_slash(each["partition"]) for each in some))
+            for arguments in some:
+                yield self.ask(query.name, **arguments)
 
     # Files.
 
@@ -289,6 +307,10 @@ class LocalView(FileSystemView):
             hint="sync and ask again",
         )
 
+    def _load(self, partitions: Sequence[str]) -> None:
+        """Load partitions of which questions follow."""
+        self.table.loader.load(self.snapshot, partitions)
+
     def _version(self, partition: str) -> PartitionVersion:
         """Return a partition's files, which are loaded if necessary."""
         if partition in self._nothing and partition not in self.snapshot.files.versions:
@@ -313,6 +335,9 @@ class HeldView(LocalView):
 
     It supports only queries of one partition. If these need more, they raise ``NotHeldError``.
     """
+
+    def _load(self, partitions: Sequence[str]) -> None:
+        """Load nothing; what isn't held is found by the questions."""
 
     def _version(self, partition: str) -> PartitionVersion:
         held = self.snapshot.files.versions.get(partition)

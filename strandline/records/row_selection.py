@@ -18,6 +18,8 @@ from strandline.records.ordering import Positions, one_chunk
 
 MAX_SIZE: Final = 1 << 30
 """Maximum size of a chunk that is made, in bytes of text or elements; Arrow's limit is 2^31 - 1."""
+_MOST_VALUES: Final = 8
+"""Values that a byte of a column may hold: a list of booleans has eight elements a byte."""
 
 
 def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Table:
@@ -81,7 +83,10 @@ def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
 
 def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Table]:
     """Yield consecutive slices of rows, of which each column fits into one array."""
-    if all(_size_bound(column) <= max_size for column in rows.columns):
+    # The first test is one call for all columns; it suffices for most rows.
+    if rows.nbytes * _MOST_VALUES <= max_size or all(
+        _size_bound(column) <= max_size for column in rows.columns
+    ):
         yield rows
         return
     sizes: Positions = np.ones(rows.num_rows, np.int64)
@@ -161,8 +166,7 @@ def _size_bound(column: pa.ChunkedArray) -> int:
     )
     if not _is_text(kind) and not pa.types.is_nested(kind):
         return 0
-    # A list of booleans has eight elements a byte.
-    return int(column.nbytes) * (1 if _is_text(kind) else 8)
+    return int(column.nbytes) * (1 if _is_text(kind) else _MOST_VALUES)
 
 
 def _slices_of(sizes: Positions, max_size: int) -> Iterator[slice]:

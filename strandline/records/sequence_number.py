@@ -16,6 +16,9 @@ import pyarrow as pa
 _ARRAY_ROWS: Final = 8_192
 """Numbers that are made at once: arrays of megabytes would be new pages of memory at each step."""
 
+_FEW: Final = 64
+"""Number of texts up to which numpy's calls take longer than making each."""
+
 
 def sequence_numbers(prefix: str, first: int, count: int) -> pa.ChunkedArray:
     """Return a prefix with the numbers from ``first`` on, in decimal digits.
@@ -28,6 +31,8 @@ def sequence_numbers(prefix: str, first: int, count: int) -> pa.ChunkedArray:
     Cost: some 10 ns a number, a third of a cast and a join: texts of equal length are rows of a
     matrix of bytes, which is filled column by column.
     """
+    if count <= _FEW:
+        return pa.chunked_array([[f"{prefix}{first + at}" for at in range(count)]], pa.string())
     return pa.chunked_array(list(_arrays(prefix.encode("ascii"), first, count)), pa.string())
 
 

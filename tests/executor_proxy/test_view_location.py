@@ -13,6 +13,7 @@ from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import start_anew
 from fsview.local_view import LocalView
+from fsview.model.lookup_query import LookupQuery
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
 from tests.kit.tables.small_table import SmallTable
@@ -86,6 +87,25 @@ def test_without_a_service_a_task_lists_the_partition_it_needs(table):
     calls = report.storage_calls()
     assert calls["list", "lookup"] == 1
     assert report.fallbacks == []
+    view.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_look_up_of_many_partitions_lists_the_timeline_once_for_many(table, shared):
+    """Most aren't there, as in the first batch of many days; each is listed once (#32)."""
+    report = LookupReport()
+    view = location(table, shared=shared).open(report)
+    asked = tuple(f"p={number}" for number in range(1_500))
+    (answers,) = view.look_up([LookupQuery("latest_base_files", (*asked, "p=1/"))])
+    there = {
+        partition: paths(files) for partition, files in zip(asked, answers, strict=False) if files
+    }
+    assert sorted(there) == ["p=1", "p=2"]
+    assert there["p=1"] == paths(answers[-1]) == paths(view.latest_base_files("p=1"))
+    assert (report.lookups[0].route, report.lookups[0].source) == ("look_up", "local")
+    calls = report.storage_calls()
+    assert calls["list", "lookup"] < len(asked)
+    assert calls["list", "sync"] == 3  # one when it opens, two for a thousand each
     view.close()
 
 

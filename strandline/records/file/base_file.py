@@ -408,6 +408,9 @@ def _checked(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> 
 
 def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     """Return the least and greatest key in the order of Java strings, by UTF-16 code units."""
+    if len(keys) == 1:
+        only = keys[0].as_py()
+        return only, only
     # UTF-8 bytes sort the same way unless a key has a character above U+FFFF: its surrogates sort
     # below U+E000 to U+FFFF, its UTF-8 bytes above them.
     ascii_only = pc.all(pc.string_is_ascii(keys)).as_py()

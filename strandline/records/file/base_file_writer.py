@@ -209,11 +209,15 @@ def _with_constants(table: pa.Table) -> pa.Table:
 def _repeating(table: pa.Table) -> list[str]:
     """Return the names of columns whose values repeat in the first rows; no nested columns."""
     sample = table.slice(0, _SAMPLED_ROWS)
-    repeating = [
-        field.name
-        for field, column in zip(sample.schema, sample.columns, strict=True)
-        if field.name not in META_FIELDS
-        and not pa.types.is_nested(field.type)
-        and len(column.unique()) * 2 <= sample.num_rows
-    ]
+    repeating = (
+        []
+        if sample.num_rows < 2
+        else [
+            field.name
+            for field, column in zip(sample.schema, sample.columns, strict=True)
+            if field.name not in META_FIELDS
+            and not pa.types.is_nested(field.type)
+            and len(column.unique()) * 2 <= sample.num_rows
+        ]
+    )
     return [COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating]

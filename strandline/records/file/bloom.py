@@ -41,9 +41,15 @@ DYNAMIC: Final = "DYNAMIC_V0"
 U32 = npt.NDArray[np.uint32]
 BitArray = npt.NDArray[np.bool_]
 
-_M: Final = np.uint32(0x5BD1E995)
+_M_INT: Final = 0x5BD1E995
+_M: Final = np.uint32(_M_INT)
+_ALL: Final = 0xFFFF_FFFF
+_SIGN: Final = 0x8000_0000
 _KEYS_AT_ONCE: Final = 16_384
 """Number of keys hashed together, so that their blocks and hashes fit into the L2 cache."""
+_FEW_KEYS: Final = 12
+"""Number of keys up to which a chain is faster in Python than by numpy's calls: 60 us a key of 20
+bytes at 30 hashes, against 700 us for any number of keys."""
 _HEADER: Final = struct.Struct(">iibi")
 _DYNAMIC_HEADER: Final = struct.Struct(">iii")
 _MURMUR: Final = 1
@@ -104,7 +110,7 @@ class BloomFilter:
         Raises:
             ValueError: A key is null or empty.
 
-        Cost: about 0.4 µs a key of 20 bytes at 30 hashes.
+        Cost: about 0.4 µs a key of 20 bytes at 30 hashes; 60 µs of a few keys.
         """
         for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
             taken = 0
@@ -195,10 +201,41 @@ class BloomFilter:
         self._in_last_row += len(keys)
 
     def _set(self, row: BitArray, keys: pa.StringArray) -> None:
+        if len(keys) <= _FEW_KEYS:
+            row[[at for key in keys.to_pylist() for at in self._bits_of(key)]] = True
+            return
         bits = np.uint32(self._shape.bits)
         for _, chain in hash_chains(keys):
             for hashed in islice(chain, self._shape.hashes):
                 row[bit_of(hashed, bits)] = True
+
+    def _bits_of(self, key: str | None) -> Iterator[int]:
+        """Yield the bits of one key, as ``hash_chains`` and ``bit_of`` give them for many."""
+        if not key:
+            raise ValueError("a record key is empty" if key == "" else "1 record keys are null")
+        bits, data = self._shape.bits, key.encode()
+        whole = len(data) // 4 * 4
+        blocks = []
+        for (block,) in struct.iter_unpack("<I", data[:whole]):
+            mixed = block * _M_INT & _ALL
+            mixed ^= mixed >> 24
+            blocks.append(mixed * _M_INT & _ALL)
+        tail = None
+        if whole < len(data):
+            tail = 0
+            for back in range(1, len(data) - whole + 1):
+                byte = data[-back]
+                tail ^= (byte - 256 if byte > 127 else byte) << 8 * (back - 1) & _ALL
+        hashed = 0
+        for _ in range(self._shape.hashes):
+            hashed ^= len(data)
+            for block in blocks:
+                hashed = hashed * _M_INT & _ALL ^ block
+            if tail is not None:
+                hashed = (hashed ^ tail) * _M_INT & _ALL
+            hashed = (hashed ^ hashed >> 13) * _M_INT & _ALL
+            hashed ^= hashed >> 15
+            yield (hashed if hashed < _SIGN else (1 << 32) - hashed) % bits
 
 
 def hash_chains(

@@ -50,6 +50,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ _META_AVRO: Final = [
 ]
 
 
+@lru_cache(maxsize=8)
 def avro_with_meta_fields(avro_schema: str) -> str:
     """Return a table's Avro schema with the meta columns prepended, unless it has them."""
     record = json.loads(avro_schema)

@@ -75,6 +75,11 @@ class WriteReport:
         return cls(tuple(ordered), counts, given, tuple(fallbacks), tuple(sorted(nulls)))
 
 
+def plain(flat: WriteStat | MergeCounts) -> dict[str, Any]:
+    """Return the fields of a value without values inside, which ``asdict`` would copy deeply."""
+    return {name: getattr(flat, name) for name in type(flat).__slots__}
+
+
 def status_row(status: Mapping[str, Any]) -> pa.RecordBatch:
     """Return a status row, which ``WriteReport.read`` reads."""
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(status)])], schema=STATUS_SCHEMA)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from typing import Final
@@ -45,7 +45,7 @@ from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from strandline.write.tasks.placement import Bucket
 from strandline.write.tasks.row_count import RowCount, count_of
-from strandline.write.tasks.write_report import status_row
+from strandline.write.tasks.write_report import plain, status_row
 from timeline.errors import ConcurrentWriteError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
@@ -133,6 +133,8 @@ class WriteTask:
             fallbacks: Takes the reasons why the service didn't create markers.
         """
         attempt = self.attempt()
+        # Every row of a new file is an insert: its keys are unique, or the write doesn't care.
+        new_rules = replace(self.rules, append=True)
         known: set[str] = set()
         paths: dict[int, str] = {}
         seqno = 0
@@ -150,12 +152,12 @@ class WriteTask:
             # since, and a create that fails may still have taken effect.
             begun.append(paths[number])
             self.begun.created.add(paths[number])
-            file = self._write(bucket, paths[number], pieces, attempt, seqno)
+            file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
             self._stop_if_left(paths[number])
             seqno = file.next_seqno
             given = [bucket.partition, file.given.rows, file.given.keys]
-            counts = asdict(file.counts)
-            status = {"stat": asdict(file.stat), "counts": counts, "rows": given}
+            counts = plain(file.counts)
+            status = {"stat": plain(file.stat), "counts": counts, "rows": given}
             yield status_row({**status, "null_elements": sorted(file.null_elements)})
 
     def _stop_if_left(self, path: str | None = None) -> None:
@@ -228,8 +230,9 @@ class WriteTask:
         pieces: Iterator[pa.Table],
         attempt: TaskAttempt,
         seqno: int,
+        new_rules: MergeRules,
     ) -> _FileReport:
-        """Write one bucket's file."""
+        """Write one bucket's file; ``new_rules`` are those of files without stored rows."""
         counts, given, null_elements = MergeCounts(), list[RowCount](), set[str]()
         pieces = self._looked_through(_counted(pieces, given), null_elements)
         if self.combine:
@@ -240,10 +243,8 @@ class WriteTask:
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             if bucket.base_file is None:
-                # Every row is an insert: keys are unique by now, unless the write doesn't care.
-                rules = replace(self.rules, append=True)
                 for piece in _larger(pieces):
-                    merger = Merger(piece, rules, name, attempt.partition, seqno)
+                    merger = Merger(piece, new_rules, name, attempt.partition, seqno)
                     writer.write(merger.created(bucket.partition))
                     counts, seqno = counts + merger.counts, merger.next_seqno
             else:

@@ -54,7 +54,7 @@ PAYLOADS: Final = {
 INDEXES: Final = ("SIMPLE", "BLOOM")
 BUCKET: Final = "BUCKET"
 GLOBAL: Final = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM")
-SMALL_FILES: Final = {False: "0", True: "12000"}
+SMALL_FILES: Final = {False: "0", True: "30000"}
 """Whether inserts fill small files → ``hoodie.parquet.small.file.limit``."""
 RETAINED: Final = 3
 """Number of commits that cleans keep readable."""

@@ -10,7 +10,17 @@ from strandline.records.sequence_number import sequence_numbers
 def test_numbers_follow_one_another(subtests):
     for prefix, (first, count) in product(
         ["20250101000000000_3_", ""],
-        [(0, 0), (0, 1), (0, 1_234), (9, 1), (9, 2), (98, 905), (99_999, 3), (10**15 - 1, 2)],
+        [
+            (0, 0),
+            (0, 1),
+            (0, 1_234),
+            (9, 1),
+            (9, 2),
+            (98, 905),
+            (99_999, 3),
+            (10**15 - 1, 2),
+            (10**15 - 9, 99),
+        ],
     ):
         with subtests.test(prefix=prefix, first=first, count=count):
             made = sequence_numbers(prefix, first, count)

@@ -162,3 +162,20 @@ def test_keys_of_equal_and_of_different_length_are_hashed_alike():
         for key in column.to_pylist():
             by_one.add_all(pa.array([key]))
         assert bloom.to_base64() == by_one.to_base64()
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.1])
+def test_few_keys_are_hashed_as_many(rate):
+    """Of all lengths, with bytes that Java takes for negative; few keys have a way of their own."""
+    keys = long_keys(80)
+    for few in (keys[:1], keys[1:4], keys[4:16], keys):
+        by_one = BloomFilter(100, rate)
+        for key in few:
+            by_one.add_all(pa.array([key]))
+        assert filled(few, 100, rate).to_base64() == by_one.to_base64()
+
+
+def test_one_key_that_is_none_is_refused():
+    for key in ("", None):
+        with pytest.raises(ValueError, match="record key"):
+            BloomFilter(1).add_all(pa.array([key], pa.string()))
