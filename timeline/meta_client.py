@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
@@ -32,7 +33,7 @@ from timeline.metadata import codec
 from timeline.metadata.consistency import check_files, check_metadata, needs_content, needs_plan
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.metadata.written_files import CommitFiles, commit_files
-from timeline.storage.base import FileInfo, Storage
+from timeline.storage.base import FileInfo, Listed, Listings, Storage
 from timeline.storage.read_limits import FileKind
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
@@ -80,8 +81,65 @@ class RefusedFiles:
         raise CorruptMetadataError(error.message, hint=error.hint, detail=error.detail)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A timeline as it was read from the entries of its folder.
+
+    Attributes:
+        entries: The entries, by name.
+        parsed: The instant that each stands for, if any.
+        timeline: Their timeline.
+    """
+
+    entries: tuple[FileInfo, ...] = ()
+    parsed: tuple[Instant | None, ...] = ()
+    timeline: Timeline = field(default_factory=Timeline)
+
+    def followed_by(
+        self, entries: tuple[FileInfo, ...], parse: Callable[[FileInfo], Instant | None]
+    ) -> _Read:
+        """Return what a later list of the folder shows; only entries that are new are parsed."""
+        if entries == self.entries:
+            return self
+        # Nearly all that is new is at the end, and comparing objects that are the same is fast.
+        same = _equal_at_start(self.entries, entries)
+        known = {
+            each.name: (each, instant)
+            for each, instant in zip(self.entries[same:], self.parsed[same:], strict=True)
+        }
+        parsed, added = [], []
+        for entry in entries[same:]:
+            before, instant = known.get(entry.name, (None, None))
+            if before == entry:
+                del known[entry.name]
+            else:
+                instant = parse(entry)
+                added += [] if instant is None else [instant]
+            parsed.append(instant)
+        read = (*self.parsed[:same], *parsed)
+        if not known:
+            return _Read(entries, read, self.timeline.with_files(added))
+        # Without a file its instant may be in an earlier state, or gone.
+        return _Read(entries, read, Timeline.of(i for i in read if i is not None))
+
+
+def _equal_at_start(one: tuple[FileInfo, ...], other: tuple[FileInfo, ...]) -> int:
+    """Return how many entries two lists have in common before the first difference."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 class TableMetaClient:
-    """Access to one table's ``.hoodie`` folder; keeps no state of the timeline.
+    """Access to one table's ``.hoodie`` folder.
+
+    It keeps no state of the timeline, unless its storage keeps listings: then what was read before
+    isn't read again.
 
     Attributes:
         storage: The table's storage.
@@ -148,9 +206,13 @@ class TableMetaClient:
             CorruptMetadataError: The timeline has no folder, on a storage that keeps empty ones.
             TableNotFoundError: The table was deleted while that was looked at.
 
-        Cost: one list call; a stat more if it is empty, on such a storage.
+        Cost: one list call; a stat more if it is empty, on such a storage. None in a block of
+            ``Storage.reusing_listing``.
         """
-        return Timeline.of(self._listed())
+        listings = self._reading.listings
+        if listings is not None and listings.may_reuse() and self.layout in listings.made:
+            return self._before(listings).timeline
+        return self.timeline_in(self._entries())
 
     def timeline_of(self, counts: Callable[[Instant], bool]) -> Timeline:
         """Return the active timeline of some of its files.
@@ -179,14 +241,30 @@ class TableMetaClient:
 
     def timeline_in(self, entries: Iterable[FileInfo]) -> Timeline:
         """Return the timeline that a list of its folder shows."""
-        return Timeline.of(self._parsed(entries))
+        listings = self._reading.listings
+        if listings is None:
+            return Timeline.of(self._parsed(entries))
+        read = self._before(listings).followed_by(tuple(entries), self._parse)
+        listings.made[self.layout] = read
+        return read.timeline
+
+    def _before(self, listings: Listings) -> _Read:
+        """Return what was read of the timeline last."""
+        before = listings.made.get(self.layout)
+        return before if isinstance(before, _Read) else _Read()
 
     def _listed(self) -> Iterator[Instant]:
         """Return the instants of the timeline's files, in any order."""
+        return self._parsed(self._entries())
+
+    def _entries(self) -> tuple[FileInfo, ...]:
+        """List the timeline's folder."""
+        if self._reading.listings is not None:
+            self._reading.listings.folders.setdefault(self.layout.folder, Listed())
         entries = self._reading.list(self.layout.folder)
         if not entries and self.storage.keeps_empty_directories:
             self._check_folder()
-        return self._parsed(entries)
+        return entries
 
     def _check_folder(self) -> None:
         """Refuse a table without the folder of its timeline, which would look empty.
@@ -210,8 +288,10 @@ class TableMetaClient:
             )
 
     def _parsed(self, entries: Iterable[FileInfo]) -> Iterator[Instant]:
-        parsed = (self.layout.parse(e.name, e.mtime_ms, e.size) for e in entries if not e.is_dir)
-        return (instant for instant in parsed if instant is not None)
+        return (instant for instant in map(self._parse, entries) if instant is not None)
+
+    def _parse(self, entry: FileInfo) -> Instant | None:
+        return None if entry.is_dir else self.layout.parse(entry.name, entry.mtime_ms, entry.size)
 
     def as_found(self, instant: Instant) -> Instant:
         """Return a pending instant with its file's modification time, which only layout 1 keeps.

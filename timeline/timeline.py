@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Final
 
 from timeline.instant import (
@@ -48,8 +48,7 @@ class Timeline:
     def of(cls, instants: Iterable[Instant]) -> Timeline:
         """Return the timeline of these instants, each of which may be given in several states."""
         newest: dict[tuple[str, str], Instant] = {}
-        # Of two files for one state the one of layout 2 holds, not the legacy one.
-        for instant in sorted(instants, key=lambda i: (i.sort_key, i.action, not i.legacy)):
+        for instant in sorted(instants, key=_order):
             newest[instant.requested_time, completed_action(instant.action)] = instant
         return cls(tuple(newest.values()))
 
@@ -74,11 +73,13 @@ class Timeline:
 
     def completed(self) -> Timeline:
         """Return the completed instants of any action."""
-        return self.filter(lambda instant: instant.is_completed)
+        done = State.COMPLETED
+        return self._of(tuple([i for i in self.instants if i.state is done]))
 
     def pending(self) -> Timeline:
         """Return the instants that are requested or inflight."""
-        return self.filter(lambda instant: not instant.is_completed)
+        done = State.COMPLETED
+        return self._of(tuple([i for i in self.instants if i.state is not done]))
 
     def client_timeline(self) -> Timeline:
         """Return what a client hashes: completed instants, and compactions in any state."""
@@ -91,7 +92,7 @@ class Timeline:
     def _served(self, actions: tuple[str, ...]) -> Timeline:
         """Return the completed instants, and those of some actions in any state."""
         done = State.COMPLETED
-        return self._of(tuple(i for i in self.instants if i.state is done or i.action in actions))
+        return self._of(tuple([i for i in self.instants if i.state is done or i.action in actions]))
 
     def _of(self, instants: tuple[Instant, ...]) -> Timeline:
         """Return the timeline of a subset of the instants; this object if it is all of them."""
@@ -99,7 +100,7 @@ class Timeline:
 
     def write_timeline(self) -> Timeline:
         """Return the instants whose action writes data files, in any state."""
-        return self.filter(lambda instant: instant.action in WRITE_ACTIONS)
+        return self._of(tuple([i for i in self.instants if i.action in WRITE_ACTIONS]))
 
     # Derived timelines.
 
@@ -111,13 +112,27 @@ class Timeline:
         same_time = sorted((*others, instant), key=attrgetter("sort_key"))
         return Timeline((*self.instants[:start], *same_time, *self.instants[end:]))
 
+    def with_files(self, instants: Iterable[Instant]) -> Timeline:
+        """Return this timeline with instants that files added since tell of.
+
+        It is ``Timeline.of`` for all files; what comes before the first of these instants is kept.
+        """
+        added = tuple(instants)
+        if not added:
+            return self
+        start, _ = self._range_of(min(map(_TIME, added)))
+        return Timeline((*self.instants[:start], *Timeline.of((*self.instants[start:], *added))))
+
     def sharing(self, other: Timeline) -> Timeline:
         """Return this timeline with equal instants replaced by the objects of another one.
 
         It saves memory: each sync lists the timeline again and hundreds of timelines are kept, at
         250 KB for the objects of 1,000 instants.
         """
-        known = {(i.requested_time, i.action): i for i in other.instants}
+        same = self.same_start(other)
+        if same == len(self.instants):
+            return self._of(self.instants)
+        known = {(i.requested_time, i.action): i for i in other.instants[same:]}
 
         def shared(instant: Instant) -> Instant:
             found = known.get((instant.requested_time, instant.action), instant)
@@ -128,7 +143,24 @@ class Timeline:
             )
             return found if is_same else instant
 
-        return Timeline(tuple(map(shared, self.instants)))
+        return Timeline((*self.instants[:same], *map(shared, self.instants[same:])))
+
+    def same_start(self, other: Timeline) -> int:
+        """Return how many instants at the start of both timelines are the same objects, or fewer.
+
+        Those of a timeline that was read again are (``TableMetaClient``), if its storage keeps
+        listings. So whoever compares two timelines need not look at all of them.
+        """
+        mine, others = self.instants, other.instants
+        low, high = 0, min(len(mine), len(others))
+        # What precedes the first difference is the same, so halves are tried.
+        while low < high:
+            middle = (low + high + 1) // 2
+            if all(map(is_, mine[low:middle], others[low:middle])):
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     # Queries.
 
@@ -248,6 +280,20 @@ class Timeline:
         while end < len(instants) and instants[end].requested_time == requested_time:
             end += 1
         return start, end
+
+
+def _order(instant: Instant) -> tuple[str, str, int, str, bool, str]:
+    """Return timeline order, by which the last of several files for one instant holds."""
+    # Of two for one state the one of layout 2, not the legacy one; of two of these the later one.
+    action = instant.action
+    return (
+        instant.requested_time,
+        completed_action(action),
+        instant.state.rank,
+        action,
+        not instant.legacy,
+        instant.completion_time or "",
+    )
 
 
 def _hash_input(instants: Iterable[Instant]) -> bytes:

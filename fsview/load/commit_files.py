@@ -61,8 +61,16 @@ def read_table(client: TableMetaClient, snapshot: Snapshot) -> FilesOfCommits | 
 
 def to_read(active: Timeline) -> list[Instant]:
     """Return the instants whose metadata names files, in the order of their completion."""
-    done = (i for i in active if i.is_completed and i.action not in WITHOUT_FILES)
-    return sorted(done, key=by_completion)
+    return sorted(_naming_files(active), key=by_completion)
+
+
+def count_to_read(active: Timeline) -> int:
+    """Return the number of these instants."""
+    return len(_naming_files(active))
+
+
+def _naming_files(active: Timeline) -> list[Instant]:
+    return [i for i in active.completed().instants if i.action not in WITHOUT_FILES]
 
 
 def is_archived(client: TableMetaClient) -> bool:

@@ -43,7 +43,7 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.load import metadata_table
-from fsview.load.commit_files import is_archived, read_table, sizes_to_read, to_read
+from fsview.load.commit_files import count_to_read, is_archived, read_table, sizes_to_read
 from fsview.load.metadata_table_state import (
     AHEAD,
     LISTS,
@@ -300,8 +300,8 @@ def _least_costs(snapshot: Snapshot) -> dict[str, float]:
     if uncertainty(snapshot) is not None:
         return {}
     costs = {}
-    if hindrance(snapshot) is None:
-        costs[METADATA] = reading_cost(len(to_read(snapshot.active)), 0)
+    if not snapshot.has_unnamed_logs:
+        costs[METADATA] = reading_cost(count_to_read(snapshot.active), 0)
     if has_metadata_table(snapshot):
         costs[METADATA_TABLE] = table_cost(USUAL_FILES, 0)
     return costs

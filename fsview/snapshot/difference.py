@@ -71,8 +71,9 @@ def by_completion(instant: Instant) -> tuple[str, tuple[str, str, int]]:
 
 def compare(old: Timeline, new: Timeline) -> Difference:
     """Return what is new on ``new``; both are active timelines, with instants of any state."""
-    before = {key_of(instant): instant for instant in old}
-    now = {key_of(instant): instant for instant in new}
+    same = old.same_start(new)
+    before = {key_of(instant): instant for instant in old.instants[same:]}
+    now = {key_of(instant): instant for instant in new.instants[same:]}
     was_completed = {key for key, instant in before.items() if instant.is_completed}
     is_completed = {key for key, instant in now.items() if instant.is_completed}
     completed = sorted((now[key] for key in is_completed - was_completed), key=by_completion)

@@ -209,6 +209,8 @@ def _times_undone(
 
 def _unrelated(old: Timeline, new: Timeline) -> str | None:
     """Return why two timelines may not be of one table, ``None`` if they share an instant."""
+    if any(i.is_completed for i in old.instants[: old.same_start(new)]):
+        return None
     before, after = set(map(key_of, _done(old))), set(map(key_of, _done(new)))
     if not before:
         return None
@@ -265,6 +267,8 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
 
 def _unexplained(read: _Read, active: Timeline) -> Iterable[Instant]:
     """Yield the completed writes that vanished and were neither archived nor undone."""
+    if not read.difference.vanished:
+        return
     start = _first_write(active)
     now = set(map(key_of, active))
     # One under way removes instants before it completes, and will explain them then.

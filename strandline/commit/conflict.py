@@ -239,10 +239,12 @@ def candidates(
         strategy: Tells whether planned ones count.
         table_version: The table's version.
     """
-    done = {(i.requested_time, i.action) for i in seen if i.is_completed}
+    same = now.same_start(seen)
+    done = {(i.requested_time, i.action) for i in seen.instants[same:] if i.is_completed}
+    pending = [i for i in now.instants[:same] if i.state is not State.COMPLETED]
     return tuple(
         instant
-        for instant in now
+        for instant in (*pending, *now.instants[same:])
         if instant.action in WRITE_ACTIONS
         and instant.requested_time != ours.requested_time
         and (

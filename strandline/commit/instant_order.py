@@ -10,11 +10,12 @@ from timeline.timeline import Timeline
 
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     """Return the newest time of a timeline; ``""`` for an empty one."""
-    times = [instant.requested_time for instant in timeline]
+    newest = timeline.last_time
     # Layout 1 takes completion times from files' modification times, so they don't count there.
+    # In layout 2 only completed instants have one.
     if meta.config.layout_version > 1:
-        times += [i.completion_time for i in timeline if i.is_completed and i.completion_time]
-    return max(times, default="")
+        newest = max([newest, *[i.completion_time or "" for i in timeline.instants]])
+    return newest
 
 
 def check_newest(meta: TableMetaClient, ours: Instant, timeline: Timeline) -> None:

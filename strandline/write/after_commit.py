@@ -5,6 +5,7 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fsview.model.file_system_view import FileSystemView
@@ -87,7 +88,9 @@ def synced_view(
     """
     if not context.embedded.is_ready and not _cleans(context, timeline):
         return None
-    with account.survived("syncing"), account.timed("sync"):
+    # The timeline has just been read.
+    reusing = context.storage.reusing_listing()
+    with account.survived("syncing"), account.timed("sync"), reusing:
         return context.embedded.synced_view()
     return None
 
@@ -119,7 +122,9 @@ def clean(
         if context.rollbacks(meta).repair_lazily():
             # The cleaner asks this view for the files of partitions.
             view.sync()
-    with account.survived("cleaning"), account.timed("clean"):
+    # Only a lock that processes share lets another writer begin a clean meanwhile.
+    alone = nullcontext() if context.lock.is_shared else context.storage.reusing_listing()
+    with account.survived("cleaning"), account.timed("clean"), alone:
         return context.clean(meta, view)
     return None
 

@@ -92,6 +92,8 @@ class WriteClient:
         refusals.raise_any()
         if lock.is_shared:
             storage = storage.as_only_creator()
+        # Each commit looks at the timeline several times.
+        storage = storage.keeping_listings()
         embedded = EmbeddedService(
             settings,
             storage,

@@ -280,11 +280,12 @@ class WriteJob:
 
     def _stored_files(self, write: _Write, scope: SearchScope) -> tuple[StoredFile, ...]:
         """Return the newest base files of partitions at the write's timeline."""
-        report, counts = LookupReport(), write.rows.counts
+        report, counts, context = LookupReport(), write.rows.counts, self._context
         asked = None if scope is SearchScope.TABLE else len(counts)
-        location = self._context.embedded.lookup_location(write.transaction.timeline, asked)
+        location = context.embedded.lookup_location(write.transaction.timeline, asked)
         try:
-            with closing(location.open(report)) as view:
+            # A view that lists storage takes the timeline read when the instant was requested.
+            with context.storage.reusing_listing(), closing(location.open(report)) as view:
                 if scope is SearchScope.TABLE:
                     return all_stored_files(view)
                 return stored_files(view, tuple(sorted(counts)))

@@ -72,14 +72,18 @@ class LastTimeline:
         if self.config is None or self.timeline is None:
             return False
         meta = TableMetaClient(storage, self.config)
-        return _keys(meta.active_timeline()) != _keys(self.timeline)
+        return not _is_same(meta.active_timeline(), self.timeline)
 
 
 def is_left_with(timeline: Timeline, left: Timeline, instant: Instant) -> bool:
     """Return whether a timeline is what was left and one more instant."""
-    return _keys(timeline) == _keys(left.with_instant(instant))
+    return _is_same(timeline, left.with_instant(instant))
 
 
-def _keys(timeline: Timeline) -> list[tuple[str, str, str, str | None]]:
-    # Instants are equal whatever their completion times.
-    return [(i.requested_time, i.action, i.state, i.completion_time) for i in timeline]
+def _is_same(one: Timeline, other: Timeline) -> bool:
+    """Return whether two timelines have the same instants, completed at the same times."""
+    # Most are the same objects. Others are equal whatever their completion times.
+    return len(one) == len(other) and all(
+        a is b or (a == b and a.completion_time == b.completion_time)
+        for a, b in zip(one, other, strict=True)
+    )

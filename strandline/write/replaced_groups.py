@@ -51,7 +51,8 @@ def replaced_groups(
         return {}
     embedded, timeline = context.embedded, transaction.timeline
     asked = None if operation.replaces is Replaces.TABLE else len(partitions)
-    with closing(embedded.lookup_location(timeline, asked).open(embedded.report)) as view:
+    location = embedded.lookup_location(timeline, asked)
+    with context.storage.reusing_listing(), closing(location.open(embedded.report)) as view:
         files = _stored_files(view, operation.replaces, sorted(partitions))
     clustered = pending_clustering(target.meta, timeline)
     replaced: dict[str, list[str]] = {partition: [] for partition in partitions}

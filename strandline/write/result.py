@@ -16,6 +16,7 @@ from strandline.table_services.clean.execution import CleanResult
 from strandline.write.tasks.write_report import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
+from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,10 @@ class WriteResult:
     concurrent: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+MANY_INSTANTS: Final = 1000
+"""A longer active timeline is warned of; Hudi's writers keep 20 to 30 commits by default."""
 
 
 class WriteAccount:
@@ -187,7 +192,7 @@ class WriteAccount:
             rolled_back=rolled_back,
             concurrent=transaction.compared,
             conflicts=transaction.conflicts,
-            warnings=(*_null_elements(report), *self._warnings),
+            warnings=(*_null_elements(report), *self._warnings, *_growth(transaction.after)),
         )
 
     def _storage_calls(self) -> dict[tuple[str, str], int]:
@@ -210,4 +215,14 @@ def _null_elements(report: WriteReport) -> tuple[str, ...]:
     return (
         f"lists with null elements in {names}: Hudi's next upsert of their files fails, unless its"
         " Hadoop configuration has parquet.avro.write-old-list-structure=false",
+    )
+
+
+def _growth(timeline: Timeline) -> tuple[str, ...]:
+    """Return a warning if nothing archives the timeline."""
+    if len(timeline) <= MANY_INSTANTS:
+        return ()
+    return (
+        f"the active timeline has {len(timeline)} instants, more than {MANY_INSTANTS}, by each of"
+        " which a commit costs more: let a writer of Hudi's archive it, as this one doesn't",
     )

@@ -3,6 +3,7 @@ import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -315,3 +316,41 @@ def test_an_object_store_has_no_folder_without_files() -> None:
     write_table_config(storage, TableConfig.create(name="t"), create=True)
     assert storage.stat(".hoodie/timeline") is None
     assert not TableMetaClient.open(storage).active_timeline()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_storage_that_keeps_listings_shows_what_was_added_and_removed(
+    tmp_path: Path, version: int
+) -> None:
+    """Only names that are new are looked at and parsed (#32)."""
+    plain = LocalStorage(str(tmp_path / "t"))
+    config = TableConfig.create(name="t", version=version)
+    write_table_config(plain, config, create=True)
+    other = TableMetaClient(plain, config)
+    ours = TableMetaClient(plain.keeping_listings(), config)
+    plain.make_dir(ours.layout.folder)
+    random = Random(32)
+    pending: list[Instant] = []
+    before = ours.active_timeline()
+    for number in range(60):
+        step = random.choice(("request", "request", "complete", "undo"))
+        if step == "request":
+            pending.append(other.create_requested("commit", f"{20250101000000000 + number}"))
+        elif pending:
+            instant = pending.pop(random.randrange(len(pending)))
+            if step == "undo":
+                other.delete_instant_file(instant)
+            else:
+                inflight = other.transition_to_inflight(instant)
+                other.complete(inflight, CommitMetadata(), f"{20250201000000000 + number}")
+        now = ours.active_timeline()
+        assert list(map(repr, now)) == list(map(repr, other.active_timeline()))
+        old = {i: i for i in before}
+        assert all(old.get(i, i) is i for i in now if step != "undo" or i.is_completed)
+        before = now
+        with ours.storage.reusing_listing():
+            calls = plain.calls.snapshot()
+            assert ours.active_timeline() is now
+            assert plain.calls.snapshot() == calls
+            assert ours.active_timeline() == now
+            assert plain.calls.snapshot() != calls

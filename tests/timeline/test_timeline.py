@@ -1,5 +1,6 @@
 import hashlib
 import pickle
+from operator import attrgetter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,6 +172,21 @@ def test_what_another_timeline_hashed_is_taken_over_where_it_is_the_same(
 def test_an_instant_takes_its_place(timeline: Timeline, instant: Instant) -> None:
     others = [i for i in timeline if key(i) != key(instant)]
     assert timeline.with_instant(instant) == Timeline.of([*others, instant])
+
+
+@given(LONG, st.lists(INSTANTS, max_size=5))
+def test_files_that_are_new_give_the_timeline_of_all_files(
+    timeline: Timeline, added: list[Instant]
+) -> None:
+    """What comes before them is kept (#32)."""
+    grown = timeline.with_files(added)
+    assert list(map(said_whole, grown)) == list(map(said_whole, Timeline.of([*timeline, *added])))
+    same = grown.same_start(timeline)
+    assert all(a is b for a, b in zip(grown[:same], timeline[:same], strict=True))
+    assert same >= sum(i.requested_time < min(map(TIME, added), default="9") for i in timeline)
+
+
+TIME = attrgetter("requested_time")
 
 
 @given(LONG, LONG)

@@ -24,8 +24,8 @@ import errno
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
@@ -152,6 +152,56 @@ class StorageCalls:
             return dict(self._counts)
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The entries of a folder whose files are created once and never changed.
+
+    Attributes:
+        files: Files whose names begin with a digit, by name.
+        names: Their names.
+        entries: All entries, by name.
+    """
+
+    files: tuple[FileInfo, ...] = ()
+    names: frozenset[str] = frozenset()
+    entries: tuple[FileInfo, ...] = ()
+
+
+class _OwnLooks(threading.local):
+    """How many looks of one thread may take what was listed last."""
+
+    left = 0
+
+
+class Listings:
+    """What a writer has listed of its timeline.
+
+    A look then takes the names, and the status of new files alone. Values are replaced as a whole:
+    of two threads that look at once, one's look is kept.
+    """
+
+    def __init__(self) -> None:
+        self.folders: dict[str, Listed] = {}
+        """Path of each folder whose entries are kept → what was listed last."""
+        self.made: dict[Hashable, object] = {}
+        """What callers have made of entries, for their own use."""
+        self._looks = _OwnLooks()
+
+    @contextmanager
+    def reused(self) -> Iterator[None]:
+        """Let the block's first look, on this thread, take what was listed last, by no call."""
+        self._looks.left = 1
+        try:
+            yield
+        finally:
+            self._looks.left = 0
+
+    def may_reuse(self) -> bool:
+        """Return whether this look may take what was listed last; the next one may not."""
+        left, self._looks.left = self._looks.left, 0
+        return left > 0
+
+
 class Storage(ABC):
     """A file system seen from one table's base path; safe to use from several threads; pickles.
 
@@ -164,6 +214,7 @@ class Storage(ABC):
         keeps_empty_directories: Whether one that was made is surely there until it is deleted;
             clients of some object stores only seem to make directories.
         is_remote: Whether a call mostly waits for another machine, so that calls are worth threads.
+        listings: What was listed; ``None``: nothing is kept.
     """
 
     base_path: str
@@ -172,6 +223,7 @@ class Storage(ABC):
     keeps_empty_directories: bool = False
     is_remote: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
+    listings: Listings | None = None
     _cause: str = "other"
 
     def for_cause(self: S, cause: str) -> S:
@@ -185,6 +237,19 @@ class Storage(ABC):
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, calls=StorageCalls())
         return other
+
+    def keeping_listings(self: S) -> S:
+        """Return this storage for a caller that looks at the same timeline again and again.
+
+        It keeps what it has listed of them, some 300 bytes a file. An unpickled copy keeps nothing.
+        """
+        other = self.for_cause(self._cause)
+        other.listings = Listings()
+        return other
+
+    def reusing_listing(self) -> AbstractContextManager[None]:
+        """Return a block whose first look at the timeline takes the last one, if that is kept."""
+        return nullcontext() if self.listings is None else self.listings.reused()
 
     def keeping_tails(self: S) -> S:
         """Return this storage for a caller that opens the same files twice within a short time.

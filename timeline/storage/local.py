@@ -111,7 +111,11 @@ class LocalStorage(Storage):
         full = self._full("list", path)
         with mapped_errors(full), files.MISSING_OK, self._opened(full) as handle:
             target = None if self._place_of is None else partial(self._target_status, full)
-            return tuple(files.entries_of(handle, target))
+            kept = {} if self.listings is None else self.listings.folders
+            if path not in kept:
+                return tuple(files.entries_of(handle, target))
+            kept[path] = files.listed_again(handle, target, kept[path])
+            return kept[path].entries
         return ()
 
     def list_tree(self, path: str) -> tuple[FileInfo, ...]:

@@ -10,12 +10,14 @@ import errno
 import os
 import stat
 import uuid
+from bisect import insort
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Final
 
 from timeline.errors import CorruptMetadataError
-from timeline.storage.base import NOWHERE, FileInfo
+from timeline.storage.base import NOWHERE, FileInfo, Listed
 from timeline.storage.read_limits import FileKind, ReadLimits
 
 StatTarget = Callable[[str], "os.stat_result | None"]
@@ -29,6 +31,9 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking, as opening a FIFO would wait for a writer that may never come."""
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHUNK_BYTES: Final = 1 << 20
+_NAME: Final = attrgetter("name")
+_FEW: Final = 16
+"""So many names are put in their places one by one, which costs less than a sort of all."""
 
 
 class _MissingOk:
@@ -195,6 +200,54 @@ def entries_of(handle: int, stat_target: StatTarget | None) -> list[FileInfo]:
     return sorted(found, key=lambda info: info.name)
 
 
+def listed_again(handle: int, stat_target: StatTarget | None, before: Listed) -> Listed:
+    """Return what an open directory has now.
+
+    Args:
+        handle: The directory's descriptor.
+        stat_target: As in ``entries_of``.
+        before: What the same directory had before; returned itself if it has that now.
+
+    Cost: the names, and the status of new files and of entries that may change.
+    """
+    names = frozenset(os.listdir(handle))
+    found = (_info_at(handle, name, stat_target) for name in names - before.names)
+    added = [info for info in found if info is not None]
+    new = [info for info in added if _is_unchanging(info)]
+    files = before.files
+    if gone := before.names - names:
+        files = tuple(info for info in files if info.name not in gone)
+    if new:
+        files = _sorted(files, new)
+    others = [info for info in added if not _is_unchanging(info)]
+    entries = _sorted(files, others) if others else files
+    if entries == before.entries:
+        return before
+    kept = (before.names - gone) | {info.name for info in new} if gone or new else before.names
+    return Listed(files, kept, entries)
+
+
+def _is_unchanging(info: FileInfo) -> bool:
+    return info.name[0].isdigit() and not info.is_dir
+
+
+def _sorted(files: tuple[FileInfo, ...], added: list[FileInfo]) -> tuple[FileInfo, ...]:
+    if len(added) > _FEW:
+        return tuple(sorted((*files, *added), key=_NAME))
+    found = list(files)
+    for info in added:
+        insort(found, info, key=_NAME)
+    return tuple(found)
+
+
+def _info_at(handle: int, name: str, stat_target: StatTarget | None) -> FileInfo | None:
+    """Return an entry of an open directory; ``None`` if it isn't listed."""
+    follow = stat_target is None
+    return _listed_as(
+        name, lambda: os.stat(name, dir_fd=handle, follow_symlinks=follow), stat_target
+    )
+
+
 def info_of(name: str, found: os.stat_result) -> FileInfo:
     """Return the listing entry of a file or directory."""
     is_dir = stat.S_ISDIR(found.st_mode)
@@ -202,18 +255,26 @@ def info_of(name: str, found: os.stat_result) -> FileInfo:
 
 
 def _info_of(entry: os.DirEntry[str], stat_target: StatTarget | None) -> FileInfo | None:
-    if not _is_text(entry.name):
+    follow = stat_target is None
+    return _listed_as(entry.name, lambda: entry.stat(follow_symlinks=follow), stat_target)
+
+
+def _listed_as(
+    name: str, status: Callable[[], os.stat_result], stat_target: StatTarget | None
+) -> FileInfo | None:
+    """Return a listing's entry; ``None`` if it isn't text, is gone, or leads out of the roots."""
+    if not _is_text(name):
         return None
     try:
-        found: os.stat_result | None = entry.stat(follow_symlinks=stat_target is None)
+        found: os.stat_result | None = status()
         if stat_target is not None and found is not None and stat.S_ISLNK(found.st_mode):
-            found = stat_target(entry.name)
+            found = stat_target(name)
     except OSError as exc:
         # Deleted since the directory was read, a dangling link, or a loop of links.
         if exc.errno in NOWHERE:
             return None
         raise
-    return None if found is None else info_of(entry.name, found)
+    return None if found is None else info_of(name, found)
 
 
 def _is_text(name: str) -> bool:

@@ -9,11 +9,13 @@ Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConf
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from strandline.settings.setting import Setting, Settings, declared
-from timeline.instant import CLEAN, Instant
+from timeline.instant import CLEAN, WRITE_ACTIONS, Instant
 from timeline.timeline import Timeline
 
 KEEP_LATEST_COMMITS: Final = "KEEP_LATEST_COMMITS"
@@ -113,7 +115,14 @@ def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
 
 def is_due(timeline: Timeline, max_commits: int) -> bool:
     """Whether at least ``max_commits`` write instants completed since the last clean."""
-    last = timeline.filter(lambda instant: instant.action == CLEAN).completed().last
+    last = last_clean(timeline)
     since = "" if last is None else last.requested_time
-    writes = timeline.write_timeline().completed()
-    return sum(instant.requested_time > since for instant in writes) >= max_commits
+    first = bisect_left(timeline.instants, since, key=attrgetter("requested_time"))
+    later = (i for i in timeline.instants[first:] if i.action in WRITE_ACTIONS and i.is_completed)
+    return sum(instant.requested_time > since for instant in later) >= max_commits
+
+
+def last_clean(timeline: Timeline) -> Instant | None:
+    """Return the last completed clean; ``None`` if there is none."""
+    cleans = (i for i in reversed(timeline.instants) if i.action == CLEAN and i.is_completed)
+    return next(cleans, None)

@@ -26,7 +26,12 @@ from strandline.table_services.clean.plan import (
     plan_clean,
     plan_since,
 )
-from strandline.table_services.clean.policy import CleanSettings, earliest_to_retain, is_due
+from strandline.table_services.clean.policy import (
+    CleanSettings,
+    earliest_to_retain,
+    is_due,
+    last_clean,
+)
 from timeline.clock import TimeGenerator
 from timeline.errors import CorruptMetadataError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
@@ -141,12 +146,12 @@ class Cleaner:
         earliest = earliest_to_retain(timeline, self._settings.retained)
         if earliest is None:
             return None
-        last_clean = self._last_clean(timeline)
-        left_over = partitions_left_over(last_clean)
+        known = self._last_clean(timeline)
+        left_over = partitions_left_over(known)
         if not left_over and not is_due(timeline, self._settings.max_commits):
             return None
         savepoints = self._savepoints(timeline)
-        partitions = self._partitions(timeline, earliest, last_clean, savepoints)
+        partitions = self._partitions(timeline, earliest, known, savepoints)
         planned = None
         if partitions:
             planned = plan_clean(
@@ -166,11 +171,11 @@ class Cleaner:
         self,
         timeline: Timeline,
         earliest: Instant,
-        last_clean: CleanMetadata | None,
+        known: CleanMetadata | None,
         savepoints: Savepoints,
     ) -> set[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
-        since = plan_since(timeline, last_clean, savepoints.times)
+        since = plan_since(timeline, known, savepoints.times)
         empty_plan = self._memory.empty_plan
         if empty_plan is not None and empty_plan.savepoints == savepoints.times:
             # A plan without files leaves no instant, so only this memory knows how far it looked.
@@ -182,7 +187,7 @@ class Cleaner:
         between = instants_between(timeline, since, earliest)
         self._catch_up(between)
         named = partitions_named(self._read(instant, CommitMetadata) for instant in between)
-        return named | partitions_left_over(last_clean)
+        return named | partitions_left_over(known)
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
         """Sync the view unless it has these instants; files it doesn't know are never deleted."""
@@ -205,7 +210,7 @@ class Cleaner:
         )
 
     def _last_clean(self, timeline: Timeline) -> CleanMetadata | None:
-        last = _last_clean(timeline)
+        last = last_clean(timeline)
         if last is None:
             return None
         kept = self._memory.last_clean
@@ -254,13 +259,9 @@ def is_idle(timeline: Timeline, settings: CleanSettings, memory: CleanMemory) ->
     if is_due(timeline, settings.max_commits):
         return False
     kept = memory.last_clean
-    if kept is None or kept[0] != _last_clean(timeline):
+    if kept is None or kept[0] != last_clean(timeline):
         return False
     return not partitions_left_over(kept[1])
-
-
-def _last_clean(timeline: Timeline) -> Instant | None:
-    return next(reversed(_cleans(timeline.completed())), None)
 
 
 def _cleans(timeline: Timeline) -> tuple[Instant, ...]:

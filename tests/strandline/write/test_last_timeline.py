@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.write.engine.local import LocalEngine
+from strandline.write.result import MANY_INSTANTS
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.errors import UnsupportedTableError
@@ -111,3 +116,38 @@ def test_a_client_that_cannot_know_looks_each_time(tmp_path, engine, options):
     with client(tmp_path / "t", engine=engine, **options) as c:
         for ts in range(1, 4):
             assert LOOKS in upsert(c, ts).storage_calls
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["", "clean"])
+def test_a_commit_lists_the_timeline_three_times_and_warns_of_a_long_one(
+    tmp_path: Path, clean: bool
+) -> None:
+    """A look-up's view, the sync and the clean take what the writer has just read (#32)."""
+    base = tmp_path / "t"
+    options = {"clean__automatic": str(clean).lower(), "clean__commits__retained": 1}
+    with client(base, **options) as c:
+        for ts in range(3):
+            c.upsert(table(row("a", ts=ts)))
+    folder = base / ".hoodie/timeline"
+    done = sorted(folder.glob("*.commit"))[0]
+    lists: list[str] = []
+
+    def look(kind: str, path: str) -> None:
+        if kind == "list" and path == ".hoodie/timeline":
+            lists.append(path)
+
+    with client(base, HookedStorage(base, before=look), **options) as c:
+        c.upsert(table(row("a", ts=4)))
+        lists.clear()
+        assert c.upsert(table(row("a", ts=5))).warnings == ()
+        assert len(lists) == 3
+    for number in range(MANY_INSTANTS):
+        time = f"{20200101000000000 + number}"
+        os.link(done, folder / f"{time}_{time[:-3]}999.commit")
+    with client(base, HookedStorage(base, before=look), **options) as c:
+        (warning,) = c.upsert(table(row("a", ts=6))).warnings
+        assert f"more than {MANY_INSTANTS}" in warning
+        lists.clear()
+        assert c.upsert(table(row("a", ts=7))).warnings != ()
+        assert len(lists) == 3
+    assert [each["ts"] for each in reader.rows(base)] == [7]

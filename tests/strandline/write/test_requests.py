@@ -38,7 +38,6 @@ OF_VIEW = Counter(
     {
         ("stat", "table"): 1,
         ("read", "table"): 1,
-        ("list", "timeline"): 1,
         ("list", "lookup"): 1,
     }
 )
@@ -65,9 +64,8 @@ ON_S3 = [
 ]
 """Sets are requests at the same time. A small file is read once, to find keys and to be merged."""
 ENDING = ["POST delete"] * 2  # markers; heartbeat and announcement
-VIEW = ["HEAD .hoodie/hoodie.properties", "GET .hoodie/hoodie.properties", TIMELINE, "list eu/"]
+VIEW = ["HEAD .hoodie/hoodie.properties", "GET .hoodie/hoodie.properties", "list eu/"]
 CLEAN = [
-    TIMELINE,  # under the lock
     "GET .hoodie/timeline/*_*.commit",  # which has left the retained ones
     "PUT .hoodie/timeline/*.clean.requested",
     "PUT .hoodie/timeline/*.clean.inflight",
