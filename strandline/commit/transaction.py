@@ -39,6 +39,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
+from strandline.commit.markers import marked_files
 from strandline.commit.others_in_doubt import conflicts_in_doubt
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.server.marker.file import directory_path
@@ -230,6 +231,22 @@ class Transaction:
     def end(self) -> None:
         """Delete the heartbeat; the instant has completed or was rolled back."""
         self._heartbeat.stop()
+
+    def make_room(self) -> None:
+        """Delete the data files of a write that failed, unless its completion is in doubt.
+
+        The rollback would delete them, too, but writes its plan first: if they have filled the
+        disk, there is no room for it, nor for the next write's heartbeat.
+
+        Cost: a list of the markers, a read for each ``MARKERS`` file, and the deletes.
+        """
+        if self._in_doubt or self.instant.state is not State.INFLIGHT:
+            return
+        storage = self._meta.storage.for_cause("rollback")
+        try:
+            storage.delete_all(marked_files(storage, self.time) or ())
+        except StorageError as error:
+            logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
     def fail(self, files: Collection[str] = ()) -> None:
         """End the heartbeat of a write that failed; the next writer may roll it back.

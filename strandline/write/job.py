@@ -60,7 +60,7 @@ from strandline.write.tasks.row_count import refuse_changed
 from strandline.write.tasks.sort_mode import by_key_ranges
 from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
 from strandline.write.tasks.write_task import WriteTask
-from timeline.errors import StrandlineError, WriteConflictError
+from timeline.errors import StorageUnavailableError, StrandlineError, WriteConflictError
 from timeline.instant import Instant, State
 
 logger = logging.getLogger(__name__)
@@ -191,6 +191,8 @@ class WriteJob:
             try:
                 is_conflict = isinstance(failure, WriteConflictError)
                 is_undone = is_conflict and self._roll_back(target, transaction)
+                if isinstance(failure, StorageUnavailableError):
+                    transaction.make_room()
             finally:
                 if is_undone:
                     transaction.end()

@@ -16,23 +16,27 @@ A service's storage is confined to its roots: it reaches files from open directo
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from timeline.errors import RootNotAllowedError
+from timeline.errors import RootNotAllowedError, StrandlineError
 from timeline.storage import local_files as files
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
 from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +300,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
         self._folder = folder
         self._full = full
         try:
-            self._file = os.fdopen(files.open_new(name, folder), "wb")
+            self._file = _MappedWriter(files.open_new(name, folder), full)
         except BaseException:
             self._close_folder()
             raise
@@ -312,24 +316,47 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
 
     def _end(self, *, failed: bool) -> None:
         if failed:
-            self._file.close()
-            files.remove(self._name, self._folder)
+            self._discard()
             return
         with mapped_errors(self._full):
             try:
                 self._file.flush()
                 # Data files must be durable before the completed file that names them.
                 os.fsync(self._file.fileno())
-            except BaseException:
-                files.remove(self._name, self._folder)
-                raise
-            finally:
                 self._file.close()
+            except BaseException:
+                self._discard()
+                raise
             files.flush_folder_of(self._name, self._folder)
+
+    def _discard(self) -> None:
+        """Remove the file, then close it, which on a full disk fails to write what is buffered."""
+        try:
+            with mapped_errors(self._full):
+                files.remove(self._name, self._folder)
+        finally:
+            with suppress(StrandlineError, OSError):
+                self._file.close()
 
     def _close_folder(self) -> None:
         if self._folder is not None:
             os.close(self._folder)
+
+
+class _MappedWriter(io.BufferedWriter):
+    """A buffered file whose errors are Strandline's, whoever writes to it."""
+
+    def __init__(self, handle: int, full: str) -> None:
+        self._full = full
+        super().__init__(io.FileIO(handle, "wb"))
+
+    def write(self, data: Buffer, /) -> int:
+        with mapped_errors(self._full):
+            return super().write(data)
+
+    def flush(self) -> None:
+        with mapped_errors(self._full):
+            super().flush()
 
 
 def _make_folder(full: str) -> None:

@@ -1,8 +1,10 @@
-"""A file system without a free byte."""
+"""Full disks: a file system without a free byte, and writes that fail without one."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -13,3 +15,14 @@ def fill(folder: Path) -> Path:
         while True:
             file.write(bytes(1 << 12))
     return filler
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let this process write no more than so many bytes to a file within the block."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

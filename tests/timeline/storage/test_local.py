@@ -7,10 +7,12 @@ import pytest
 
 from tests.conformance.storage_suite import StorageSuite
 from tests.kit.concurrency.interrupts import interrupted
+from tests.kit.storage.full_disk import file_size_limit
 from timeline.errors import (
     AlreadyExistsError,
     PathNotFoundError,
     RootNotAllowedError,
+    StorageUnavailableError,
 )
 from timeline.storage import local
 from timeline.storage.local import LOGGED_LINKS, LocalStorage
@@ -234,3 +236,25 @@ def test_a_name_that_is_no_text_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "é").touch()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).touch()
     assert [info.name for info in LocalStorage(str(tmp_path)).list("")] == ["é"]
+
+
+@pytest.mark.parametrize("size", [1, 8_192, 8_193, 1 << 20])
+@pytest.mark.parametrize("kind", ["create", "replace", "stream", "stream in pieces"])
+def test_a_write_that_fails_leaves_no_file_whatever_its_size(
+    tmp_path: Path, kind: str, size: int
+) -> None:
+    """As on a full disk: what is buffered fails when the file is closed (#32)."""
+    storage = LocalStorage(str(tmp_path))
+    data, step = b"x" * size, size if kind == "stream" else -(-size // 4)
+
+    def write() -> None:
+        if not kind.startswith("stream"):
+            getattr(storage, kind)("file", data)
+            return
+        with storage.create_stream("file") as file:
+            for at in range(0, size, step):
+                file.write(data[at : at + step])
+
+    with file_size_limit(0), pytest.raises(StorageUnavailableError, match="file: File too large"):
+        write()
+    assert os.listdir(tmp_path) == []

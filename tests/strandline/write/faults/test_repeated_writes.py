@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from strandline.commit.others_heartbeats import announcement_path, heartbeat_path
+from strandline.write.engine.local import LocalEngine
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.storage.full_disk import file_size_limit
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import CommitOutcomeUnknownError, StrandlineError
+from timeline.errors import CommitOutcomeUnknownError, StorageUnavailableError, StrandlineError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 
@@ -170,3 +172,23 @@ def test_storage_is_gone_from_the_completing_call_on(memory, operation):
         committed = info.value.instant in reader.committed(base)
         assert committed == (effect is Effect.ERROR_AFTER)
         assert (reader.rows(base) == rows) == committed
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_write_that_has_no_room_leaves_no_file_in_the_way_of_the_next(
+    tmp_path: Path, cores: int
+) -> None:
+    """Neither the file that failed nor those before it: the rollback writes a plan first (#32)."""
+    base = tmp_path / "t"
+    large = [row(f"l{n}", "us", name=os.urandom(1000).hex()) for n in range(300)]
+    with client(base, engine=LocalEngine(cores=cores)) as c:
+        c.upsert(table(row("a")))
+        before = sorted(base.rglob("*.parquet"))
+        with file_size_limit(100_000):
+            with pytest.raises(StorageUnavailableError, match="File too large") as failed:
+                c.upsert(table(row("b", "eu"), row("c", "asia"), *large))
+            assert failed.value.retryable
+            assert sorted(base.rglob("*.parquet")) == before
+            assert len(c.upsert(table(row("b"))).rolled_back) == 1
+    assert sorted(each["id"] for each in reader.rows(base)) == ["a", "b"]
+    assert reader.leftovers(base) == []
