@@ -505,7 +505,7 @@ class ViewManager:
         if failing := self.in_memory():
             table = failing[0]
             reasons.append(
-                f"{len(failing)} tables are followed in memory, as {table.table_id}:"
+                f"tables followed in memory: {len(failing)}, as {table.table_id}:"
                 f" {table.state.failure}"
             )
         return reasons

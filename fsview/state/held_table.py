@@ -47,7 +47,6 @@ class HeldTable:
         record: The table's record in the store.
         shared: The same, if other servers share the store.
         missing: The partitions that were asked for and don't exist.
-        is_closed: Whether nothing will be loaded again.
     """
 
     def __init__(self, store: Store, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -58,8 +57,12 @@ class HeldTable:
         self.shared = SharedRecord(store, table_id) if isinstance(store, SharedStore) else None
         self.record = self.shared or TableRecord(store, table_id)
         self.missing = MissingPartitions()
-        self.is_closed = False
         self._is_swept = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing will be loaded again."""
+        return self.record.is_closed
 
     @property
     def status(self) -> RecordStatus:

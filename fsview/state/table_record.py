@@ -59,6 +59,7 @@ class TableRecord:
             as far as that was seen; saved with the next snapshot.
         status: How what is held of the table stands to the record and to the timeline.
         failure: Why the table is followed in memory; ``None``: it isn't.
+        is_closed: Whether the store is closed, or will be at once.
     """
 
     def __init__(self, store: Store, table_id: TableId) -> None:
@@ -68,6 +69,7 @@ class TableRecord:
         self.outdated: frozenset[tuple[str, str]] = frozenset()
         self.status = RecordStatus()
         self.failure: str | None = None
+        self.is_closed = False
         store.is_ahead = lambda: self.status.is_ahead
         self._spare = store.spare or MemoryStore(is_spare=True)
         self._table_id = table_id
@@ -90,7 +92,7 @@ class TableRecord:
         try:
             self._move(chunks, blobs)
         except StoreError as exc:
-            if not self.store.lasts:
+            if not self.store.lasts or self.is_closed:
                 raise
             logger.debug("chunks stay in memory: %s", exc)
             self._distrust_lost(exc)
@@ -144,7 +146,7 @@ class TableRecord:
             except StoreBehindError:
                 raise
             except StoreError as exc:
-                if not self.store.lasts:
+                if not self.store.lasts or self.is_closed:
                     raise
                 why = exc
             else:

@@ -344,7 +344,7 @@ class TableState:
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         # Before the lock, whose holder may be about to wait for the store.
-        self._table.is_closed = True
+        self._table.record.is_closed = True
         self._store.interrupt()
         with self._lock:
             # Under the lock, so that no change of the history counts bytes again.

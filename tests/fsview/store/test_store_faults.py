@@ -160,6 +160,21 @@ def test_a_store_that_lost_its_blobs_is_loaded_anew(table: SmallTable) -> None:
     check(LocalView.newest(opened(table, kept)), table.storage)
 
 
+def test_a_store_that_is_closed_is_no_outage(
+    table: SmallTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way when a service stops fails, and isn't told as followed in memory."""
+    kept = Kept()
+    view = opened(table, kept)
+    LocalView.newest(view).load_all_partitions()
+    table.write(("a", "a0"))
+    view.close()
+    kept.fail = failing("commit", error=StoreError)
+    with pytest.raises(StoreError):
+        view.sync()
+    assert warnings(caplog) == []
+
+
 def test_beyond_the_budget_what_can_not_be_written_is_refused(table: SmallTable) -> None:
     """With 507, and the snapshot before is answered; older chunks give their memory back."""
     budget = Budget(1 << 20)

@@ -178,7 +178,7 @@ class SqliteDatabase(Database):
                 place.set_aside(str(exc))
                 self._look()
             place.note()
-            place.share()
+            place.share(self._wait)
         except BaseException:
             place.unlock()
             raise

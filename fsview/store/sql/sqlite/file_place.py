@@ -16,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,8 @@ _APPLICATION: Final = slice(68, 72)
 _FORMATS: Final = slice(18, 20)
 _SCHEMA_BYTES: Final = 1 << 16
 _PAGE: Final = 4096
+_LOOKS: Final = 200
+_LOOK_S: Final = 0.01
 
 
 class FilePlace:
@@ -58,19 +60,27 @@ class FilePlace:
             with suppress(BlockingIOError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-            # Another server starts: it sees that this one has the file open, or has looked before.
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError):  # another server starts: ``share`` waits for it
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return False
         except OSError as exc:
             logger.debug("%s can't be locked: %s", self._lock_file, exc)
-        self.unlock()
+            self.unlock()
         return False
 
-    def share(self) -> None:
-        """Let others have the file open, too, but not set it aside."""
-        if self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+    def share(self, wait: Callable[[float], object]) -> None:
+        """Let others have the file open, too, but not set it aside.
+
+        Waits, with ``wait``, for one that starts at this moment, but not for long: it may be
+        stopped. Without the lock a file that is set aside meanwhile isn't used any more.
+        """
+        if self._descriptor is None:
+            return
+        for _ in range(_LOOKS):
+            with suppress(BlockingIOError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            wait(_LOOK_S)
+        logger.info("%s isn't locked, as another process keeps it", self._lock_file)
 
     def unlock(self) -> None:
         """End the lock; a second call does nothing."""

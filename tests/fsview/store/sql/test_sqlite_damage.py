@@ -14,6 +14,7 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.store.sql.forgetting import forget
 from fsview.store.sql.sqlite.database import RETRY_S, SqliteDatabase
+from fsview.store.sql.sqlite.file_place import FilePlace
 from fsview.store.sql.store import SharedStore
 from fsview.table_view import TableView
 from tests.conformance.shared_store_suite import TABLE, change
@@ -272,6 +273,24 @@ def test_a_table_is_followed_through_a_damaged_file_and_back(tmp_path: Path) -> 
     assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
     again.close()
     database.close()
+
+
+def test_a_file_is_used_beside_a_server_that_stopped_while_it_started(tmp_path: Path) -> None:
+    """That has the lock for itself until it goes on (#32)."""
+    file, waits = tmp_path / "views.db", list[float]()
+    numbered(file)
+    stopped = FilePlace(file)
+    assert stopped.lock()
+    database = SqliteDatabase(file, is_needed=False, wait=waits.append)
+    assert waits
+    assert SharedStore(database, TABLE).rows() == {"a": b"1"}
+    database.close()
+    stopped.unlock()
+    other, one = FilePlace(file), SqliteDatabase(file)
+    assert not other.lock()
+    one.close()
+    assert other.lock()
+    other.unlock()
 
 
 @pytest.mark.parametrize("content", [b"an important text " * 1000, b"\0" * 8192])

@@ -360,7 +360,7 @@ def test_tables_that_are_followed_in_memory_are_told_until_they_are_written(
     query = {"basepath": base, "partition": "2024-01-01"}
     assert client.request("GET", LATEST, query).status == 200
     (reason,) = told()
-    assert reason.startswith(f"store: 1 tables are followed in memory, as file://{base}: ")
+    assert reason.startswith(f"store: tables followed in memory: 1, as file://{base}: ")
     assert in_the_way.name in reason
     assert parts.status()["store"]["in_memory"]["tables"] == 1
     in_the_way.unlink()
