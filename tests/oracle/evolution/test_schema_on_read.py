@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from strandline import Table
-from strandline.spark import read
 from tests.oracle.hudi import Hudi, rows_of
 from timeline.errors import UnsupportedTableError
 
@@ -69,7 +68,6 @@ def test_altered_tables_are_read_as_spark_reads_them(
         expected = altering.read(path, hoodie_schema_on_read_enable="true")
         times.append((Table(path).scan().instant, expected))
         assert rows_of(Table(path).to_arrow()) == expected
-        assert altering.rows(read(spark, str(path))) == expected
     for statement, found in REFUSED.items():
         spark.sql(statement.format(name=name))
         with pytest.raises(UnsupportedTableError, match=found):
