@@ -6,6 +6,7 @@
     ├─ ConfigError (also ValueError)        a setting, its value, what is allowed
     ├─ InputError (also ValueError)         the caller's rows can't be written as they are
     ├─ RowsChangedError                     they were computed twice, with different results
+    ├─ TaskFailedError                      Spark gave a task up, whose worker ended again and again
     ├─ TableError
     │   ├─ TableNotFoundError
     │   ├─ UnsupportedTableError            version, type or feature that can't be handled
@@ -99,6 +100,13 @@ class RowsChangedError(StrandlineError):
 
     code = "rows_changed"
     status = 409
+    retryable = True
+
+
+class TaskFailedError(StrandlineError):
+    """Spark gave up a task whose worker or executor ended again and again; nothing committed."""
+
+    code = "task_failed"
     retryable = True
 
 

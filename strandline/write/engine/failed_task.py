@@ -1,12 +1,18 @@
-"""What the failure of a Spark task means: a Strandline error, or a module that is missing."""
+"""What the failure of a Spark task means: a Strandline error, a missing module, a lost worker."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from timeline import errors
-from timeline.errors import ConfigError, StrandlineError
+from timeline.errors import ConfigError, StrandlineError, TaskFailedError
+
+_GIVEN_UP: Final = re.compile(
+    r"Job aborted due to stage failure: (Task \d+ in (stage [\d.]+) failed \d+ times), most recent"
+    r" failure: Lost task [^\n]*?: ([^\n]*(?:Python worker|ExecutorLostFailure)[^\n]*)"
+)
+"""A stage that Spark has given up as processes ended: what failed, the stage, the last cause."""
 
 
 def own_error(failure: Exception) -> StrandlineError | None:
@@ -38,4 +44,21 @@ def import_error(failure: Exception) -> ConfigError | None:
         f"a task can't import what it needs: {found[-1]}",
         hint="install it in the Python that PYSPARK_PYTHON names on the executors, or ship it by"
         " SparkContext.addPyFile",
+    )
+
+
+def lost_worker(failure: Exception) -> TaskFailedError | None:
+    """Return the error for a task whose Python worker or executor ended; ``None`` otherwise.
+
+    Spark tries such a task again, on any executor, up to ``spark.task.maxFailures`` times.
+    """
+    found = _GIVEN_UP.search(str(failure))
+    if found is None:
+        return None
+    failed, stage, cause = found.groups()
+    return TaskFailedError(
+        f"Spark gave up {stage} of this write, and nothing was committed: {failed}, at last by:"
+        f" {cause.removeprefix('org.apache.spark.SparkException: ').strip()}",
+        hint="workers are killed where memory is short: give executors more memory overhead, or"
+        " rows more partitions, and repeat the write; the next one rolls this one back",
     )

@@ -41,7 +41,7 @@ from strandline.write.engine.base import (
     TaskAttempt,
     no_engine,
 )
-from strandline.write.engine.failed_task import import_error, own_error
+from strandline.write.engine.failed_task import import_error, lost_worker, own_error
 from strandline.write.engine.packed_rows import (
     ROWS,
     ByColumns,
@@ -270,7 +270,7 @@ def _own_errors() -> Iterator[None]:
         if missing := import_error(failure):
             # Without the cause, which is forty lines of cloudpickle.
             raise missing from None
-        raise own_error(failure) or failure from failure
+        raise own_error(failure) or lost_worker(failure) or failure from failure
 
 
 def _as_table(found: Sequence[bytes], schema: pa.Schema) -> pa.Table:

@@ -1,0 +1,44 @@
+"""What is told of a stage that Spark gave up, from the text of its error."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.write.engine.failed_task import lost_worker
+
+GIVEN_UP = (
+    "An error occurred while calling o836.collectToPython.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 12.0"
+    " failed 4 times, most recent failure: Lost task 3.3 in stage 12.0 (TID 34)"
+    " (10.0.0.1 executor 1): {}\n\tat org.apache.spark.api.python.BasePythonRunner"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+            "Python worker exited unexpectedly (crashed)",
+        ),
+        (
+            "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: x",
+            "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: x",
+        ),
+    ],
+)
+def test_workers_that_end_too_often_are_told_with_stage_and_cause(cause: str, told: str) -> None:
+    """Not as an error of ``collectToPython`` (#32)."""
+    error = lost_worker(RuntimeError(GIVEN_UP.format(cause)))
+    assert error is not None
+    assert error.retryable
+    assert error.message == (
+        "Spark gave up stage 12.0 of this write, and nothing was committed: Task 3 in stage 12.0"
+        f" failed 4 times, at last by: {told}"
+    )
+
+
+def test_other_failures_of_tasks_are_not_taken_for_lost_workers() -> None:
+    cause = "org.apache.spark.api.python.PythonException: ValueError: mine"
+    assert lost_worker(RuntimeError(GIVEN_UP.format(cause))) is None
+    assert lost_worker(RuntimeError("Python worker exited unexpectedly")) is None
