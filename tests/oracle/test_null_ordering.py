@@ -11,13 +11,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from strandline.records.meta_fields import IS_DELETED
 from strandline.table_api.table import Table
 from tests.oracle.hudi import Hudi, rows_of
 
 STORED: Final = (None, -9, 0, 9)
-RECORDS: Final = tuple(itertools.product((None, -5, 0, 5), (False, True)))
-"""Ordering value, and whether the record is a flagged delete."""
+RECORDS: Final = (None, -5, 0, 5)
+"""No deletes: Hudi fails to write one with a date, and to merge one whose value is null."""
 
 
 def day(number: int) -> datetime.date:
@@ -55,25 +54,25 @@ def options(operation: str, fields: str) -> dict[str, str]:
 def test_nulls_are_read_as_hudi_reads_them(
     hudi: Hudi, tmp_path: Path, kind: str, fields: str
 ) -> None:
-    """A stored row, and none, one or two records of logs, of which each is a commit."""
+    """A stored row, and one or two records of logs, of which each is a commit."""
     type_, value = KINDS[kind]
     schema = pa.schema(
         [("id", pa.string()), ("ts", type_), ("seq", pa.int32()), ("v", pa.string())]
-    ).append(pa.field(IS_DELETED, pa.bool_()))
+    )
 
-    def row(key: str, number: int | None, v: str, *, deleted: bool = False) -> dict[str, Any]:
+    def row(key: str, number: int | None, v: str) -> dict[str, Any]:
         ts = None if number is None else value(number)
-        return {"id": key, "ts": ts, "seq": 0, "v": v, IS_DELETED: deleted}
+        return {"id": key, "ts": ts, "seq": 0, "v": v}
 
     cases = [
         (f"{old}: {first}, {second}", old, first, second)
-        for old, first, second in itertools.product(STORED, RECORDS, (None, *RECORDS))
+        for old, first, second in itertools.product(STORED, RECORDS, (*RECORDS, "none"))
     ]
     path = tmp_path / "t"
     batches = (
         ("bulk_insert", [row(key, old, "stored") for key, old, _, _ in cases]),
-        ("upsert", [row(key, one[0], "1", deleted=one[1]) for key, _, one, _ in cases]),
-        ("upsert", [row(k, two[0], "2", deleted=two[1]) for k, _, _, two in cases if two]),
+        ("upsert", [row(key, first, "1") for key, _, first, _ in cases]),
+        ("upsert", [row(key, second, "2") for key, _, _, second in cases if second != "none"]),
     )
     for operation, rows in batches:
         table = pa.Table.from_pylist(rows, schema)
