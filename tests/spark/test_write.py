@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
 import shutil
+import signal
 from collections import Counter
 from decimal import Decimal
 
@@ -17,7 +19,7 @@ from strandline.table_api.table import Table
 from strandline.write.client import WriteClient
 from tests.kit.tables import reader
 from tests.spark.once import DIE, RAISE, OnceFaulty
-from timeline.errors import ConfigError, InputError, StorageUnavailableError
+from timeline.errors import ConfigError, InputError, StorageUnavailableError, TaskFailedError
 
 pytestmark = pytest.mark.spark
 
@@ -285,6 +287,26 @@ def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplo
         (record,) = caplog.records
         assert f"process {pid} ended with -9" in record.getMessage()
         assert c.service.status()["restarts"] == 1
+    assert reader.leftovers(table) == []
+
+
+def test_workers_that_are_killed_each_time_fail_the_write_by_name(spark, table):
+    """Spark tells it as a crash, or as a connection that was reset (#32)."""
+
+    from pyspark.sql.functions import udf
+
+    def die(value):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    before = names(table)
+    frame = rows(spark, NEXT).withColumn("name", udf(die, "string")("name"))
+    with client(spark, table) as c:
+        for _ in range(2):
+            with pytest.raises(TaskFailedError, match=r"gave up stage .* nothing was commit"):
+                c.upsert(frame)
+            assert names(table) == before
+        c.upsert(rows(spark, NEXT))
+    assert names(table) == AFTER
     assert reader.leftovers(table) == []
 
 

@@ -10,9 +10,14 @@ from timeline.errors import ConfigError, StrandlineError, TaskFailedError
 
 _GIVEN_UP: Final = re.compile(
     r"Job aborted due to stage failure: (Task \d+ in (stage [\d.]+) failed \d+ times), most recent"
-    r" failure: Lost task [^\n]*?: ([^\n]*(?:Python worker|ExecutorLostFailure)[^\n]*)"
+    r" failure: Lost task [^\n]*?: ([^\n]*)"
 )
-"""A stage that Spark has given up as processes ended: what failed, the stage, the last cause."""
+"""A stage that Spark has given up: what failed, the stage, the last cause."""
+_ENDED: Final = re.compile(r"Python worker|ExecutorLostFailure")
+"""Causes that say themselves that a process has ended."""
+_CUT: Final = re.compile(r"java\.(net\.SocketException|io\.(EOF|IO)Exception)\b")
+"""Causes in which its connection did, if Spark was talking to a Python worker."""
+_TALKING: Final = re.compile(r"\bat org\.apache\.spark\.(api|sql\.execution)\.python\.")
 
 
 def own_error(failure: Exception) -> StrandlineError | None:
@@ -52,13 +57,16 @@ def lost_worker(failure: Exception) -> TaskFailedError | None:
 
     Spark tries such a task again, on any executor, up to ``spark.task.maxFailures`` times.
     """
-    found = _GIVEN_UP.search(str(failure))
+    text = str(failure)
+    found = _GIVEN_UP.search(text)
     if found is None:
         return None
     failed, stage, cause = found.groups()
+    if not (_ENDED.search(cause) or (_CUT.match(cause) and _TALKING.search(text))):
+        return None
     return TaskFailedError(
         f"Spark gave up {stage} of this write, and nothing was committed: {failed}, at last by:"
         f" {cause.removeprefix('org.apache.spark.SparkException: ').strip()}",
         hint="workers are killed where memory is short: give executors more memory overhead, or"
-        " rows more partitions, and repeat the write; the next one rolls this one back",
+        " rows more partitions, and repeat the write",
     )

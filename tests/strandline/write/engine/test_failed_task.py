@@ -25,6 +25,10 @@ GIVEN_UP = (
             "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: x",
             "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: x",
         ),
+        (
+            "java.net.SocketException: Connection reset",
+            "java.net.SocketException: Connection reset",
+        ),
     ],
 )
 def test_workers_that_end_too_often_are_told_with_stage_and_cause(cause: str, told: str) -> None:
@@ -42,3 +46,6 @@ def test_other_failures_of_tasks_are_not_taken_for_lost_workers() -> None:
     cause = "org.apache.spark.api.python.PythonException: ValueError: mine"
     assert lost_worker(RuntimeError(GIVEN_UP.format(cause))) is None
     assert lost_worker(RuntimeError("Python worker exited unexpectedly")) is None
+    # A connection to storage, not to a worker.
+    elsewhere = GIVEN_UP.replace("org.apache.spark.api.python.BasePythonRunner", "org.acme.Store")
+    assert lost_worker(RuntimeError(elsewhere.format("java.net.SocketException: reset"))) is None
