@@ -78,7 +78,7 @@ class History:
     def _by_hash(self) -> dict[str, Snapshot]:
         """Server's or client's timeline hash → the newest snapshot that has it."""
         branched = (branch.start for branch in self.branches)
-        kept = (link.snapshot for link in self.links if not (link.barred or link.hidden))
+        kept = (link.snapshot for link in self.links if not link.barred)
         found: dict[str, Snapshot] = {}
         before: Snapshot | None = None
         for snapshot in (*branched, *kept):
@@ -222,34 +222,6 @@ class History:
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
         return history._with_branches(b for b in history.branches if not bars(b.start))
-
-    def hiding(self, times: Collection[str]) -> History:
-        """Return this history with the snapshots hidden that may show files of undone instants.
-
-        These are all, less the newest, since an instant began, if it isn't completed there: it
-        pends, or its rollback does.
-
-        Args:
-            times: Requested times of the instants.
-        """
-        links = list(self.links)
-        for time in times:
-            has_begun = False
-            for at, link in enumerate(links[:-1]):
-                found = link.snapshot.active.find(time)
-                has_begun = has_begun or found is not None
-                if has_begun and (found is None or not found.is_completed):
-                    links[at] = replace(link, hidden=True)
-        return self._of(tuple(links)) if times else self
-
-    def may_have_shown(self, time: str) -> bool:
-        """Whether snapshots may have files of an undone instant that are kept or hidden."""
-        for link in self.links:
-            if link.barred or link.hidden:
-                found = link.snapshot.active.find(time)
-                if found is not None and (link.hidden or found.is_completed):
-                    return True
-        return False
 
     # From one snapshot to another.
 

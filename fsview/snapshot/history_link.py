@@ -27,8 +27,6 @@ class Link:
         step: The step from the link before; ``None`` for the first link, and if the timeline
             changed without one (``fsview.snapshot.next_snapshot.settled``).
         barred: Whether clients may no longer be answered from it.
-        hidden: Whether only views that hold it already are answered from it: its partitions may
-            have files of a write that was undone since, and an earlier snapshot may have its hash.
         is_reload: Whether the table was loaded anew: earlier snapshots can't be derived from it.
         unclear: Partitions whose listings made before this snapshot are worth nothing.
         keeps_bytes: Bytes of the snapshot before that this one doesn't share, without what is
@@ -38,7 +36,6 @@ class Link:
     snapshot: Snapshot
     step: Step | None = None
     barred: bool = False
-    hidden: bool = False
     is_reload: bool = False
     unclear: frozenset[str] = frozenset()
     keeps_bytes: int = 0

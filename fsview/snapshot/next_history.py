@@ -96,12 +96,8 @@ def publication(
     made = (link.snapshot.files.versions for link in links)
     writes = (step.instant for step in change.steps if step.delta.writes)
     ended = {instant.requested_time for instant in (*change.given_up, *writes)}
-    undone = {time for step in change.steps for time in step.delta.undone}
-    undone.update(instant.requested_time for instant in change.given_up)
-    # Their files were listed in flight, or were there when they had completed.
-    shown = {time for time in undone if time in unfinished or history.may_have_shown(time)}
     return Publication(
-        following.hiding(shown).barring(change.undone, change.lost),
+        following.barring(change.undone, change.lost),
         touched | unlisted,
         tuple(versions[p] for versions in made for p in touched if p in versions),
         dropped,
