@@ -30,6 +30,10 @@ def prepared(base, properties, **options):
     return client(base, **options)
 
 
+def buckets_of(index):
+    return {"bucket__index__num__buckets": 2} if index == "BUCKET" else {}
+
+
 def names(base):
     return {each["id"]: each["name"] for each in reader.rows(base)}
 
@@ -44,7 +48,7 @@ def test_nulls_are_filled_from_stored_rows_and_rows_of_the_batch(tmp_path, index
         "index__type": index,
         "simple__index__update__partition__path": False,
         "bloom__index__update__partition__path": False,
-        "bucket__index__num__buckets": 2,
+        **buckets_of(index),
     }
     with prepared(tmp_path, {MODE: "IGNORE_DEFAULTS"}, **options) as c:
         batch = without_name(row("a", ts=6), row("b", ts=7), row("d", ts=2), row("e", ts=1))
@@ -88,7 +92,7 @@ def test_text_that_stands_for_none_is_filled(tmp_path):
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_marked_rows_are_deletes(tmp_path, index):
-    with prepared(tmp_path, MARKED, index__type=index, bucket__index__num__buckets=2) as c:
+    with prepared(tmp_path, MARKED, index__type=index, **buckets_of(index)) as c:
         late, new = row("b", ts=4, name="D"), row("d", ts=1, name="D")
         result = c.upsert(table(row("a", ts=6, name="D"), late, new, row("e", ts=1, name="d")))
         c.insert(table(row("f", ts=1, name="D"), row("g", ts=1)))
