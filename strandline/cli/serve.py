@@ -170,11 +170,12 @@ def _run(
         server.stop()
 
     def announce() -> None:
-        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
-        log.write(event(settings.get(LOG_FORMAT), __name__, text))
         hang_up = Reload(given, settings, parts, server, log, is_in_fleet=fleet is not None)
         if reloads:
+            # Before the line that says so: whoever has read it may send the signal.
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
+        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
+        log.write(event(settings.get(LOG_FORMAT), __name__, text))
 
     server.run(announce)
     _close(fleet)
