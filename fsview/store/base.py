@@ -15,6 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NewType
 
+RETRY_S: Final = 10.0
+"""How long a database that couldn't be opened, or written to once it was, isn't opened again."""
+
 RECORD_FORMAT: Final = 4
 """Of the rows and chunks that views keep, and of their news (``fsview.state``).
 

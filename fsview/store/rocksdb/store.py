@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
+from fsview.store.base import RETRY_S, Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.rocksdb.database import RocksDatabase
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.error import RocksError
@@ -55,9 +55,6 @@ from timeline.errors import (
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
-
-RETRY_S: Final = 10.0
-"""How long a database that couldn't be opened, or written to once it was, isn't opened again."""
 
 _SWEPT_AT_ONCE: Final = 1000
 

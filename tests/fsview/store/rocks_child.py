@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
-from fsview.store.base import Handle, RecordRows, Store, StoredChunk
-from fsview.store.rocksdb.store import RETRY_S, RocksStore, RocksStores
+from fsview.store.base import RETRY_S, Handle, RecordRows, Store, StoredChunk
+from fsview.store.rocksdb.store import RocksStore, RocksStores
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocksdb.store import RETRY_S, RocksStores
+from fsview.store.base import RETRY_S
+from fsview.store.rocksdb.store import RocksStores
 from tests.fsview.store.rocks import CHILD, ROOT, place, set_aside, start
 from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, clock, open_at
 from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S

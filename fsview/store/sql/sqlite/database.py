@@ -25,6 +25,7 @@ from secrets import token_bytes
 from tempfile import mkstemp
 from typing import Final
 
+from fsview.store.base import RETRY_S
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
 from fsview.store.sql.sqlite.file_place import FilePlace
@@ -40,9 +41,6 @@ from timeline.errors import (
 )
 from timeline.storage.local_files import Identity, identity_of
 from timeline.storage.table_id import TableId
-
-RETRY_S: Final = 10.0
-"""How long a file that can't be used isn't opened again."""
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a connection, as ``sqlite3.connect``."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsview.store.rocksdb.store import RETRY_S
+from fsview.store.base import RETRY_S
 from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.store.stores import StoreOptions, Stores
 from fsview.view_manager import ViewManager
