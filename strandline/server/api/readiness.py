@@ -276,9 +276,13 @@ class Readiness:
                 self._last = reasons
             # Before the answer: the next probe finds none under way.
             self._asked.pop(root, None)
+        if root is None:
+            self._log(before, health)
         asked.set_result(health)
-        if root is not None:
-            return
+
+    def _log(self, before: tuple[str, ...], health: Health) -> None:
+        """Log what has changed since the last answer for all roots."""
+        reasons = health.reasons
         if reasons and _without_durations(reasons) != _without_durations(before):
             said = "ready, except: %s" if health.is_ready else "not ready: %s"
             logger.warning(said, "; ".join(reasons))
