@@ -217,16 +217,32 @@ def test_the_help_names_every_option_and_the_defaults() -> None:
     assert "--child" not in said
 
 
+@contextmanager
+def on_hang_up(handler: signal.Handlers) -> Iterator[None]:
+    """Give processes that are started this handler of SIGHUP, whatever started the tests."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 class Serving:
     """``strandline serve`` as a process; ``first`` is the line in which it says where."""
 
-    def __init__(self, *arguments: str, **variables: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "strandline", "serve", *arguments],
-            stderr=subprocess.PIPE,
-            env={**environment(), **variables},
-            text=True,
-        )
+    def __init__(
+        self,
+        *arguments: str,
+        hang_up: signal.Handlers = signal.SIG_DFL,
+        **variables: str,
+    ) -> None:
+        with on_hang_up(hang_up):
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "strandline", "serve", *arguments],
+                stderr=subprocess.PIPE,
+                env={**environment(), **variables},
+                text=True,
+            )
         assert self.process.stderr is not None
         self.stderr = self.process.stderr
         self.first = next((line for line in self.stderr if "serving " in line), "")

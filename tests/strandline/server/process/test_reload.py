@@ -107,6 +107,17 @@ def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path)
         assert "stopped" not in rest  # which is logged at INFO
 
 
+@pytest.mark.property
+def test_under_nohup_the_signal_has_no_effect(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    config = str(place.config)
+    with Serving("--config", config, "--port", "0", hang_up=signal.SIG_IGN) as serving:
+        place.token.write_text("second\n")
+        serving.process.send_signal(signal.SIGHUP)
+        assert is_served(serving, tmp_path / "one" / "t", "first")
+        assert "SIGHUP" not in serving.end()
+
+
 def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
     place, level = Place(tmp_path), {"log.level": logging.getLevelName(logging.getLogger().level)}
     place.write(["one"], **level)
