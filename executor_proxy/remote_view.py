@@ -20,20 +20,25 @@ from typing import Any, Final
 
 from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
-from executor_proxy.lookup_batches import batches
 from executor_proxy.lookup_cache import LookupCache, memory_of
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.json_form import PathForms
-from fsview.wire.lookup_form import LOOKUP_PATH, read_answers, write_queries
+from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, read_answers, write_queries
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
 from fsview.wire.route import JSON, Route
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
+from timeline.encoding.json_text import dumps
 from timeline.errors import RemoteFailureError, ViewBehindError
 from timeline.timeline import Timeline
 
 _NO_CACHE: Final = LookupCache(0)
 _SYNC: Final = BY_NAME["sync"]
+
+MOST_BYTES: Final = 1 << 20
+"""Longest body of a request: the service's default (``strandline.service.body.max.bytes``)."""
+Batch = list[tuple[int, LookupQuery]]
+"""Queries of one request, each with the number of the query that it is all or a part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +312,54 @@ def _earlier(newest: Timeline) -> Iterator[Timeline]:
         if not completed:
             return
         timeline = timeline.filter(partial(ne, completed.pop()))
+
+
+def batches(
+    queries: Sequence[LookupQuery],
+    *,
+    most_lookups: int = MOST_LOOKUPS,
+    most_bytes: int = MOST_BYTES,
+) -> Iterator[Batch]:
+    """Yield the queries in as few requests as fit; a query may be split between two.
+
+    Args:
+        queries: The queries.
+        most_lookups: Most partitions, file groups and queries of one request together.
+        most_bytes: Longest body. A single name that is longer is sent all the same.
+    """
+    count = len(queries) + sum(query.answers for query in queries)
+    if count <= most_lookups and len(write_queries(queries)) <= most_bytes:
+        yield list(enumerate(queries))
+        return
+    batch: Batch = []
+    left_lookups, left_bytes = most_lookups, most_bytes - len(write_queries([]))
+    for number, query in enumerate(queries):
+        names = query.file_ids if query.is_of_groups else query.partitions
+        # With the comma between two queries.
+        frame_bytes = len(write_queries([_part(query, ())])) + 1
+        first = 0
+        while first < len(names):
+            end, lookups, size = first, 1, frame_bytes
+            while end < len(names) and lookups < left_lookups:
+                size += len(dumps(names[end])) + 1
+                if size > left_bytes and (batch or end > first):
+                    size -= len(dumps(names[end])) + 1
+                    break
+                end, lookups = end + 1, lookups + 1
+            if end > first:
+                batch.append((number, _part(query, names[first:end])))
+                left_lookups, left_bytes = left_lookups - lookups, left_bytes - size
+            if end < len(names):
+                yield batch
+                batch = []
+                left_lookups, left_bytes = most_lookups, most_bytes - len(write_queries([]))
+            first = end
+    if batch:
+        yield batch
+
+
+def _part(query: LookupQuery, names: tuple[str, ...]) -> LookupQuery:
+    """Return a query of some of its partitions or file groups."""
+    if query.is_of_groups:
+        return replace(query, file_ids=names)
+    return replace(query, partitions=names)

@@ -1,17 +1,21 @@
 """Simulates a fleet: load balance, seats moved by joins and leaves, availability; pure.
 
-The tables are names that the fleet's own ring places, so the figures include its randomness.
+The tables are names that the fleet's own ring places, such as random ones: the figures include its
+randomness, and shares are those of the tables, not of the circle.
+
+Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 5.3 and 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
-from strandline.fleet.ring_figures import copied, expected, fullest, kept, lost_share, moved, owned
 
 MAX_SERVERS: Final = 100
 MAX_TABLES: Final = 100_000
@@ -19,6 +23,9 @@ MAX_ENUMERATED: Final = 12
 """Most servers of which all sets that can be down are counted."""
 ENUMERATED_TABLES: Final = 300
 """Most tables of which it is asked whether any has no server."""
+
+Down = tuple[bool, ...]
+"""Which of the servers, by number, are down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +131,61 @@ def _leaving(
 def _mean(changes: Iterable[Change]) -> Change:
     each = list(changes)
     return Change(mean(one.moved for one in each), each[0].even, mean(one.copied for one in each))
+
+
+def fullest(loads: Iterable[int], servers: int) -> float:
+    """Return the greatest load by the mean of all servers'."""
+    each = list(loads)
+    return max(each) / (sum(each) / servers)
+
+
+def owned(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
+    """Return seat number → tables that it owns."""
+    return Counter(ring.owners(table)[0].number for table in tables)
+
+
+def kept(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
+    """Return seat number → tables of which it has a copy."""
+    return Counter(seat.number for table in tables for seat in ring.owners(table))
+
+
+def moved(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
+    """Return seat number → tables that it owns after a change, and didn't own before."""
+    pairs = ((before.owners(table)[0], after.owners(table)[0]) for table in tables)
+    return Counter(new.number for old, new in pairs if new != old)
+
+
+def copied(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
+    """Return seat number → tables of which it has a copy after a change, and had none before."""
+    return Counter(
+        seat.number
+        for table in tables
+        for seat in set(after.owners(table)).difference(before.owners(table))
+    )
+
+
+def expected(value: Callable[[Down], float], servers: int, fails: float) -> float:
+    """Return the mean of a value over all sets of servers that can be down.
+
+    Of a condition it is the chance that it holds.
+
+    Args:
+        value: The value for a set.
+        servers: How many there are.
+        fails: The chance that a server is down.
+
+    Cost: 2 to the power of ``servers`` calls.
+    """
+    return sum(
+        value(state) * fails ** sum(state) * (1 - fails) ** (servers - sum(state))
+        for state in product((False, True), repeat=servers)
+    )
+
+
+def lost_share(ring: SeatRing, tables: Sequence[str]) -> Callable[[Down], float]:
+    """Return the share of tables all of whose owners are down, as a function of which seats are."""
+    groups = Counter(tuple(seat.number for seat in ring.owners(table)) for table in tables)
+    return lambda state: (
+        sum(count for group, count in groups.items() if all(state[number] for number in group))
+        / len(tables)
+    )

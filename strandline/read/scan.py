@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -27,13 +28,12 @@ from strandline.read.scan_arguments import (
 )
 from strandline.read.scan_exports import Exports
 from strandline.read.scan_plan import parts_of, plan_of
-from strandline.read.state.changed_table import of_one_state
+from strandline.read.state.changed_table import CHANGED, of_one_state
 from strandline.read.state.incremental import next_since, pin_range
 from strandline.read.state.instant_range import InstantRange
 from strandline.read.state.pin import Pin
-from strandline.read.state.pinning import pinned
 from strandline.records.schema.avro_schema import check_readable
-from timeline.errors import InputError
+from timeline.errors import CorruptMetadataError, InputError
 from timeline.meta_client import TableMetaClient
 
 
@@ -281,3 +281,22 @@ class Scan(Exports):
         """Read some columns and rows; of a scan with a limit no condition is checked."""
         condition = condition if self._limit is None else None
         return self.narrowed(columns, condition, limit).to_reader()
+
+
+def pinned(
+    meta: TableMetaClient,
+    as_of: str | datetime | None,
+    filter: Any = None,
+    service: ViewLocation | None = None,
+) -> Pin:
+    """Return a table's state; arguments and errors as in ``Pin.at``.
+
+    It is listed, and again if the table has changed meanwhile, where the service's answer doesn't
+    suit storage.
+    """
+    if service is not None:
+        # What the service knows of may be archived or cleaned by now; it doesn't tell which
+        # instants were upgraded from an older layout, whose files have another encoding.
+        with suppress(*CHANGED, CorruptMetadataError):
+            return Pin.at(meta, as_of, filter, service)
+    return of_one_state(lambda: Pin.at(meta, as_of, filter))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from strandline.read.optional_package import optional_package
-from timeline.errors import InputError, UnsupportedTableError
+from timeline.errors import ConfigError, InputError, UnsupportedTableError
 
 if TYPE_CHECKING:
     import pandas
@@ -123,3 +123,23 @@ class Exports(ABC):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as an Arrow stream, as Polars, pandas and DuckDB take them."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def optional_package(name: str, caller: str, module: str | None = None) -> Any:
+    """Import a package for a method.
+
+    Args:
+        name: The package, as pip and Python name it.
+        caller: What needs it, for the message.
+        module: What is imported; ``None`` for the package itself.
+
+    Raises:
+        ConfigError: It can't be imported: it isn't installed, or too old.
+    """
+    try:
+        return import_module(module or name)
+    except ImportError as exc:
+        raise ConfigError(
+            f"{caller} needs {name}, which can't be imported: {exc}",
+            hint=f"pip install -U {name}",
+        ) from exc

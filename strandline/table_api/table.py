@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.pin import earliest_time, newest_schema
 from strandline.read.state.slice_source import NEWEST, opened, service_location
-from strandline.table_api.enclosing_table import enclosing_table
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
 from strandline.table_api.metadata_rows import (
@@ -33,13 +32,16 @@ from strandline.table_api.metadata_rows import (
     history_rows,
     partition_rows,
 )
-from timeline.errors import TableNotFoundError
+from timeline.errors import StrandlineError, TableNotFoundError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
 
 __all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "Table"]
+
+DEEPEST: Final = 5
+"""So many folders above a path are looked at: of a data file in partitions by day, and one more."""
 
 
 class Table:
@@ -326,3 +328,32 @@ class Table:
     def _view(self) -> FileSystemView:
         """Return a view of the newest instant."""
         return open_view(self._storage) if self._service is None else opened(self._service)
+
+
+def enclosing_table(base_path: str, storage_options: Mapping[str, Any] | None) -> str | None:
+    """Return the base path of the table that a path is in; ``None`` if it is in none.
+
+    Args:
+        base_path: A path or a URL.
+        storage_options: Options of fsspec.
+
+    Cost: two reads for each of the folders above it, of ``DEEPEST`` at most. What can't be read is
+        no table.
+    """
+    for folder in _folders_above(base_path):
+        try:
+            TableMetaClient.open(open_storage(folder, storage_options))
+        except StrandlineError:
+            continue
+        return folder
+    return None
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the nearest first, without the root or a bucket's."""
+    scheme, separator, rest = path.rpartition("://")
+    for _ in range(DEEPEST):
+        rest = rest.rstrip("/").rpartition("/")[0]
+        if not rest.strip("/"):
+            return
+        yield f"{scheme}{separator}{rest}"

@@ -9,10 +9,9 @@ from collections import Counter
 
 import pytest
 
-from executor_proxy.local_views import LocalViews
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
-from executor_proxy.worker_state import start_anew, this_worker
+from executor_proxy.worker_state import LocalViews, start_anew, this_worker
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor_proxy.lookup_batches import batches
+from executor_proxy.remote_view import batches
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.lookup_form import write_queries
 

@@ -8,7 +8,7 @@ elements are the texts and what lies between, from which Arrow takes the texts.
 Every place is checked against the end of its record before anything behind it is read. Data with
 too few values per step (``RecordBytes.count``), or damaged, raises ``ValueError``; the caller then
 decodes record by record.
-Lists and maps are in ``strandline.read.avro.lists``.
+Lists and maps are in ``strandline.read.avro.decoder``.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """

@@ -2,13 +2,17 @@
 
 ``strandline.records.file.base_file_writer`` writes them.
 
+The footer has the number of rows for the file, for each row group, and for each column of these.
+That they agree is checked here: pyarrow reads a column whose number is negative as one without
+rows.
+
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Final
@@ -18,7 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from strandline.records.file.row_count import check_footer, check_read
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from strandline.records.schema.columns import conform
 from strandline.records.schema.timestamp_label import OnceMicros, corrected
@@ -424,3 +427,42 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
 def utf_16(key: str) -> bytes:
     """Return a key in a form whose bytes sort as Java sorts strings."""
     return key.encode("utf-16-be")
+
+
+def check_footer(footer: pq.FileMetaData, place: str) -> None:
+    """Check that a file has as many rows as its row groups.
+
+    Args:
+        footer: Its footer.
+        place: The file, for the error.
+
+    Raises:
+        TableError: It hasn't.
+    """
+    in_groups = rows_of(footer, range(footer.num_row_groups))
+    if footer.num_rows != in_groups:
+        raise TableError(
+            f"{place} has {footer.num_rows} rows by its footer, and {in_groups} in its row groups"
+        )
+
+
+def check_read(rows: int, footer: pq.FileMetaData, groups: Iterable[int], place: str) -> None:
+    """Check that row groups had as many rows as their footer says.
+
+    Args:
+        rows: The number of rows that were read.
+        footer: The file's footer.
+        groups: The row groups that were read.
+        place: The file, for the error.
+
+    Raises:
+        TableError: They hadn't.
+    """
+    expected = rows_of(footer, groups)
+    if rows != expected:
+        raise TableError(f"{place} has {rows} rows, and {expected} by its footer")
+
+
+def rows_of(footer: pq.FileMetaData, groups: Iterable[int]) -> int:
+    """Return the number of rows of some row groups, by their footer."""
+    return sum(footer.row_group(number).num_rows for number in groups)

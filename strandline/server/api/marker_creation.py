@@ -9,6 +9,8 @@ Most requests of a stage are these. Each waits for a group commit
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,7 +25,6 @@ from fsview.wire.marker_form import (
 from strandline.server.api.handler import json_body, required
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
-from strandline.server.marker.loop_future import LoopFutures
 from strandline.server.marker.registry import MarkerService
 from timeline.errors import InputError
 
@@ -96,3 +97,57 @@ def _parameters(request: Request) -> Mapping[str, str]:
     if len(request.query) > QUERY_BYTES:
         raise InputError(f"the query has {len(request.query)} bytes; allowed: up to {QUERY_BYTES}")
     return request.parameters()
+
+
+class LoopFuture:
+    """One result: the loop awaits ``future``, any other thread sets the result once."""
+
+    __slots__ = ("_futures", "future")
+
+    def __init__(self, futures: LoopFutures, future: asyncio.Future[bool]) -> None:
+        self._futures = futures
+        self.future = future
+
+    def set_result(self, result: bool, /) -> None:
+        """Complete the future, from any thread."""
+        self._futures.deliver(self.future, result, None)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Complete the future with an error, from any thread."""
+        self._futures.deliver(self.future, False, exception)
+
+
+class LoopFutures:
+    """The futures of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ready: deque[tuple[asyncio.Future[bool], bool, BaseException | None]] = deque()
+        self._woken = False
+
+    def create(self) -> LoopFuture:
+        """Return a new future; on the loop."""
+        return LoopFuture(self, self._loop.create_future())
+
+    def deliver(
+        self, future: asyncio.Future[bool], result: bool, error: BaseException | None
+    ) -> None:
+        """Have the loop complete a future, from any thread."""
+        self._ready.append((future, result, error))
+        # A thread that finds the flag set has appended before the loop takes the first.
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._complete_ready)
+
+    def _complete_ready(self) -> None:
+        # Before the queue is emptied: what is appended after the last look wakes the loop again.
+        self._woken = False
+        while self._ready:
+            future, result, error = self._ready.popleft()
+            if future.done():
+                continue  # the client has left
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)

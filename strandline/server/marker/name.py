@@ -15,7 +15,7 @@ another write's file would destroy it, and is refused by its name alone.
 A write may name another instant in one case: while a clustering resizes the buckets of consistent
 hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that bears
 the clustering's instant. Only the timeline tells whether there is such a clustering
-(``strandline.server.marker.pending_clustering``).
+(``strandline.server.marker.registry``).
 
 Source: Hudi 1.2.0 and 0.15.0 ``WriteMarkers``, ``HoodieWriteHandle``, ``HoodieAppendHandle``,
 ``MarkerBasedRollbackStrategy``, ``HoodieTable.reconcileAgainstMarkers``.

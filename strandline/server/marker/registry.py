@@ -12,7 +12,7 @@ Source: Hudi 1.2.0 ``MarkerHandler``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +23,11 @@ from strandline.server.marker.conflict_watch import ConflictDetector, ConflictWa
 from strandline.server.marker.directory import Created, MarkerDirectory
 from strandline.server.marker.file import directory_path, split_directory
 from strandline.server.marker.name import check_name
-from strandline.server.marker.pending_clustering import concurrent_clusterings
 from strandline.server.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.errors import RootNotAllowedError, StorageUnavailableError
+from timeline.instant import CLUSTERING, Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.table_id import TableId
 
@@ -292,3 +293,36 @@ def _refuse_links(instant: str) -> Callable[[str], str | None]:
         )
 
     return refuse
+
+
+def concurrent_clusterings(
+    storage: Storage, instant: str, named: Collection[str]
+) -> frozenset[str]:
+    """Return those of the ``named`` instants that are clusterings concurrent with a write.
+
+    ``instant`` is the requested time of the write.
+
+    Cost: one read and one list; one stat for each instant that has completed since.
+    """
+    client = TableMetaClient.open(storage, cause="marker")
+    # In layout 1 (version 6) markers of logs are APPEND, and Hudi can't roll back others.
+    if client.config.layout_version == 1:
+        return frozenset()
+    timeline = client.active_timeline()
+    return frozenset(
+        each for each in named if _is_concurrent(client, timeline.find(each, CLUSTERING), instant)
+    )
+
+
+def _is_concurrent(client: TableMetaClient, found: Instant | None, instant: str) -> bool:
+    if found is None:
+        return False
+    if not found.is_completed:
+        return found.action == CLUSTERING
+    # Its logs are committed: a marker for them would have them deleted.
+    if (found.completion_time or "") <= instant:
+        return False
+    # A completed clustering is a replacecommit, as is an insert overwrite; its plan tells them
+    # apart.
+    plan = Instant(found.requested_time, CLUSTERING, State.REQUESTED)
+    return client.storage.stat(client.path_of(plan)) is not None

@@ -21,18 +21,15 @@ from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import Forwarder
-from strandline.server.api.fleet_routes import fleet_rows
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.marker_creation import MarkerCreation
-from strandline.server.api.marker_routes import marker_rows
 from strandline.server.api.pages import create_pages, page_routes
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.router import Router, greeting
+from strandline.server.api.routes import fleet_rows, lookup_row, marker_rows, view_rows, writer_rows
 from strandline.server.api.unfinished_work import UnfinishedWork
-from strandline.server.api.view_routes import lookup_row, view_rows
-from strandline.server.api.writer_routes import writer_rows
 from strandline.server.api.wsgi_bridge import reply_of
 from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals

@@ -21,13 +21,12 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
 from fsview.store.stores import StoreOptions
 from strandline.server.marker.conflict import ConflictOptions
-from strandline.server.process.linger_timer import LingerTimer
-from strandline.server.process.root_uses import RootUses
 from strandline.server.process.timeline_service import TimelineService, spelled
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -258,3 +257,92 @@ def _forget_shared() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_shared)
+
+
+class LingerTimer:
+    """At most one timer; all methods are called under a lock of the owner's.
+
+    Attributes:
+        thread: The timer that is set, or ``None``.
+    """
+
+    def __init__(self) -> None:
+        self.thread: threading.Timer | None = None
+
+    def start(self, seconds: float, function: Callable[[], None]) -> bool:
+        """Set the timer; return whether it is set."""
+        self.thread = threading.Timer(seconds, function)
+        # The interpreter would wait for another thread; at its exit the child ends at once.
+        self.thread.daemon = True
+        try:
+            self.thread.start()
+        except RuntimeError:  # the interpreter exits, or has no more threads
+            self.thread = None
+        return self.thread is not None
+
+    def cancel(self) -> None:
+        """Cancel the timer, if one is set; its function may be waiting for the lock already."""
+        thread, self.thread = self.thread, None
+        if thread is not None:
+            thread.cancel()
+
+    def take(self) -> bool:
+        """Whether the calling thread is the timer that is set, which it no longer is then."""
+        if self.thread is not threading.current_thread():
+            return False
+        self.thread = None
+        return True
+
+
+class RootUses:
+    """The roots of one service: those in use, and those that are kept for the next client.
+
+    Roots are texts; the caller spells each in one way. Times are seconds of the caller's clock. Not
+    thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._clients: Counter[str] = Counter()
+        self._kept_until_s: dict[str, float] = {}
+
+    @property
+    def clients(self) -> int:
+        """Number of clients of all roots."""
+        return self._clients.total()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no root is in use, and none is kept."""
+        return not self._clients and not self._kept_until_s
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When the next root is to be removed; ``None`` if all are in use."""
+        return min(self._kept_until_s.values(), default=None)
+
+    def begin(self, root: str) -> None:
+        """Count another client of a root, which is in use from now on."""
+        self._clients[root] += 1
+        self._kept_until_s.pop(root, None)
+
+    def end(self, root: str, kept_until_s: float) -> bool:
+        """Count a client less; return whether the root is unused now, and kept until a time.
+
+        Raises:
+            ValueError: The root has no client.
+        """
+        if root not in self._clients:
+            raise ValueError(f"root {root!r} has no client; it was released more often than taken")
+        self._clients[root] -= 1
+        if self._clients[root]:
+            return False
+        del self._clients[root]
+        self._kept_until_s[root] = kept_until_s
+        return True
+
+    def take_due(self, now_s: float) -> tuple[str, ...]:
+        """Forget and return the unused roots that are kept no longer than ``now_s``."""
+        due = tuple(root for root, until_s in self._kept_until_s.items() if until_s <= now_s)
+        for root in due:
+            del self._kept_until_s[root]
+        return due

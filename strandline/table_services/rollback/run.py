@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import data_files
+from fsview.snapshot.plans import base_extensions
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.markers import marked_files
 from strandline.table_services.rollback.execution import RollbackExecution
-from strandline.table_services.rollback.pending_files import files_of_pending
 from strandline.table_services.rollback.permission import Permission
 from strandline.table_services.rollback.plan import (
     plan_rollback,
@@ -38,6 +42,8 @@ from timeline.metadata.instant_metadata import (
     RequestedReplaceMetadata,
     RollbackPlan,
 )
+from timeline.storage.base import FileInfo
+from timeline.table.config import META_FOLDER
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -344,3 +350,33 @@ def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
     """Return the instant that a rollback undoes, if it is on the timeline."""
     info = None if plan is None else plan.instant_to_rollback
     return None if info is None else timeline.find(info.commit_time, info.action)
+
+
+def files_of_pending(meta: TableMetaClient, instant: Instant) -> Iterable[str]:
+    """Return the paths of the files that a pending write may have created.
+
+    Cost: a tree list of its marker folder; one of the table if there is no such folder.
+    """
+    # A requested instant has no data files yet.
+    if instant.state is not State.INFLIGHT:
+        return ()
+    marked = marked_files(meta.storage, instant.requested_time)
+    # Without a marker folder the instant comes from an older writer, or its temporary folder
+    # was wiped; only a listing tells then.
+    return _listed_files(meta, instant.requested_time) if marked is None else marked
+
+
+def _listed_files(meta: TableMetaClient, instant: str) -> list[str]:
+    """Return the paths of an instant's base files, found by listing the table."""
+    folders: dict[str, list[FileInfo]] = {}
+    for info in meta.storage.list_tree(""):
+        folder, _, name = info.name.rpartition("/")
+        folders.setdefault(folder, []).append(replace(info, name=name))
+    extensions = base_extensions(meta.config)
+    return [
+        file.path
+        for folder, listing in folders.items()
+        if folder.partition("/")[0] != META_FOLDER
+        for file in data_files(folder, listing, extensions)
+        if isinstance(file, BaseFile) and file.instant == instant
+    ]

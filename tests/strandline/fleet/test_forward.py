@@ -15,7 +15,7 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.copies import Copies
 from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
 from strandline.server.api.forwarding import Forwarding
-from strandline.server.api.writer_routes import PARTITION_INDEX
+from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
 from strandline.server.http.request import Request
 from strandline.server.http.table_of_request import INSTANT_STATES

@@ -4,7 +4,7 @@ from itertools import product
 
 import pyarrow as pa
 
-from strandline.records.sequence_number import sequence_numbers
+from strandline.records.merge import sequence_numbers
 
 
 def test_numbers_follow_one_another(subtests):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from fsview.store.base import StoredChunk
-from fsview.store.spill.free_space import UNIT_BYTES
+from fsview.store.spill.blob_space import UNIT_BYTES
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from tests.conformance.store_machine import StoreMachine, blobs, content
 from tests.fsview.store.spill.spilling import SIZE, Spilling, spilling

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsview.store.spill.free_space import UNIT_BYTES, Extents
+from fsview.store.spill.blob_space import UNIT_BYTES, Extents
 
 sizes = st.integers(0, 20 * UNIT_BYTES)
 steps = st.lists(

@@ -10,7 +10,7 @@ import pytest
 
 from fsview.store.budget import Budget
 from fsview.store.spill.area import SpillArea
-from fsview.store.spill.free_space import UNIT_BYTES
+from fsview.store.spill.blob_space import UNIT_BYTES
 from fsview.store.spill.residency import resident_cost
 from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import OpenStore, content

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.lock.open import open_lock
-from strandline.commit.lock.xxhash64 import xxhash64
-from strandline.commit.lock.zookeeper import implicit_path
+from strandline.commit.lock.zookeeper import implicit_path, xxhash64
 from strandline.write.options.client_options import parse_options
 from timeline.errors import ConfigError
 from timeline.storage.local import LocalStorage

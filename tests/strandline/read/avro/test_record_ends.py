@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from strandline.read.avro.record_ends import RECORDS, ends_by_walks, record_ends
+from strandline.read.avro.records import RECORDS, ends_by_walks, record_ends
 from timeline.encoding.log_block import AVRO_DATA, LogBlock, avro_ends
 
 HEAD = b"\x02\x2220250102000000000"

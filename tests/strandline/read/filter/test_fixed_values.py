@@ -7,7 +7,7 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.read.filter.fixed_values import fixed_values
+from strandline.read.filter.partition_filter import fixed_values
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int32()), ("d", pa.date32()), ("b", pa.bool_())])
 S, N, D, B = (pc.field(name) for name in SCHEMA.names)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.records.file.bloom import BloomFilter
-from strandline.records.file.stored_bloom import BLOOM_KEY, BLOOM_TYPE_KEY, KeyHashes, StoredBloom
+from strandline.records.file.key_search import BLOOM_KEY, BLOOM_TYPE_KEY, KeyHashes, StoredBloom
 from tests.strandline.records.file.bloom_reader import BloomReader
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "base_files" / "bloom_filters.json.gz"

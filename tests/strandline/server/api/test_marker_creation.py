@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from fsview.wire.marker_form import CREATE_MARKER
-from strandline.server.api.marker_creation import MarkerCreation
+from strandline.server.api.marker_creation import LoopFuture, LoopFutures, MarkerCreation
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
-from strandline.server.marker.loop_future import LoopFuture, LoopFutures
 from strandline.server.marker.registry import MarkerService
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name

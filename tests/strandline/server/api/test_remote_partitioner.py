@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.server.api.writer_routes import PARTITION_INDEX
+from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.process.composition_root import Parts
 from tests.kit.servers.live_service import AppClient, parts_of
 from timeline.errors import InputError

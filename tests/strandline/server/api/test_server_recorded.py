@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from fsview.wire.routes import BY_NAME
-from strandline.server.api.writer_routes import PARTITION_INDEX
+from strandline.server.api.routes import PARTITION_INDEX
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit.servers.golden_services import WAYS, GoldenLake, InPlace, Service, running_as
 from tests.kit.servers.live_service import HttpClient

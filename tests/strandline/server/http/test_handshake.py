@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from strandline.server.http.connection_registry import ConnectionRegistry
-from strandline.server.http.handshake import ACCEPT_AGAIN_S, TlsListener
 from strandline.server.http.limits import Limits
+from strandline.server.http.server import ACCEPT_AGAIN_S, TlsListener
 from strandline.server.table_threads import TableThreads
 from tests.kit.concurrency.stopped_loop import StoppedLoop
 from tests.kit.servers.live_service import GoldenTables, parts_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.server.process.root_uses import RootUses
+from strandline.server.process.shared_service import RootUses
 
 
 def test_a_root_is_unused_after_its_last_client_only() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.table_services.clean.deletion import delete_planned
+from strandline.table_services.clean.execution import delete_planned
 from timeline.errors import StorageUnavailableError
 from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
 from timeline.storage.local import LocalStorage
