@@ -169,7 +169,7 @@ def test_tables_of_another_version(url: str) -> None:
     PostgresDatabase(url).close()
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE strandline.schema_version SET version = 77")
-    with pytest.raises(StoreError, match=f"tables of version 77, this is for {SCHEMA_VERSION}"):
+    with pytest.raises(StoreError, match=f"tables of version 77; allowed: {SCHEMA_VERSION}"):
         PostgresDatabase(url)
 
 

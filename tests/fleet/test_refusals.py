@@ -109,7 +109,7 @@ def another_program(url: str) -> None:
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (another_release, "has schema 77; allowed: 1"),
+        (another_release, "has tables of version 77; allowed: 1"),
         (another_program, "the schema strandline_fleet is another program's"),
     ],
 )

@@ -13,23 +13,134 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
+from fsview.store.sql.connections import Connections
+from fsview.store.sql.postgres.connector import (
+    PostgresConnector,
+    close,
+    in_a_line,
+    is_alive,
+    shut_down,
+)
 from strandline.fleet.state.checks import check_key
-from strandline.fleet.state.postgres_database import StateDatabase, shut_down
-from strandline.fleet.state.postgres_rows import NAMESPACE
+from strandline.fleet.state.postgres_rows import NAMESPACE, TABLES, PostgresRows
+from strandline.fleet.state.rows import RowStore
 from strandline.fleet.state.sql import Looking, SqlState
 from strandline.fleet.state.watches import Poller, Watches
+from timeline.errors import ConfigError, StateConflictError, StateUnavailableError, StoreError
 from timeline.joined_thread import JoinedThread
 
 ANSWER_S: Final = 5.0
 LOOK_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
+
 _AGAIN_S: Final = 1.0
 """Pause before the next attempt to connect."""
+_PURPOSE: Final = "the state store"
+_IDLE_S: Final = 5.0
+
+
+class StateDatabase(RowStore):
+    """A client's connections, each lent to one thread at a time.
+
+    Args:
+        url: As for libpq: ``postgresql://user@host,host/database``.
+        fleet: The fleet's name.
+        answer_s: How long an answer, or the wait for other writers, may take.
+        make: Whether tables are made where there are none.
+
+    Attributes:
+        place: Name of the database in messages, without a password.
+        is_closed: Whether ``close`` was called.
+
+    Raises:
+        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema is
+            another program's or another release's.
+        StateUnavailableError: The database can't be reached.
+    """
+
+    def __init__(self, url: str, fleet: str, answer_s: float, *, make: bool = True) -> None:
+        timeout_ms = f"{answer_s * 1000:.0f}"
+        settings = {
+            "search_path": NAMESPACE,
+            "lock_timeout": timeout_ms,
+            "statement_timeout": timeout_ms,
+            "idle_in_transaction_session_timeout": f"{_IDLE_S * 1000:.0f}",
+        }
+        # The database ends each statement by itself, if it runs.
+        connector = PostgresConnector(url, settings, 2 * answer_s, purpose=_PURPOSE)
+        self._listening = PostgresConnector(url, settings, None, purpose=_PURPOSE)
+        self._driver = connector.driver
+        self.place = f"{_PURPOSE} {connector.name}"
+        self._fleet = fleet
+        self.is_closed = False
+        self._connections: Connections[Any] = Connections(
+            self.place, connector.connect, close, is_alive
+        )
+        with self._lent() as connection, connection.transaction(), connection.cursor() as cursor:
+            wrong = TABLES.prepare(cursor, make=make)
+            if wrong is not None:
+                raise ConfigError(f"{self.place}{wrong[0]}", hint=wrong[1])
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresRows]:
+        """See ``RowStore``; of one statement."""
+        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+            yield PostgresRows(cursor, self._fleet)
+
+    def renewing(self) -> AbstractContextManager[PostgresRows]:
+        """See ``RowStore``; of one statement."""
+        return self.reading()
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresRows]:
+        """See ``RowStore``; those that listen are told once it is committed."""
+        conflict: StateConflictError | None = None
+        with self._lent() as connection:
+            try:
+                with connection.transaction(), connection.cursor(binary=True) as cursor:
+                    rows = PostgresRows(cursor, self._fleet)
+                    yield rows
+                    rows.notify()
+            except StateConflictError as error:
+                # Raised below: the connection is as good as before.
+                conflict = error
+        if conflict is not None:
+            raise conflict
+
+    def listening(self) -> Any:
+        """Open a connection that waits for notices as long as it takes.
+
+        Raises:
+            psycopg.Error: The database can't be reached.
+        """
+        return self._listening.connect()
+
+    def check_open(self) -> None:
+        """Raise ``StateUnavailableError`` after ``close``."""
+        with self._lent():
+            pass
+
+    def close(self) -> None:
+        """Close the connections; may be repeated."""
+        self.is_closed = True
+        self._connections.close()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Any]:
+        try:
+            with self._connections.lent() as connection:
+                yield connection
+        except self._driver.Error as error:
+            # The server may have been restarted, and then none of them works.
+            self._connections.drop_idle()
+            raise StateUnavailableError(f"{self.place}: {in_a_line(error)}") from error
+        except StoreError as error:
+            raise StateUnavailableError(str(error)) from error
 
 
 class PostgresState(SqlState):
@@ -121,7 +232,7 @@ class Listener:
 
     def _listen(self) -> None:
         """Listen until the connection is lost."""
-        with self._database.connect() as connection:
+        with self._database.listening() as connection:
             with self._lock:
                 self._connection = connection
             try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from fsview.store.sql.postgres.connector import OwnSchema
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.rows import StateRows, StoredKey
 
@@ -20,7 +21,7 @@ SCHEMA: Final = 1
 NAMESPACE: Final = "strandline_fleet"
 """The schema, in PostgreSQL's sense, that has the tables; also the channel of ``NOTIFY``."""
 
-TABLES: Final = (
+_STATEMENTS: Final = (
     f"CREATE SCHEMA {NAMESPACE}",
     f"CREATE TABLE schema_version AS SELECT {SCHEMA} AS version",
     "CREATE TABLE last_version (fleet text PRIMARY KEY, version bigint NOT NULL)",
@@ -37,6 +38,7 @@ TABLES: Final = (
     "CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE"
     " AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint'",
 )
+TABLES: Final = OwnSchema(NAMESPACE, SCHEMA, making=0x5374466C, statements=lambda: _STATEMENTS)
 
 
 class PostgresRows(StateRows):

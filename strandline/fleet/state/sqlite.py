@@ -3,6 +3,12 @@
 ``StateFile`` lets one transaction write at a time. A thread that compares keys finds the changes of
 other processes within ``POLL_S``, and those of this one at once.
 
+A row is a key, its value and version. Of a lease it also has the holder's random bytes, its time to
+live and when it was renewed, in milliseconds of the machine's monotonic clock. The version is a
+counter in the file, which grows with each write. Transactions are flushed when they are committed
+(``synchronous=FULL``): otherwise a power failure could take some back, and their versions would
+come again.
+
 Leases end by the machine's monotonic clock, which all its processes share. So setting the wall
 clock moves nothing, and while the machine is suspended neither leases nor their holders get older.
 A restart sets it to zero: a lease whose renewal lies ahead is of an earlier run, and has ended; one
@@ -12,17 +18,331 @@ namespaces of their own, and other machines, have other clocks: they must not sh
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from strandline.fleet.state.base import Versioned
+from strandline.fleet.state.rows import RowStore, StateRows, StoredKey
 from strandline.fleet.state.sql import Looking, SqlState
-from strandline.fleet.state.sqlite_file import FileLooks, StateFile
 from strandline.fleet.state.watches import Poller, Watches
 from timeline.clock import Clock, SystemClock
+from timeline.errors import ConfigError, StateUnavailableError
+from timeline.storage.local_files import identity_of
 
 POLL_S: Final = 0.1
 BUSY_S: Final = 5.0
+SCHEMA: Final = 1
+
+_APPLICATION: Final = 0x5374466C  # "StFl", in the file's header
+_TABLES: Final = (
+    "CREATE TABLE last_version (version INTEGER NOT NULL)",
+    "INSERT INTO last_version VALUES (0)",
+    "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
+    " holder BLOB, renewed_ms INTEGER, ttl_ms INTEGER)",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {SCHEMA}",
+)
+_COLUMNS: Final = "SELECT key, version, holder, renewed_ms, ttl_ms FROM state"
+
+NowMs = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A key as it was read.
+
+    Attributes:
+        version: Its version.
+        holder: The random bytes of the lease; ``None`` if it is none, and the next two are 0.
+        renewed_ms: When the lease was renewed.
+        ttl_ms: Its time to live.
+        value: Its value, where that was asked for.
+    """
+
+    version: int
+    holder: bytes | None
+    renewed_ms: int | None
+    ttl_ms: int | None
+    value: bytes = b""
+
+    def is_there(self, now_ms: int) -> bool:
+        """Return whether the key isn't a lease that has ended.
+
+        ``now_ms`` must have been read after the row was: a renewal in between would lie ahead.
+        """
+        if self.renewed_ms is None or self.ttl_ms is None:
+            return True
+        return 0 <= now_ms - self.renewed_ms < self.ttl_ms
+
+
+class SqliteRows(StateRows):
+    """See ``StateRows``.
+
+    Args:
+        connection: The transaction's.
+        now_ms: The machine's monotonic clock.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, now_ms: NowMs) -> None:
+        self._connection = connection
+        self._now_ms = now_ms
+
+    def get(self, key: str) -> Versioned | None:
+        """See ``StateRows``."""
+        row = self._row(key)
+        return None if row is None else Versioned(row.value, row.version)
+
+    def find(self, *keys: str) -> dict[str, StoredKey]:
+        """See ``StateRows``."""
+        found = ((key, self._row(key)) for key in keys)
+        return {key: StoredKey(row.version, row.holder) for key, row in found if row is not None}
+
+    def beginning_with(self, start: str) -> list[str]:
+        """See ``StateRows``."""
+        # "0" follows "/" in the order of characters.
+        end = f"{start[:-1]}0" if start else "\x7f"
+        asked = f"{_COLUMNS} WHERE key >= ? AND key < ?"
+        found = self._connection.execute(asked, (start, end)).fetchall()
+        now_ms = self._now_ms()
+        return [key for key, *columns in found if KeyRow(*columns).is_there(now_ms)]
+
+    def next_version(self) -> int:
+        """See ``StateRows``."""
+        self._connection.execute("UPDATE last_version SET version = version + 1")
+        found = self._connection.execute("SELECT version FROM last_version").fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError("its table last_version is empty, so it is damaged")
+        return int(found[0])
+
+    def insert(
+        self,
+        key: str,
+        value: bytes,
+        version: int,
+        holder: bytes | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
+        """See ``StateRows``."""
+        renewed_ms = None if holder is None else self._now_ms()
+        ttl_ms = None if ttl_s is None else round(ttl_s * 1000)
+        row = (key, value, version, holder, renewed_ms, ttl_ms)
+        self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def update(self, key: str, value: bytes, version: int) -> None:
+        """See ``StateRows``."""
+        changed = "UPDATE state SET value = ?, version = ? WHERE key = ?"
+        self._connection.execute(changed, (value, version, key))
+
+    def renew(self, key: str, holder: bytes) -> int | None:
+        """See ``StateRows``."""
+        row = self._row(key)
+        if row is None or row.holder != holder:
+            return None
+        renewed = "UPDATE state SET renewed_ms = ? WHERE key = ?"
+        self._connection.execute(renewed, (self._now_ms(), key))
+        return row.version
+
+    def delete(self, key: str) -> None:
+        """See ``StateRows``."""
+        self._connection.execute("DELETE FROM state WHERE key = ?", (key,))
+
+    def delete_ended(self) -> None:
+        """See ``StateRows``."""
+        self._connection.execute(
+            "DELETE FROM state WHERE holder IS NOT NULL"
+            " AND (:now < renewed_ms OR :now >= renewed_ms + ttl_ms)",
+            {"now": self._now_ms()},
+        )
+
+    def _row(self, key: str) -> KeyRow | None:
+        asked = "SELECT version, holder, renewed_ms, ttl_ms, value FROM state WHERE key = ?"
+        found = self._connection.execute(asked, (key,)).fetchone()
+        row = None if found is None else KeyRow(*found)
+        return row if row is not None and row.is_there(self._now_ms()) else None
+
+
+class StateFile(RowStore):
+    """A client's connection; its lock guards it, and is held during a transaction.
+
+    Args:
+        path: The file, made if it isn't there.
+        now_ms: The machine's monotonic clock.
+        busy_s: How long a transaction waits for those of others.
+        make: Whether tables are made where there are none.
+
+    Attributes:
+        is_closed: Whether ``close`` was called.
+
+    Raises:
+        ConfigError: The file can't be opened, isn't a state store, or has another schema.
+        StateUnavailableError: Other processes keep it locked.
+    """
+
+    def __init__(self, path: Path, now_ms: NowMs, busy_s: float, *, make: bool = True) -> None:
+        self._path = path
+        self.place = str(path)
+        self._lock = threading.Lock()
+        self.is_closed = False
+        if make:
+            _make(path)
+        self._connection = _connected(path, busy_s)
+        try:
+            _prepare(self._connection, path, make=make)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._identity = identity_of(self.place)
+        self._rows = SqliteRows(self._connection, now_ms)
+
+    def check_open(self) -> None:
+        """Raise ``StateUnavailableError`` if the file was closed."""
+        if self.is_closed:
+            raise StateUnavailableError(f"the state store {self._path} is closed")
+
+    def reading(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self._transaction("BEGIN")
+
+    def writing(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self._transaction("BEGIN IMMEDIATE")
+
+    def renewing(self) -> AbstractContextManager[SqliteRows]:
+        """See ``RowStore``."""
+        return self.writing()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[SqliteRows]:
+        with self._lock, mapped(self._path):
+            self.check_open()
+            if identity_of(self.place) != self._identity:
+                # Who opens it now gets another file, and would be another fleet of the same name.
+                raise StateUnavailableError(
+                    f"the state store {self._path} was deleted or replaced while it was open",
+                    hint="restart the servers that use it",
+                )
+            self._connection.execute(begin)
+            try:
+                yield self._rows
+                self._connection.commit()
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+    def close(self) -> None:
+        """Close the file; may be repeated."""
+        with self._lock:
+            self.is_closed = True
+            self._connection.close()
+
+
+class FileLooks:
+    """The versions of all keys, read again only when the file has changed.
+
+    Its connection is its own: ``data_version`` tells of the changes of other connections. Used by
+    one thread at a time.
+    """
+
+    def __init__(self, path: Path, now_ms: NowMs, busy_s: float) -> None:
+        self._path = path
+        self._now_ms = now_ms
+        self._connection = _connected(path, busy_s)
+        self._data_version = -1
+        self._rows: dict[str, KeyRow] = {}
+
+    def look(self) -> Mapping[str, int]:
+        """Return key → version of what is there."""
+        with mapped(self._path):
+            (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if data_version != self._data_version:
+                found = self._connection.execute(_COLUMNS).fetchall()
+                self._rows = {key: KeyRow(*columns) for key, *columns in found}
+                # After the rows: if they can't be read, the next look tries again.
+                self._data_version = data_version
+        now_ms = self._now_ms()
+        return {key: row.version for key, row in self._rows.items() if row.is_there(now_ms)}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[None]:
+    """Let errors of SQLite leave the block as ``StateUnavailableError``."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StateUnavailableError(f"the state store {path}: {error}") from error
+
+
+def _make(path: Path) -> None:
+    """Make an empty file where there is none; one that is there isn't opened.
+
+    When a process closes any descriptor of a file, all locks that it has on it end: so nothing but
+    SQLite may open one that may be open already.
+    """
+    try:
+        # As its token's marks are nobody else's; SQLite makes its further files alike.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise ConfigError(f"the state store {path} can't be made: {error.strerror}") from error
+
+
+def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
+    if path.is_dir():
+        raise ConfigError(f"the state store {path} can't be opened: it is a directory")
+    try:
+        # Transactions begin where that is written; locks keep threads apart.
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            busy_s,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
+    except sqlite3.Error as error:
+        raise ConfigError(f"the state store {path} can't be opened: {error}") from error
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
+    """Make the tables of a new file, if that is wanted; check those of another one."""
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
+        if make and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for statement in _TABLES:
+                connection.execute(statement)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.commit()
+        _check(path, application, schema)
+        if make:
+            connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise StateUnavailableError(f"the state store {path}: {error}") from error
+        raise ConfigError(f"the state store {path} can't be opened: {error}") from error
+    except sqlite3.Error as error:
+        raise ConfigError(f"{path} is no state store: {error}") from error
+
+
+def _check(path: Path, application: int, schema: int) -> None:
+    if application != _APPLICATION:
+        raise ConfigError(f"{path} is no state store, but a database of something else")
+    if schema != SCHEMA:
+        raise ConfigError(
+            f"the state store {path} has schema {schema}; allowed: {SCHEMA}",
+            hint="another release of Strandline made it; all servers of a fleet need the same",
+        )
 
 
 class SqliteState(SqlState):

@@ -1,13 +1,17 @@
-"""``PostgresConnector``: opens a process's connections to a database of PostgreSQL.
+"""``PostgresConnector``: opens a process's connections to a database of PostgreSQL; its tables.
 
-A database that kept somebody waiting in vain isn't asked for a while: each table would wait as long
-otherwise, and again at each sync.
+Views and fleets' state use it alike. A database that kept somebody waiting in vain isn't asked for
+views for a while: each table would wait as long otherwise, and again at each sync.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -40,9 +44,11 @@ class PostgresConnector:
         self,
         url: str,
         settings: Mapping[str, str],
-        answer_timeout_s: float,
+        answer_timeout_s: float | None,
         connect: Callable[..., Any] | None = None,
         clock: Clock | None = None,
+        *,
+        purpose: str = "a store",
     ) -> None:
         """Connect to nothing yet.
 
@@ -50,9 +56,10 @@ class PostgresConnector:
             url: As for libpq. Its ``options`` come before the settings. Of several hosts one that
                 takes writes is used, unless ``target_session_attrs`` says otherwise.
             settings: Of each connection, by PostgreSQL's names.
-            answer_timeout_s: Longest time without a byte from or to the database.
+            answer_timeout_s: Longest time without a byte from or to the database; ``None``: any.
             connect: Opens the connections, instead of ``PostgresConnection.connect``.
             clock: Times how long the database isn't asked.
+            purpose: What is in the database, for messages.
 
         Raises:
             ConfigError: psycopg isn't installed, or the URL isn't one of PostgreSQL.
@@ -61,21 +68,24 @@ class PostgresConnector:
             self.driver: Any = import_module("psycopg")
         except ImportError as exc:
             raise ConfigError(
-                "a store in PostgreSQL needs psycopg", hint="pip install 'strandline[fleet]'"
+                f"{purpose} in PostgreSQL needs psycopg", hint="pip install 'strandline[fleet]'"
             ) from exc
         try:
             given = self.driver.conninfo.conninfo_to_dict(url)
         except self.driver.Error:
             # What libpq says may have a part of the password.
             raise ConfigError(
-                "a store's URL isn't one of PostgreSQL, or has a bad escape"
+                f"{purpose}'s URL isn't one of PostgreSQL, or has a bad escape"
             ) from None
         at = given.get("host", "localhost")
         self.name = f"postgresql://{at}:{given.get('port', 5432)}/{given.get('dbname', '')}"
         # Only here, as it imports psycopg.
         waiting: Any = import_module("fsview.store.sql.postgres.connection")
         self._silent = waiting.SilentServerError
-        self._connect = connect or waiting.connection_class(answer_timeout_s).connect
+        if answer_timeout_s is None:
+            self._connect = connect or self.driver.connect
+        else:
+            self._connect = connect or waiting.connection_class(answer_timeout_s).connect
         ours = (f"-c {name}={value}" for name, value in settings.items())
         self._url = url
         self._with: dict[str, Any] = {
@@ -119,3 +129,83 @@ class PostgresConnector:
 
     def _pause(self) -> None:
         self._away_until_s = self._clock.monotonic() + PAUSE_S
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSchema:
+    """Tables in a schema, in PostgreSQL's sense, that nobody else uses.
+
+    Attributes:
+        namespace: Name of the schema, which is in the search path of each connection.
+        version: Version of the tables, which ``schema_version`` has.
+        making: Key of the advisory lock of who makes the tables.
+        statements: What makes them, the schema first.
+    """
+
+    namespace: str
+    version: int
+    making: int
+    statements: Callable[[], Iterable[str]]
+
+    def prepare(self, cursor: Any, *, make: bool) -> tuple[str, str | None] | None:
+        """Make the tables, unless there are some or none are to be made; check those of others.
+
+        Args:
+            cursor: Of a transaction that writes.
+            make: Whether tables are made where there are none.
+
+        Returns:
+            What is wrong, after the name of the database, with a hint; ``None`` if all is right.
+        """
+        if make:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (self.making,))
+        # NULL: there is no such schema.
+        asked = "SELECT has_schema_privilege(to_regnamespace(%s), 'USAGE'), current_user"
+        may_use, role = cursor.execute(asked, (self.namespace,)).fetchone()
+        if may_use is None and not make:
+            return f": there is no schema {self.namespace}", None
+        if may_use is None:
+            for statement in self.statements():
+                cursor.execute(statement)
+        elif not may_use:
+            allowed = "its owner, or a role with USAGE on it and rights to its tables"
+            refused = f"the role {role!r} may not use the schema {self.namespace}"
+            return f": {refused}; allowed: {allowed}", None
+        if cursor.execute("SELECT to_regclass('schema_version') IS NULL").fetchone()[0]:
+            return f": the schema {self.namespace} is another program's", None
+        found = [each for (each,) in cursor.execute("SELECT version FROM schema_version")]
+        if found != [self.version]:
+            shown = ", ".join(map(str, found)) or "none"
+            hint = "another release of Strandline made it; all servers that share it need the same"
+            return f" has tables of version {shown}; allowed: {self.version}", hint
+        return None
+
+
+def is_alive(connection: Any) -> bool:
+    """Whether the server has neither closed an idle connection nor said anything on it."""
+    if connection.closed:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return not waiting.poll(0)
+
+
+def close(connection: Any) -> None:
+    """Close a connection, which takes back what its transaction did."""
+    connection.close()
+
+
+def shut_down(connection: Any) -> None:
+    """End a connection that another thread uses, which gets an error."""
+    if connection.closed:
+        return
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it had ended
+
+
+def in_a_line(error: Exception) -> str:
+    """Return an error's text in one line."""
+    return " ".join(str(error).split())

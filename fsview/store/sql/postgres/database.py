@@ -12,7 +12,6 @@ while: each table would wait as long otherwise, and again at each sync.
 from __future__ import annotations
 
 import logging
-import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,13 @@ from typing import Any, Final
 
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
-from fsview.store.sql.postgres.connector import PostgresConnector
+from fsview.store.sql.postgres.connector import (
+    OwnSchema,
+    PostgresConnector,
+    close,
+    in_a_line,
+    is_alive,
+)
 from fsview.store.sql.postgres.session import NAMESPACE, PostgresSession, schema
 from fsview.store.sql.stored_form import table_key, tables_of
 from timeline.clock import Clock
@@ -45,8 +50,7 @@ CONNECTIONS: Final = 16
 """Most connections of a server to one database."""
 CONNECTION_WAIT_S: Final = 10.0
 
-_MAKING: Final = 0x5374726C
-"""Key of the advisory lock of who makes the tables."""
+_TABLES: Final = OwnSchema(NAMESPACE, SCHEMA_VERSION, making=0x5374726C, statements=schema)
 _KEY_BYTES: Final = 8
 """Of an advisory lock's key."""
 
@@ -106,8 +110,8 @@ class PostgresDatabase(Database):
         self._connections: Connections[Any] = Connections(
             self.name,
             self._connector.connect,
-            _close,
-            _is_alive,
+            close,
+            is_alive,
             reset=self._reset,
             most=connections,
             wait_s=connection_wait_s,
@@ -223,24 +227,9 @@ class PostgresDatabase(Database):
     def _check_tables(self, cursor: Any) -> None:
         """Make the tables, unless there are some; refuse those of another version or ring."""
         cursor.execute("BEGIN")
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-        cursor.execute("SELECT to_regnamespace(%s) IS NULL", (NAMESPACE,))
-        if cursor.fetchone()[0]:
-            if not self._make:
-                raise StoreError(f"there is no store in {self.name}: no schema {NAMESPACE}")
-            for statement in schema():
-                cursor.execute(statement)
-        cursor.execute("SELECT to_regclass('schema_version') IS NULL")
-        if cursor.fetchone()[0]:
-            raise StoreError(f"{self.name}: the schema {NAMESPACE} is another program's")
-        cursor.execute("SELECT version FROM schema_version")
-        versions = [version for (version,) in cursor.fetchall()]
-        if versions != [SCHEMA_VERSION]:
-            found = ", ".join(map(str, versions)) or "none"
-            raise StoreError(
-                f"{self.name} has tables of version {found}, this is for {SCHEMA_VERSION}",
-                hint="servers that share a database must be of one release",
-            )
+        wrong = _TABLES.prepare(cursor, make=self._make)
+        if wrong is not None:
+            raise StoreError(f"{self.name}{wrong[0]}", hint=wrong[1])
         if self._ring is not None:
             self._check_ring(cursor, self._ring)
         cursor.execute("COMMIT")
@@ -259,27 +248,9 @@ class PostgresDatabase(Database):
             message = f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
             return StoreLockedError(message)
         if isinstance(exc, errors.DataCorrupted | errors.IndexCorrupted):
-            return RecordLostError(f"{self.name}: {_line(exc)}")
+            return RecordLostError(f"{self.name}: {in_a_line(exc)}")
         if isinstance(exc, errors.DiskFull):
-            return StoreFullError(f"{self.name}: {_line(exc)}")
+            return StoreFullError(f"{self.name}: {in_a_line(exc)}")
         if isinstance(exc, self._driver.OperationalError):
-            return StoreUnavailableError(f"{self.name}: {_line(exc)}")
-        return StoreError(f"{self.name}: {_line(exc)}")
-
-
-def _is_alive(connection: Any) -> bool:
-    """Whether the server has neither closed an idle connection nor said anything on it."""
-    if connection.closed:
-        return False
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    return not waiting.poll(0)
-
-
-def _close(connection: Any) -> None:
-    connection.close()
-
-
-def _line(exc: Exception) -> str:
-    """Return an error's text in one line."""
-    return " ".join(str(exc).split())
+            return StoreUnavailableError(f"{self.name}: {in_a_line(exc)}")
+        return StoreError(f"{self.name}: {in_a_line(exc)}")
