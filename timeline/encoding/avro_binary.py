@@ -1,8 +1,7 @@
-"""A reader of Avro's binary encoding in plain Python, for executors, which often lack fastavro.
+"""A reader of Avro's binary encoding in plain Python.
 
-Covers what Hudi's records use: every type but enum, no codec. Values are the same as
-fastavro's: records are dicts, unions the bare value. ``timeline.encoding.avro`` chooses between
-the two.
+It covers every type, and no codec. Values are the same as fastavro's: records are dicts, unions the
+bare value, enums their symbols.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -141,6 +140,8 @@ def _readers(
         return _map_reader(_readers(schema["values"], named, special, enclosing))
     if kind == "fixed":
         return _fixed_reader(schema, named, enclosing)
+    if kind == "enum":
+        return _enum_reader(schema, named, enclosing)
     return _readers(kind, named, special, enclosing)
 
 
@@ -184,6 +185,21 @@ def _fixed_reader(
 
     named[full_name(schema, enclosing)[0]] = fixed
     return fixed
+
+
+def _enum_reader(
+    schema: Mapping[str, Any], named: dict[str, ValueReader], enclosing: str
+) -> ValueReader:
+    symbols = tuple(schema["symbols"])
+
+    def enum(cursor: Cursor) -> str:
+        at = cursor.take_long()
+        if not 0 <= at < len(symbols):
+            raise ValueError(f"symbol {at} of {len(symbols)}")
+        return str(symbols[at])
+
+    named[full_name(schema, enclosing)[0]] = enum
+    return enum
 
 
 def _array_reader(read: ValueReader, values: int) -> ValueReader:

@@ -6,9 +6,8 @@ with two fields of the one before, an empty input decodes to 2**50 values. As th
 chose the schema too, a schema is checked before use, and refused if its data could expand out of
 proportion.
 
-One record per byte remains possible, a hundredfold in memory. The reader in Python counts values
-and stops in time. fastavro can't be stopped and blocks all other threads, so it gets small data
-only.
+One record per byte remains possible, a hundredfold in memory. The reader of single records counts
+values and stops in time.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -26,12 +25,9 @@ VALUES_PER_BYTE: Final = 4
 """The most values of a record for each byte of its minimal size. Hudi's have at most two: a record
 and its only field."""
 DEPTH: Final = 64
-"""The deepest nesting that fastavro is given: it recurses without a limit of its own, so that deep
-values overflow the stack and kill the process."""
+"""The deepest nesting that is decoded by columns, which recurses as deep."""
 SCHEMA_CHARACTERS: Final = 256 << 10
 """The longest schema that is parsed. Hudi's longest has 28,000 characters."""
-COMPILED_BYTES: Final = 64 << 10
-"""The most data that fastavro is given; the worst takes it 0.1 s."""
 FEW_VALUES: Final = 1 << 18
 """Data of any size may have this many values."""
 BYTES_PER_VALUE: Final = 2

@@ -7,7 +7,6 @@ import pytest
 
 from strandline.records.meta_fields import META_FIELDS
 from strandline.table_api.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
-from tests.kit.formats.avro_container import engine
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
 from tests.strandline.read.logs import log_table
@@ -124,13 +123,6 @@ def test_a_partition_is_named_by_its_path(tmp_path):
         with pytest.raises(InputError, match=f"partition is {wrong!r}; .* such as 'day=mon'"):
             table.files(wrong)
     assert repr(table.inspect) == f"Inspect({str(tmp_path)!r})"
-
-
-def test_rows_of_logs_are_read_without_fastavro(tmp_path):
-    table = Table(str(golden.build_final("mor_basic_v9", tmp_path)))
-    rows = table.to_arrow()
-    with engine(plain=True):
-        assert table.to_arrow().equals(rows)
 
 
 def test_a_table_whose_schema_is_unknown(tmp_path):

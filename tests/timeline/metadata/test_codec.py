@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.formats.avro_container import read_plainly
+from tests.kit.formats.avro_container import container_by_fastavro
 from tests.kit.tables import golden
 from timeline.encoding import avro
 from timeline.encoding.json_text import UNCHECKED_BYTES, bounded_loads
@@ -54,7 +54,8 @@ def test_what_is_encoded_decodes_again(kind: type, version: int) -> None:
     @settings(max_examples=25)
     @given(values(kind))
     def check(value: InstantMetadata) -> None:
-        assert decode(kind, encode(value, version)) == value
+        expected = value.by_folder() if isinstance(value, metadata.CommitMetadata) else value
+        assert decode(kind, encode(value, version)) == expected
 
     check()
 
@@ -67,12 +68,12 @@ def test_empty_files_are_empty_values(subtests: pytest.Subtests) -> None:
 
 @pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_avro_engines_read_alike(kind: type) -> None:
+def test_what_is_written_is_read_as_by_fastavro(kind: type) -> None:
     @settings(max_examples=25)
     @given(values(kind))
     def check(value: InstantMetadata) -> None:
         data = encode(value, 9)
-        assert avro.read_container(data) == read_plainly(avro.read_container, data)
+        assert avro.read_container(data) == container_by_fastavro(data)
 
     check()
 

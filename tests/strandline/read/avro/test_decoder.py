@@ -1,4 +1,4 @@
-"""Records decoded by columns: equal to fastavro's, by any schema; damage is never a wrong row."""
+"""Records decoded by columns: equal to those read one by one; damage is never a wrong row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_of(schema: str, records: list[bytes], columns: set[str] | None = None) 
 
 
 def one_by_one(schema: str, records: list[bytes]) -> pa.Table:
-    """Return rows decoded by fastavro."""
+    """Return rows of records that are decoded one by one."""
     return pa.concat_tables(rows_of(schema, [record]) for record in records)
 
 
@@ -45,7 +45,7 @@ def by_columns(schema: str, records: list[bytes]) -> pa.Table:
 
 @settings(max_examples=300, deadline=None)
 @given(tables(), st.data())
-def test_any_schema_decodes_as_by_fastavro(table, data):
+def test_any_schema_decodes_as_one_by_one(table, data):
     schema, rows = table
     text = json.dumps(schema)
     records = [avro.write_record(text, each) for each in rows]
@@ -73,7 +73,7 @@ def test_numbers_of_every_length(numbers):
 
 
 @pytest.mark.parametrize("stored_as", ["bytes", "fixed"])
-def test_decimals_of_more_bytes_than_arrows_are_left_to_fastavro(stored_as):
+def test_decimals_of_more_bytes_than_arrows_are_read_one_by_one(stored_as):
     kind = {"type": stored_as, "name": "F", "size": 20}
     decimal = kind | {"logicalType": "decimal", "precision": 38, "scale": 2}
     schema = json.dumps(record_schema("R", d=["null", decimal]))
@@ -145,7 +145,7 @@ def test_lists_in_several_blocks(sized):
     assert decoder_of(schema).rows(EncodedRecords.of(records), {"b"}).equals(found.select(["b"]))
 
 
-def test_a_long_list_in_one_record_is_left_to_fastavro():
+def test_a_long_list_in_one_record_is_read_by_itself():
     schema = json.dumps(record_schema("R", a={"type": "array", "items": "string"}, n="int"))
     rows = [{"a": ["x"] * (20_000 if n == 50 else 2), "n": n} for n in range(100)]
     records = [avro.write_record(schema, each) for each in rows]
@@ -154,7 +154,7 @@ def test_a_long_list_in_one_record_is_left_to_fastavro():
     assert rows_of(schema, records).to_pylist() == rows
 
 
-def test_a_large_struct_in_one_record_is_left_to_fastavro():
+def test_a_large_struct_in_one_record_is_read_by_itself():
     names = [f"f{number}" for number in range(500)]
     large = record_schema("S", **{name: ["null", "long"] for name in names})
     schema = json.dumps(record_schema("R", s=["null", large], n="int"))
@@ -173,7 +173,7 @@ def test_a_large_struct_in_one_record_is_left_to_fastavro():
     cut=st.booleans(),
     place=st.integers(0, 4),
 )
-def test_damage_is_refused_or_a_value_like_fastavros(at, flip, cut, place):
+def test_damage_is_refused_or_a_value_like_one_by_one(at, flip, cut, place):
     damaged = bytearray(FULL)
     if cut:
         del damaged[at]
@@ -190,7 +190,7 @@ def test_damage_is_refused_or_a_value_like_fastavros(at, flip, cut, place):
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
-def test_garbage_is_refused_or_a_value_like_fastavros(records):
+def test_garbage_is_refused_or_a_value_like_one_by_one(records):
     schema = json.dumps(
         record_schema("R", n=["null", "long"], t="string", a={"type": "array", "items": "bytes"})
     )

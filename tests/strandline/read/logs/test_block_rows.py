@@ -14,7 +14,6 @@ from strandline.read.avro.records import EncodedRecords
 from strandline.read.logs.block_rows import avro_rows, data_pieces, ordering_column
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.formats.avro_container import engine
 from tests.kit.formats.log_files import avro_block, delete_content, parquet_block
 from timeline.encoding import avro
 from timeline.encoding.delete_block import deleted_records
@@ -52,13 +51,11 @@ def stored(row):
     return {field.name: physical(row.get(field.name), field.type) for field in ALL_TYPES}
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_every_type_comes_back(plain):
+def test_every_type_comes_back():
     full, empty = FULL_ROW, {"id": "empty"}
     encoded = [avro.write_record(AVRO, stored(row)) for row in (full, empty)]
-    with engine(plain=plain):
-        found = avro_rows(AVRO, EncodedRecords.of(encoded))
-        some = avro_rows(AVRO, EncodedRecords.of(encoded), {"big", "day", "nothing"})
+    found = avro_rows(AVRO, EncodedRecords.of(encoded))
+    some = avro_rows(AVRO, EncodedRecords.of(encoded), {"big", "day", "nothing"})
     assert found.schema == ALL_TYPES
     assert found.equals(pa.Table.from_pylist([full, empty], schema=ALL_TYPES))
     assert some.equals(found.select(["day", "big"]))
@@ -91,13 +88,11 @@ def test_damaged_records_are_a_value_error(subtests):
         with subtests.test(at=at):
             data = bytearray(avro.write_record(AVRO, stored(FULL_ROW)))
             del data[at % len(data)]
-            for plain in (False, True):
-                with engine(plain=plain):
-                    try:
-                        found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
-                    except ValueError:
-                        continue
-                    assert found.num_rows == 1  # what was cut out was part of a text or a number
+            try:
+                found = avro_rows(AVRO, EncodedRecords.of([bytes(data)]))
+            except ValueError:
+                continue
+            assert found.num_rows == 1  # what was cut out was part of a text or a number
 
 
 def test_blocks_of_avro_and_parquet_become_rows():
