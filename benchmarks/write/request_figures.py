@@ -7,10 +7,17 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.object_store.delay import delayed
+from benchmarks.object_store.delay import Proxy, delayed
 from benchmarks.object_store.s3_server import s3_process
 from benchmarks.results.ratios import Bound, Ratio
-from benchmarks.write_requests import Commit, counted, in_turns, sides_of
+from benchmarks.write.request_count import (
+    Commit,
+    DailyUpserts,
+    Ours,
+    counted,
+    in_turns,
+    make_bucket,
+)
 
 _DELAY_S: Final = 0.03
 _MOST: Final = 20
@@ -63,3 +70,17 @@ def ratios(found: Mapping[str, Sequence[Commit]]) -> Iterator[Ratio]:
             partners = [each.seconds for each in theirs]
             bound = Bound(ratio=_OF_HUDI) if other == _HUDI else None
             yield Ratio(what, seconds, "s", other, partners, bound)
+
+
+def sides_of(proxy: Proxy, folder: Path, endpoint: str, *, hudi: bool) -> list[DailyUpserts]:
+    """Return the sides, each with a bucket of its own; those on Spark only beside Hudi."""
+    sides: list[DailyUpserts] = [
+        Ours(proxy, make_bucket(endpoint, f"local-{service}".lower()), service=service)
+        for service in (True, False)
+    ]
+    if hudi:
+        # Only these need PySpark and Java.
+        from benchmarks.write.spark_requests import spark_sides  # noqa: PLC0415
+
+        sides += spark_sides(proxy, folder, endpoint)
+    return sides

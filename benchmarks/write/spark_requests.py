@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from benchmarks.object_store.delay import Proxy
+from benchmarks.write.request_count import OPTIONS, DailyUpserts, Ours, day, make_bucket
 from benchmarks.write.spark_session import s3_session
-from benchmarks.write_requests import OPTIONS, DailyUpserts, Ours, day, make_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

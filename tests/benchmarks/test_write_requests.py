@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.object_store.delay import Request
+from benchmarks.write.request_count import Commit, Seen, counted, kind_of, round_trips
 from benchmarks.write.request_figures import ratios
-from benchmarks.write_requests import Commit, Seen, counted, kind_of, round_trips, table
+from benchmarks.write_requests import table
 
 
 def test_a_request_counts_as_what_it_does(subtests):
