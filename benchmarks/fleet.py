@@ -20,10 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import OF_PARTITION
 from benchmarks.results.ratios import Bound, Ratio, table
 from benchmarks.servers.adoption import adopted
 from benchmarks.servers.big_table import BigTable, Shape
-from benchmarks.servers.command import OF_PARTITION
 from benchmarks.servers.fleet_servers import FleetServer, owner_and_other
 from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from benchmarks.command import Bench, Part, run
 from benchmarks.results.figures import NO_TARGET, Figure, Target
-from benchmarks.servers.command import Bench, Part, run
 from benchmarks.servers.marker_load import MarkerLoad, Outcome, names
 from benchmarks.servers.server import Server
 from timeline.storage.local import LocalStorage

@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
 from benchmarks.results.figures import NO_TARGET, Figure, Target
 from benchmarks.servers.big_table import FILES_A_COMMIT, BigTable, Shape
-from benchmarks.servers.command import Bench, Part, all_partitions, load_all, opened, run
 from benchmarks.servers.resident import grown
 from benchmarks.servers.server import Server, ServerError, StrandlineServer, target
 from benchmarks.servers.store_commits import commits

@@ -11,9 +11,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
+from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
 from benchmarks.results.figures import Figure, Target
 from benchmarks.servers.big_table import BigTable, Shape
-from benchmarks.servers.command import Bench, Part, all_partitions, load_all, opened, run
 from benchmarks.servers.server import Server, StrandlineServer, target
 
 TOUCHED = 10

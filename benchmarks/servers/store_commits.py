@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.command import Bench
 from benchmarks.results.figures import Figure
-from benchmarks.servers.command import Bench
 from fsview.store.base import Blob, Store, StoredChunk
 from fsview.store.rocksdb.store import RocksStores
 from fsview.store.sql.sqlite.database import SqliteDatabase

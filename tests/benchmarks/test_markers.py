@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.command import Bench, measured
 from benchmarks.markers import CONNECTIONS, PARTS
-from benchmarks.servers.command import Bench, measured
 from benchmarks.servers.marker_load import MarkerLoad, Outcome, names
 from benchmarks.servers.server import ServerError
 from tests.kit.servers.live_service import serving

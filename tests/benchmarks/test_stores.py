@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.command import Bench, measured
 from benchmarks.results.figures import Figure
 from benchmarks.servers.big_table import BigTable, Shape
-from benchmarks.servers.command import Bench, measured
 from benchmarks.stores import PARTS
 from fsview.view_manager import open_view
 from timeline.storage.local import LocalStorage
