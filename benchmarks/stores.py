@@ -24,7 +24,7 @@ from benchmarks.results.figures import NO_TARGET, Figure, Target
 from benchmarks.servers.big_table import FILES_A_COMMIT, BigTable, Shape
 from benchmarks.servers.resident import grown
 from benchmarks.servers.server import Server, ServerError, StrandlineServer, target
-from benchmarks.servers.store_commits import commits
+from benchmarks.store_commits import commits
 from fsview.store.stores import KINDS
 
 SMALL = (1000, 100, 3)
