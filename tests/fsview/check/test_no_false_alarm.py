@@ -53,6 +53,7 @@ def test_a_table_that_moves_on_at_every_call_makes_no_difference(scenario: str) 
     assert outcomes["equal"] > outcomes["skipped"]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", RACES.scenarios("at one call"))
 def test_a_change_at_any_one_call_makes_no_difference(scenario: str) -> None:
     for start in golden.steps(scenario):

@@ -115,6 +115,7 @@ def is_no_clustering(path: str, damage: Damage) -> bool:
     return empty and action_of(path) == "replacecommit.requested"
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("read by a sync"))
 def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
     """A view meets every damage in turn; its snapshots must not change."""
@@ -167,6 +168,7 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
     assert sum(met.values()) > 10 * len(later), met
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("read at first"))
 def test_what_a_table_is_read_from_may_be_damaged(scenario: str) -> None:
     """The properties, plans that pend, replacecommits, the archive: when a view is built."""

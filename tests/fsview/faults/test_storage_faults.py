@@ -54,6 +54,7 @@ def failed_at_every_call(storage: TroubledStorage, work: Callable[[], object]) -
     raise AssertionError("unreachable")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("sync"))
 def test_every_call_of_a_sync_may_fail(scenario: str) -> None:
     first, *later = steps_of(scenario)

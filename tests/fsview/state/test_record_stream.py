@@ -306,6 +306,7 @@ NO_SNAPSHOT = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", ["memory", "rocksdb", "sql"])
 def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests, tmp_path, kind):
     for what, change in NO_SNAPSHOT.items():

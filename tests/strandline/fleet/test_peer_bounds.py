@@ -41,6 +41,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_has_no_end_is_refused(what: str) -> None:
     first, more = ENDLESS[what]

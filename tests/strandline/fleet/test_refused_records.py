@@ -107,6 +107,7 @@ BAD: dict[str, tuple[Callable[[SmallTable], object], str]] = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("record", "code"), BAD.values(), ids=BAD)
 def test_a_record_that_can_not_be_taken_is_the_next_neighbours(fleet, table, record, code):
     with (
@@ -119,6 +120,7 @@ def test_a_record_that_can_not_be_taken_is_the_next_neighbours(fleet, table, rec
         server.check(table)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("record", "code"), BAD.values(), ids=BAD)
 def test_without_another_neighbour_the_table_is_loaded_as_before(table, record, code):
     with (
@@ -135,6 +137,7 @@ def test_a_record_that_is_too_long_is_not_taken(fleet, table, tmp_path):
         assert server.fetch(fleet.urls[0]) == {"bad_answer": 1, "loaded": 1}
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     ("told", "code"),
     [

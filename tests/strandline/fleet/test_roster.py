@@ -481,6 +481,7 @@ NO_SEATS = (
 NO_MEMBERS = ("null", '{"url": "u", "standby": 0}', '{"url": 1}', "\udcff", "{")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     ("key", "value"),
     [

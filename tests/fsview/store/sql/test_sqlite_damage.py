@@ -56,6 +56,7 @@ DAMAGE = [
 ]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("statement", DAMAGE)
 def test_what_was_damaged_is_not_answered_from(tmp_path: Path, statement: str) -> None:
     """By servers that adopt and that join; afterwards the table can be forgotten."""
@@ -87,6 +88,7 @@ def test_what_was_damaged_is_not_answered_from(tmp_path: Path, statement: str) -
     database.close()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("statement", DAMAGE)
 def test_a_damaged_table_can_be_forgotten(tmp_path: Path, statement: str) -> None:
     table, place = small(MemoryStorage()), SqlitePlace(tmp_path)

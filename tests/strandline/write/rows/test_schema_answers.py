@@ -48,6 +48,7 @@ def schema_of(base: Path) -> str:
     return commit.avro_schema
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", quick_runs([*ROW_CASES][::3], ROW_CASES))
 def test_rows_and_schema_are_those_that_hudi_has(tmp_path, name):
     case, combination = ROW_CASES[name]

@@ -73,6 +73,7 @@ def base(stored, tmp_path):
     return shutil.copytree(stored, tmp_path / "t")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("way", "operation", "changed_in", "other"), CASES)
 def test_other_rows_in_a_later_pass_are_not_committed(base, way, operation, changed_in, other):
     stored = reader.rows(base)
