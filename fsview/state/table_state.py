@@ -23,10 +23,9 @@ from fsview.state.adoption import Adopted, Told
 from fsview.state.current_history import Use
 from fsview.state.held_table import HeldTable
 from fsview.state.loaded_marks import LoadedMarks
-from fsview.state.received_record import received
 from fsview.state.record_rows import Recorded
 from fsview.state.record_status import RecordStatus
-from fsview.state.record_stream import items_of
+from fsview.state.record_stream import items_of, received
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from timeline.completion import CompletionTimes

@@ -14,8 +14,7 @@ from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.store import SpillableStore
-from fsview.store.sql.database_ring import DatabaseRing
-from fsview.store.sql.databases import Databases
+from fsview.store.sql.database_ring import DatabaseRing, Databases
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Upkeep
 from timeline.clock import Clock

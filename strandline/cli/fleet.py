@@ -14,7 +14,7 @@ import click
 
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
 from fsview.store.sql.database_ring import DatabaseRing
-from fsview.store.sql.forgetting import forget as forget_table
+from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
 from strandline.fleet.overview import as_text, overview
 from strandline.fleet.records import read_fleet

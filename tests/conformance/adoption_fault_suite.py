@@ -15,8 +15,8 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.state.record_rows import PARTITION
 from fsview.state.record_status import EVERYTHING, MOST_NEWS, Ahead, InStep
-from fsview.store.sql.forgetting import forget
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import forget
 from fsview.store.stores import KEPT_STEPS
 from fsview.sync.follower import ATTEMPTS
 from fsview.table_view import TableView

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from fsview.store.sql.database import TURN_S
-from fsview.store.sql.forgetting import forget
 from fsview.store.sql.generations import LEASE_S
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import forget
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace
 from tests.kit.servers.stores import blobs_of
 from tests.kit.short_runs import quick_runs

@@ -15,8 +15,8 @@ import pytest
 
 from fsview.store.base import Handle
 from fsview.store.sql.database import CommittedStep, Database, Head
-from fsview.store.sql.forgetting import Forgotten, forget
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import Forgotten, forget
 from tests.kit.servers.stores import blobs_of
 from timeline.errors import BlobLostError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from fsview.store.base import StoredChunk
-from fsview.store.sql.forgetting import forget
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import forget
 from tests.conformance.shared_place import Faults, NewPlace, SharedPlace, State
 from tests.conformance.shared_store_suite import KEPT, TABLE
 from tests.kit.servers.stores import blobs_of

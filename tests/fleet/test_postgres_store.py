@@ -14,8 +14,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.store.base import Blob
 from fsview.store.sql.database import SCHEMA_VERSION
-from fsview.store.sql.database_ring import DatabaseRing
-from fsview.store.sql.databases import Databases
+from fsview.store.sql.database_ring import DatabaseRing, Databases
 from fsview.store.sql.postgres.connector import PAUSE_S
 from fsview.store.sql.postgres.database import PostgresDatabase
 from fsview.store.sql.store import SharedStore

@@ -1,9 +1,15 @@
-"""``RocksEngine``: the memory that a service's databases share, and the options of each."""
+"""``RocksEngine``: the memory that a service's databases share, and the options of each.
+
+Deleted keys stay in RocksDB's files until these are merged, and a store with few changes never has
+so many files that RocksDB would merge them by itself: ``Compactions`` merges them in the background
+when a database's files have grown.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +29,10 @@ _ARENA_BYTES: Final = 64 << 10  # write buffer of a database with few changes
 _LOG_BYTES: Final = 1 << 20
 _OPEN_FILES: Final = 128
 _BLOOM_BITS: Final = 10
+_GARBAGE_FACTOR: Final = 2
+_GARBAGE_BYTES: Final = 32 << 20
+"""A compaction is due when files have grown by twice their size after the last one, and by these
+bytes."""
 
 
 class RocksEngine:
@@ -126,3 +136,83 @@ class RocksEngine:
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
         return options
+
+
+class Compactions:
+    """The compactions of one database, at most one at a time, each in a thread of its own.
+
+    The lock guards the figures of the last compaction, and whether one runs.
+
+    Attributes:
+        left_bytes: Size of the files after the last compaction that succeeded.
+    """
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        name: str,
+        left_bytes: int,
+        failed: Callable[[RocksError], object],
+    ) -> None:
+        """Start no compaction yet.
+
+        Args:
+            database: The database.
+            name: Name of the store, for its threads.
+            left_bytes: Size of the files after the last compaction, of an earlier process perhaps.
+            failed: Called with an error, unless it is that the database was closed.
+        """
+        self.left_bytes = left_bytes
+        self._database = database
+        self._name = name
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._runs = False
+        self._failed_bytes = 0  # size of the files at the last failure, if none succeeded since
+
+    def start_if_due(self) -> None:
+        """Start a compaction if files have grown a lot since the last."""
+        size = self._disk_bytes()
+        with self._lock:
+            # After a failure files must grow further: each attempt may rewrite all of them.
+            grown = max(self.left_bytes * (1 + _GARBAGE_FACTOR), self._failed_bytes)
+            if self._runs or size <= grown + _GARBAGE_BYTES:
+                return
+            self._runs = True
+        name = f"compaction of {self._name}"
+        try:
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError as exc:  # the process may have no more threads
+            # Given back, or no later commit would start a compaction.
+            self._ended(None)
+            self._failed(RocksError(str(exc)))
+
+    def _run(self) -> None:
+        left: int | None = None
+        try:
+            self._database.compact()
+            left = self._database.disk_bytes()
+        except RocksError as exc:
+            # Closing stops a compaction on purpose.
+            if not self._database.closed:
+                self._failed(exc)
+        finally:
+            self._ended(left)
+
+    def _ended(self, left: int | None) -> None:
+        """Note the size of the files after a compaction, ``None`` after a failure."""
+        size = self._disk_bytes()
+        with self._lock:
+            self._runs = False
+            if left is None:
+                self._failed_bytes = size
+            else:
+                self.left_bytes, self._failed_bytes = left, 0
+
+    def _disk_bytes(self) -> int:
+        """Return the size of the files, 0 once the database is closed."""
+        try:
+            return self._database.disk_bytes()
+        except RocksError as exc:
+            logger.debug("%s has no figures: %s", self._name, exc)
+            return 0

@@ -26,9 +26,8 @@ from typing import Any, ClassVar, Final
 
 from fsview.store.base import RETRY_S, Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.rocksdb.database import RocksDatabase
-from fsview.store.rocksdb.engine import RocksEngine
+from fsview.store.rocksdb.engine import Compactions, RocksEngine
 from fsview.store.rocksdb.error import RocksError
-from fsview.store.rocksdb.file_compaction import Compactions
 from fsview.store.rocksdb.row_keys import (
     ALL,
     HANDLES,

@@ -1,4 +1,4 @@
-"""``DatabaseRing``: which of several databases has a table; pure.
+"""``DatabaseRing``: which of several databases has a table, pure; and ``Databases``, these opened.
 
 Each table has one database, so a commit is a transaction of one. Which one depends on the names of
 the databases alone (``database_name``), not on passwords or on the order of the URLs. A further
@@ -10,10 +10,12 @@ Source: Niazi et al., *HopsFS*, section 5: a transaction begins at the shard tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from fsview.hash_ring import HashRing
-from fsview.store.sql.url import ALLOWED, check_url, database_name
+from fsview.store.sql.database import Database
+from fsview.store.sql.url import ALLOWED, check_url, database_name, open_database
 from timeline.errors import ConfigError
 from timeline.storage.table_id import TableId
 
@@ -57,3 +59,41 @@ class DatabaseRing:
     def url_of(self, table_id: TableId) -> str:
         """Return the URL of the database that has a table."""
         return self.urls[self.name_of(table_id)]
+
+
+class Databases:
+    """The databases of a ring, opened; one of PostgreSQL that is away is connected to when used.
+
+    Args:
+        ring: The ring.
+
+    Raises:
+        ConfigError: A driver isn't installed.
+        StoreError: One can't be used, or others spread tables over other databases.
+    """
+
+    def __init__(self, ring: DatabaseRing) -> None:
+        self._ring = ring
+        self._opened: dict[str, Database] = {}
+        with ExitStack() as unless_all:
+            for name, url in ring.urls.items():
+                database = open_database(url, ring=ring.text, is_needed=False)
+                unless_all.callback(database.close)
+                self._opened[name] = database
+            self._closing = unless_all.pop_all()
+
+    def of(self, table_id: TableId) -> Database:
+        """Return the database of a table."""
+        return self._opened[self._ring.name_of(table_id)]
+
+    def all(self) -> list[Database]:
+        """Return the databases."""
+        return list(self._opened.values())
+
+    def names(self) -> list[str]:
+        """Return the databases' names, without passwords."""
+        return [database.name for database in self._opened.values()]
+
+    def close(self) -> None:
+        """Close all of them; a second call does nothing."""
+        self._closing.close()

@@ -24,8 +24,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
@@ -33,7 +34,6 @@ from typing import Any, ClassVar, Final
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
 from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.building import Building
-from fsview.store.sql.chunk_counts import ChunkCounts
 from fsview.store.sql.database import (
     CommittedStep,
     CommittedSteps,
@@ -447,3 +447,50 @@ class SharedStore(Store):
 
     def _new_handle(self) -> Handle:
         return Handle(self._opener << _COUNTER_BITS | next(self._counter))
+
+
+class ChunkCounts:
+    """Counts chunks by handle; a blob is forgotten with its last chunk. Not thread-safe."""
+
+    def __init__(self, forgotten: deque[Handle]) -> None:
+        """Count none.
+
+        Args:
+            forgotten: Handles whose chunks have ended; other threads append to it at any time.
+        """
+        self._forgotten = forgotten
+        self._counts: Counter[Handle] = Counter()
+
+    def add(self, handles: Collection[Handle]) -> None:
+        """Count another chunk of each handle."""
+        self._counts.update(handles)
+
+    def held(self, handles: Collection[Handle]) -> set[Handle]:
+        """Return those that have a chunk, or had one at the last commit."""
+        return {handle for handle in handles if handle in self._counts}
+
+    @contextmanager
+    def taken(self, most: int) -> Iterator[list[Handle]]:
+        """Yield handles without chunks, which are forgotten still if the body raises.
+
+        Args:
+            most: Ends of chunks that are counted, the oldest first.
+        """
+        taken = []
+        # Other threads append meanwhile: what they add waits for the next commit.
+        for _ in range(min(len(self._forgotten), most)):
+            handle = self._forgotten.popleft()
+            self._counts[handle] -= 1
+            if self._counts[handle] <= 0:
+                del self._counts[handle]
+                taken.append(handle)
+        try:
+            yield taken
+        except BaseException:
+            self.give_back(taken)
+            raise
+
+    def give_back(self, handles: Collection[Handle]) -> None:
+        """Count a chunk of each handle that is forgotten: another may be made of it."""
+        self._counts.update(handles)
+        self._forgotten.extend(handles)

@@ -2,6 +2,10 @@
 
 The servers of a fleet leave it to their leader, so that it doesn't slow their syncs and never runs
 twice at once. No table needs to be open. ``fsview.store.sql.deletions`` says what is deleted when.
+
+``forget`` has servers load a table anew that a database has a record of: the record goes in one
+step, a new generation without rows, and its rows and blobs in several transactions after it. A
+second call continues where another process died.
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from secrets import token_bytes
 from typing import Final
 
-from fsview.store.sql.batches import AT_ONCE
+from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_blobs, delete_old_rows
 from fsview.store.sql.building import Building
-from fsview.store.sql.database import Database
+from fsview.store.sql.database import CommittedStep, Database, Head
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from fsview.store.sql.shared_table import SharedTable
+from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
@@ -97,3 +103,41 @@ class Upkeep:
         deletions.tidy()
         self.deleted += deletions.deleted
         return not table.is_closed
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was deleted.
+
+    Attributes:
+        rows: Number of rows.
+        blobs: Number of blobs.
+    """
+
+    rows: int
+    blobs: int
+
+
+def forget(database: Database, table_id: TableId) -> Forgotten | None:
+    """Delete what a database has of a table; ``None`` if that is nothing.
+
+    Servers that have the table open find that out at the next sync that sees a new instant, and
+    load it anew. Until then they answer from memory. Where they need a blob that is gone, they load
+    the table anew at once, and the request fails.
+
+    Raises:
+        StoreError: Some of it is left. Servers use none of it if it was begun.
+    """
+    with database.reading(table_id) as session:
+        if not (session.has_contents() or (session.head() and session.has_leftovers())):
+            return None
+    # Also without rows: blobs may be of this generation, and their servers must not commit more.
+    with database.writing(table_id) as session:
+        found = session.head() or session.make_head(token_bytes(STAMP_BYTES))
+        to = Head(found.head.step + 1, token_bytes(STAMP_BYTES))
+        session.begin_generation()
+        session.add_to_journal(CommittedStep(to, (), None))
+        session.move_head(to)
+        session.trim_journal(to.step)
+    writing = partial(database.batch, table_id)
+    return Forgotten(delete_all(writing, delete_old_rows), delete_all(writing, delete_old_blobs))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.sql.database_ring import DatabaseRing
-from fsview.store.sql.databases import Databases
+from fsview.store.sql.database_ring import DatabaseRing, Databases
 from fsview.store.sql.url import database_name, open_database, split_urls
 from fsview.store.stores import StoreOptions, Stores
 from tests.kit.servers.stores import blobs_of

@@ -13,10 +13,10 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.store.base import RETRY_S
-from fsview.store.sql.forgetting import forget
 from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.sqlite.file_place import FilePlace
 from fsview.store.sql.store import SharedStore
+from fsview.store.sql.upkeep import forget
 from fsview.table_view import TableView
 from tests.conformance.shared_store_suite import TABLE, change
 from tests.conformance.sharing_server import Server
