@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from moto.s3.models import s3_backends
-from moto.server import ThreadedMotoServer
+from werkzeug.serving import DechunkedInput, ThreadedWSGIServer
 
 from tests.kit.storage.s3_faults import RequestFaults
 from timeline.storage.fsspec_storage import FsspecStorage
@@ -110,18 +113,84 @@ def s3_server(
         hold: Called with the method and path of each request, which is carried out when it returns;
             others are carried out meanwhile.
     """
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    listening = server._server
-    assert listening is not None
-    requests = RequestFaults(listening.app)
+    # S3 alone: moto's own server looks at each request for the service that it is for.
+    requests = RequestFaults(create_backend_app("s3"))
     # moto looks whether a condition holds and then writes; S3 does both in one step.
-    listening.app = _one_at_a_time(requests, ignores_conditions, watch, hold)
+    server = _Listening(_one_at_a_time(requests, ignores_conditions, watch, hold))
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
     try:
-        host, port = server.get_host_and_port()
-        yield S3Server(f"http://{host}:{port}", requests)
+        yield S3Server(f"http://127.0.0.1:{server.port}", requests)
     finally:
-        server.stop()
+        server.shutdown()
+        serving.join()
+        server.end_connections()
+
+
+class _Listening(ThreadedWSGIServer):
+    """Serves an application on connections that stay open for later requests, as S3's do."""
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        super().__init__("127.0.0.1", 0, app, _Connection)
+        self.connections: set[socket.socket] = set()
+
+    def end_connections(self) -> None:
+        """Have clients find that the server has gone."""
+        for connection in tuple(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(MotoRequestHandler):
+    """A client's connection; werkzeug's own handler answers one request and closes it."""
+
+    server: _Listening
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        super().finish()
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        """Log nothing: a line for each request takes longer than many a request."""
+
+    def handle_expect_100(self) -> bool:
+        """Let the client send its body."""
+        self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def run_wsgi(self) -> None:
+        """Answer a request whose head has been read."""
+        environ = self.make_environ()
+        body = environ["wsgi.input"]
+        length = (
+            -1 if isinstance(body, DechunkedInput) else int(self.headers["Content-Length"] or 0)
+        )
+        # All of it, whatever the application reads: the next request begins after it.
+        environ["wsgi.input"] = BytesIO(body.read(length))
+        given: list[Any] = []
+        for data in self.server.app(
+            environ, lambda *status_and_headers: given.extend(status_and_headers)
+        ):
+            # A head and what follows it are sent by one call.
+            self.wfile.write(self._head(*given, len(data)) + data)
+            given.clear()
+
+    def _head(
+        self, status: str = "", headers: Sequence[tuple[str, str]] = (), size: int = 0
+    ) -> bytes:
+        """Return the head of an answer of so many bytes; nothing once it has been sent."""
+        if not status:
+            return b""
+        lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            lines.append(f"Content-Length: {size}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def _one_at_a_time(
