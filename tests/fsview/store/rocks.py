@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,16 +11,6 @@ from timeline.storage.table_id import TableId
 
 ROOT = Path(__file__).parents[3]
 CHILD = (sys.executable, "-m", "tests.fsview.store.rocks_child")
-
-
-def start(step: str, directory: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*CHILD, step, str(directory)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def place(directory: Path, table_id: TableId = TABLE) -> StorePlace:

@@ -6,7 +6,6 @@ import logging
 import random
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.store import RocksStores
 from fsview.store.rocksdb.store_directory import KEPT_ASIDE
-from tests.fsview.store.rocks import place, set_aside, start
-from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.fsview.store.rocks import place, set_aside
+from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at, work
+from tests.kit.servers.processes import Forked
 from tests.kit.servers.stores import blobs_of
 from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
@@ -25,18 +24,14 @@ pytestmark = pytest.mark.property
 OTHER = TableId.of("/warehouse/sales/customers")
 
 
-def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signal.SIGKILL) -> int:
+def killed(child: Forked, lines: int, how: signal.Signals = signal.SIGKILL) -> int:
     """Kill a working child after a number of lines; return the last number that it printed."""
-    assert child.stdout is not None
-    assert child.stdin is not None
     for _ in range(lines):
         assert child.stdout.readline()
     child.send_signal(how)
-    said = child.stdout.read().split()
-    child.stdout.close()
-    child.stdin.close()
-    assert child.wait(timeout=PATIENCE_S) == -how
-    return max((int(word) for word in said if word.isdecimal()), default=0)
+    said, _ = child.communicate()
+    assert child.returncode == -how
+    return max((int(word) for word in said.split() if word.isdecimal()), default=0)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -48,7 +43,7 @@ def killing(directory: Path, times: int, caplog: pytest.LogCaptureFixture) -> No
     open_at(directory).close()
     number = 0
     for _ in range(times):
-        said = killed(start("work", directory), 1 + order.choice((0, 0, 1, 10, 40)))
+        said = killed(Forked(work, directory), 1 + order.choice((0, 0, 1, 10, 40)))
         state = Numbered(open_at(directory))
         assert state.number >= max(said, number)
         assert state.check_blobs() == []
@@ -69,7 +64,7 @@ def test_killed_a_hundred_times(tmp_path: Path, caplog: pytest.LogCaptureFixture
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """A store whose process was killed, with files and with a log, and its state's number."""
     directory = tmp_path_factory.mktemp("crashed")
-    killed(start("work", directory), 120)
+    killed(Forked(work, directory), 120)
     copy = tmp_path_factory.mktemp("copy") / "stores"
     shutil.copytree(directory, copy)
     state = Numbered(open_at(copy))

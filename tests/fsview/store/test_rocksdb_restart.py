@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +13,10 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.store.rocksdb.store_directory import StorePlace
 from tests.fsview.store.lasting_store import Kept
+from tests.fsview.store.store_child import follow
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, opened, small, warnings
 from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.servers.processes import Forked
 from tests.kit.servers.stores import Restarted
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.model import upgrading, writes
@@ -29,7 +28,6 @@ from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -103,19 +101,13 @@ def killing(tmp_path: Path, times: int) -> None:
     table, directory = Written(tmp_path / "t", times), tmp_path / "stores"
     filled(directory, table.storage)
     order = random.Random(times)
-    command = [sys.executable, "-m", "tests.fsview.store.store_child", table.storage.base_path]
     for _ in range(times):
-        child = subprocess.Popen(
-            [*command, str(directory)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        with child.stdout as said:
-            assert said.readline()
+        with Forked(follow, table.storage.base_path, str(directory)) as child:
+            assert child.stdout.readline()
             for _ in range(order.randrange(8)):
                 if table.move() is not None and order.random() < 0.5:
-                    assert said.readline()
+                    assert child.stdout.readline()
             child.kill()
-            child.wait(timeout=PATIENCE_S)
         check_resumed(directory, table.storage, len(PARTITIONS))
     assert set_aside(directory) == []
 

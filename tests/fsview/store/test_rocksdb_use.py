@@ -14,9 +14,10 @@ import pytest
 
 from fsview.store.base import RETRY_S
 from fsview.store.rocksdb.store import RocksStores
-from tests.fsview.store.rocks import CHILD, ROOT, place, set_aside, start
-from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, clock, open_at
-from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
+from tests.fsview.store.rocks import CHILD, ROOT, place, set_aside
+from tests.fsview.store.rocks_child import CACHE_BYTES, Numbered, clock, hold, open_at
+from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.processes import Forked
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 
 pytestmark = pytest.mark.property
@@ -48,8 +49,8 @@ def test_a_second_process_gets_the_owners_id(tmp_path: Path) -> None:
 
 
 def test_process_that_ends_without_closing(tmp_path: Path) -> None:
-    first = start("hold", tmp_path)
-    first.communicate("", timeout=PATIENCE_S)
+    first = Forked(hold, tmp_path)
+    first.communicate()
     assert first.returncode == 0
     state = Numbered(open_at(tmp_path))
     assert state.number == 1

@@ -4,47 +4,27 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fsview.store.sql import sqlite_child
 from tests.fsview.store.sql.sqlite_child import COMMITS, KEPT, TABLE, database_in, opened, sweep
-from tests.kit.concurrency.patience import PATIENCE_S
-
-ROOT = Path(__file__).parents[4]
+from tests.kit.servers.processes import Forked
 
 
-def start(step: str, directory: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.fsview.store.sql.sqlite_child", step, str(directory)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def said_by(child: subprocess.Popen[str]) -> list[int]:
-    assert child.stdout is not None
-    assert child.stdin is not None
-    said = [int(word) for word in child.stdout.read().split()]
-    child.stdout.close()
-    child.stdin.close()
-    child.wait(timeout=PATIENCE_S)
-    return said
+def said_by(child: Forked) -> list[int]:
+    said, _ = child.communicate()
+    return [int(word) for word in said.split()]
 
 
 @pytest.mark.property
 def test_processes_race(tmp_path: Path) -> None:
     """The file is made in a race, too; each number is committed once, and blobs read back."""
-    children = [start("race", tmp_path) for _ in range(3)]
+    children = [Forked(sqlite_child.race, tmp_path) for _ in range(3)]
     for child in children:
-        assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
     for child in children:
-        assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
     numbers = [said_by(child) for child in children]
@@ -69,11 +49,9 @@ def test_processes_race(tmp_path: Path) -> None:
 def test_processes_are_killed(tmp_path: Path) -> None:
     """Two work on a table until one is killed; the other goes on, and nothing is torn."""
     order = random.Random(1)
-    other, number = start("work", tmp_path), 0
-    assert other.stdout is not None
+    other, number = Forked(sqlite_child.work, tmp_path), 0
     for _ in range(15):
-        child = start("work", tmp_path)
-        assert child.stdout is not None
+        child = Forked(sqlite_child.work, tmp_path)
         for _ in range(1 + order.choice((0, 0, 5, 20))):
             assert child.stdout.readline()
         child.kill()
@@ -97,9 +75,7 @@ def test_processes_are_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_turn_ends_though_its_process_does_not_end_it(tmp_path: Path, how: int) -> None:
-    child = start("hold", tmp_path)
-    assert child.stdout is not None
-    assert child.stdin is not None
+    child = Forked(sqlite_child.hold, tmp_path)
     assert child.stdout.readline() == "1\n"
     child.send_signal(how)
     database = database_in(tmp_path)
@@ -109,13 +85,11 @@ def test_a_turn_ends_though_its_process_does_not_end_it(tmp_path: Path, how: int
             pass
     database.close()
     child.send_signal(signal.SIGCONT)
-    child.stdin.close()
-    assert child.stdout.read() == ""
-    child.stdout.close()
-    assert child.wait(timeout=PATIENCE_S) == (0 if how == signal.SIGSTOP else -how)
+    assert child.communicate() == ("", None)
+    assert child.returncode == (0 if how == signal.SIGSTOP else -how)
 
 
 def test_a_fork_can_do_nothing_and_does_no_harm(tmp_path: Path) -> None:
-    child = start("fork", tmp_path)
+    child = Forked(sqlite_child.fork, tmp_path)
     assert said_by(child) == [4]
     assert child.returncode == 0
