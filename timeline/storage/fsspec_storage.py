@@ -32,6 +32,7 @@ from timeline.storage.read_file import ReadFile
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
+    OBJECT_STORES,
     TAIL_BYTES,
     KeptTails,
     TailedFile,
@@ -44,9 +45,6 @@ _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updat
 
 _ON_THIS_MACHINE: Final = frozenset({"memory", "file", "local"})
 """Protocols of file systems that no call waits for."""
-
-_OBJECT_STORES: Final = frozenset({"s3", "s3a"})
-"""Protocols of s3fs, for which ``timeline.storage.s3`` makes some requests itself."""
 
 
 class FsspecStorage(Storage):
@@ -75,7 +73,7 @@ class FsspecStorage(Storage):
         self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
         self._root = str(root).rstrip("/")
         self._in_memory = "memory" in protocols(self._fs)
-        self._is_object_store = not _OBJECT_STORES.isdisjoint(protocols(self._fs))
+        self._is_object_store = not OBJECT_STORES.isdisjoint(protocols(self._fs))
         self.has_directories = not self._is_object_store
         self.is_remote = _ON_THIS_MACHINE.isdisjoint(protocols(self._fs))
         self._tails: KeptTails | None = None

@@ -2,7 +2,8 @@
 
 fsspec completes an upload when its file is closed, and its finalizer closes it. So a file whose
 block or completion fails is discarded, and marked as closed. The error reaches the caller; one of
-discarding is logged and noted on it.
+discarding is logged and noted on it. A request that failed may have taken effect all the same: an
+object that was completed is deleted, and an upload that was begun is found by its name.
 
 fsspec makes requests on a thread of its own, and an interrupt of the caller doesn't end them. A
 write that ended before the request for a data file would be rolled back at once, and the file would
@@ -18,8 +19,9 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from fsspec.spec import AbstractBufferedFile
 
@@ -28,6 +30,11 @@ from timeline.storage.base import Storage, mapped_client_errors
 from timeline.storage.conditional_file import s3_conditions
 from timeline.storage.exclusive_create import Create
 from timeline.storage.meanwhile import meanwhile
+from timeline.storage.protocol import protocols
+from timeline.storage.s3 import OBJECT_STORES, abort_uploads
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +59,11 @@ class NewFile(AbstractContextManager[IO[bytes]]):
         self._storage = storage
         self._fs = fs
         self._full = full
-        self._is_complete = self._is_given_up = False
+        self._is_complete = self._is_given_up = self._is_in_doubt = False
         self._file: Any = fs.open(full, mode, **options)
 
     def __enter__(self) -> IO[bytes]:
-        opened: IO[bytes] = self._file
-        return opened
+        return cast("IO[bytes]", _MappedWriter(self._file, self._full))
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
@@ -76,6 +82,11 @@ class NewFile(AbstractContextManager[IO[bytes]]):
             self._complete()
             # ``_give_up`` sets its flag and then reads this one: at least one sees the other.
             self._is_complete = True
+        except (FileExistsError, AlreadyExistsError):
+            raise
+        except Exception:
+            self._is_in_doubt = True
+            raise
         finally:
             # The request may have taken effect, whatever its answer.
             if self._is_given_up:
@@ -93,6 +104,8 @@ class NewFile(AbstractContextManager[IO[bytes]]):
         try:
             with mapped_client_errors(self._full):
                 self._discard()
+                if self._is_in_doubt:
+                    self._remove()
         except StrandlineError as failure:
             text = f"what was written to {self._full} can't be discarded: {failure}"
             logger.warning("%s", text)
@@ -105,21 +118,70 @@ class NewFile(AbstractContextManager[IO[bytes]]):
             # An upload, of which nothing is visible before it is completed.
             try:
                 # S3 keeps and bills the parts of an upload that isn't aborted.
-                self._file.discard()
+                with suppress(FileNotFoundError):  # it was completed
+                    self._file.discard()
+                if self._is_upload_in_parts():
+                    abort_uploads(self._fs, self._full)
             finally:
                 # Else closing, which the finalizer repeats, would complete the upload.
                 self._file.closed = True
                 self._file.close()  # adlfs closes its client here
             return
-        # Files in memory and on disks are visible from the beginning.
+        # Files in memory and on disks are visible from the beginning. Closing writes what is
+        # buffered, which fails again on a full disk.
         try:
-            self._file.close()
+            with suppress(Exception):
+                self._file.close()
         finally:
             self._remove()
+
+    def _is_upload_in_parts(self) -> bool:
+        """Return whether this is an upload of S3, of which the client may not know the name."""
+        is_s3 = not OBJECT_STORES.isdisjoint(protocols(self._fs))
+        return is_s3 and bool(self._file.tell() >= self._file.blocksize)
 
     def _remove(self) -> None:
         with suppress(FileNotFoundError):  # a rollback has deleted it
             self._fs.rm_file(self._full)
+
+
+class _MappedWriter:
+    """What a block writes to: a file of fsspec whose errors are Strandline's, whoever writes.
+
+    It doesn't complete the file: that is the block's end.
+    """
+
+    def __init__(self, file: Any, full: str) -> None:
+        self._file = file
+        self._full = full
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was completed or discarded."""
+        return bool(self._file.closed)
+
+    def writable(self) -> bool:
+        """Return true."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return int(self._file.tell())
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes; return their number. An object store is sent a part when it is full."""
+        with mapped_client_errors(self._full):
+            return int(self._file.write(data))
+
+    def writelines(self, pieces: Iterable[Buffer], /) -> None:
+        """Write pieces one after the other."""
+        for piece in pieces:
+            self.write(piece)
+
+    def flush(self) -> None:
+        """Write what is buffered, as far as the file system does that before the end."""
+        with mapped_client_errors(self._full):
+            self._file.flush()
 
 
 class NewS3File(NewFile):
@@ -151,6 +213,11 @@ class NewS3File(NewFile):
         except AlreadyExistsError:
             if not self._is_ours():
                 raise
+
+    def _remove(self) -> None:
+        with suppress(FileNotFoundError):
+            if self._is_ours():
+                super()._remove()
 
     def _is_ours(self) -> bool:
         bucket, key, _ = self._fs.split_path(self._full)

@@ -13,6 +13,9 @@ from typing import Any, Final
 from timeline.storage.base import FileInfo
 from timeline.storage.read_file import ReadFile
 
+OBJECT_STORES: Final = frozenset({"s3", "s3a"})
+"""Protocols of s3fs, for which this module makes some requests itself."""
+
 KEYS_A_REQUEST: Final = 1000
 """Most keys that a page of a listing or a ``DeleteObjects`` request has."""
 
@@ -80,6 +83,19 @@ def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
             f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
             f" {first.get('Code')} {first.get('Message', '')}"
         )
+
+
+def abort_uploads(fs: Any, full: str) -> None:
+    """Abort all multipart uploads to a name that nobody else uploads to.
+
+    The client doesn't know those whose beginning was answered by an error, or that it has begun
+    again after a lost answer. They are never visible, but kept and billed.
+    """
+    bucket, key, _ = fs.split_path(full)
+    answer = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
+    for upload in answer.get("Uploads", ()):
+        if upload["Key"] == key:
+            fs.abort_mpu(bucket, key, upload["UploadId"])
 
 
 class KeptTails:

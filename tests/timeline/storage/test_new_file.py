@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,8 +23,13 @@ from tests.kit.concurrency.signals import (
     join_calls,
     wait_until_in,
 )
+from tests.kit.storage.full_disk import file_size_limit
 from timeline.errors import StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
+
+
+class ClientError(Exception):
+    """An error of the store's client, as botocore's are."""
 
 
 class Uploads(MemoryFileSystem):
@@ -51,6 +57,8 @@ class Upload(AbstractBufferedFile):
         self.uploaded = b""
 
     def _upload_chunk(self, final: bool = False) -> bool:
+        if not final:
+            self.check("part")
         self.uploaded += self.buffer.getvalue()
         if final:
             for call in Uploads.before_completion:
@@ -67,7 +75,7 @@ class Upload(AbstractBufferedFile):
 
     def check(self, step: str) -> None:
         if step in Uploads.refused:
-            raise OSError(f"{step} refused")
+            raise ClientError(f"{step} refused")
 
 
 @contextmanager
@@ -105,7 +113,45 @@ class TestUploads(NewFileSuite):
             file.write(self.data)
         opened: Any = file
         assert opened.closed
-        assert bool(opened.uploaded) is ("discard" in steps)
+        assert bool(opened._file.uploaded) is ("discard" in steps)
+        assert storage.list("") == ()
+
+    @pytest.mark.parametrize("steps", [("part",), ("part", "discard")])
+    def test_a_part_that_fails_is_an_outage_of_the_storage(
+        self, storage: FsspecStorage, steps: tuple[str, ...]
+    ) -> None:
+        """Its error reaches whoever writes, and nothing becomes visible. (#32)"""
+
+        def pieces() -> Iterator[bytes]:
+            yield b"small"
+            with refusing(*steps):
+                yield self.data
+
+        with (
+            pytest.raises(StorageUnavailableError, match="/t/new: part refused") as failed,
+            storage.create_stream("new") as file,
+        ):
+            file.writelines(pieces())
+        assert failed.value.retryable
+        assert file.closed
+        del file
+        gc.collect()
+        assert storage.list("") == ()
+
+    def test_a_file_whose_completion_took_effect_is_deleted_if_it_failed(
+        self, storage: FsspecStorage
+    ) -> None:
+        """The store answered by an error: the block failed, so there is no file. (#32)"""
+
+        def lose() -> None:
+            raise ClientError("the answer is lost")
+
+        Uploads.after_completion.append(lose)
+        with (
+            pytest.raises(StorageUnavailableError, match="the answer is lost"),
+            storage.create_stream("new") as file,
+        ):
+            file.write(self.data)
         assert storage.list("") == ()
 
     def test_an_interrupted_completion_ends_before_the_write(self, storage: FsspecStorage) -> None:
@@ -167,3 +213,18 @@ class TestLocalFiles(NewFileSuite):
         storage.delete("dir/new")
         storage.make_dir("dir/new")
         yield
+
+    @pytest.mark.parametrize("size", [1, 8_192, 8_193, 1 << 20])
+    def test_a_write_that_fails_leaves_no_file_whatever_its_size(
+        self, storage: FsspecStorage, size: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As on a full disk: what is buffered fails when the file is closed (#32)."""
+        storage.make_dir("")
+        with (
+            file_size_limit(0),
+            pytest.raises(StorageUnavailableError, match="File too large"),
+            storage.create_stream("new") as file,
+        ):
+            file.writelines([b"x" * size] * 4)
+        assert storage.list("") == ()
+        assert "discarded" not in caplog.text

@@ -79,6 +79,46 @@ class TestWithConditions(NewFileSuite):
         assert not self.unfinished(storage)
         assert [info.name for info in storage.list("")] == ["first"]
 
+    @pytest.mark.parametrize("effect", [RequestEffect.ERROR_BEFORE, RequestEffect.ERROR_AFTER])
+    @pytest.mark.parametrize("size", [100, 6_000_000, 16_000_000])
+    def test_whichever_request_fails_nothing_is_left_of_a_file(
+        self, storage: FsspecStorage, effect: RequestEffect, size: int
+    ) -> None:
+        """The beginning of an upload, each part, its completion; lost answers, too. (#32)"""
+
+        def write(path: str) -> None:
+            with storage.create_stream(path) as file:
+                for start in range(0, size, 3_000_000):
+                    file.write(bytes(min(size - start, 3_000_000)))
+
+        self.server.requests.begin({})
+        write("first")
+        log = list(self.server.requests.log)
+        changes = [at for at, each in enumerate(log, 1) if each.method in {"PUT", "POST"}]
+        assert len(changes) == {100: 1, 6_000_000: 3, 16_000_000: 5}[size]
+        for at in changes:
+            self.server.requests.begin({at: effect})
+            with pytest.raises(StorageUnavailableError):
+                write(f"data-{at}")
+            assert self.server.requests.fired == 1
+            assert not self.unfinished(storage)
+            assert [info.name for info in storage.list("")] == ["first"]
+
+    def test_a_store_that_goes_away_while_a_file_is_written_is_an_outage(
+        self, storage: FsspecStorage
+    ) -> None:
+        """What writes the rows sees it, not botocore's error; nothing becomes visible. (#32)"""
+
+        def pieces() -> Iterator[bytes]:
+            yield self.data
+            self.server.requests.begin({1: RequestEffect.GONE_BEFORE})
+            yield self.data
+
+        with pytest.raises(StorageUnavailableError), storage.create_stream("new") as file:
+            file.writelines(pieces())
+        self.server.requests.begin({})
+        assert storage.list("") == ()
+
 
 class TestWithoutConditions(TestWithConditions):
     """The same on a server that ignores them."""
