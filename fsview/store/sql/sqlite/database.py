@@ -29,7 +29,7 @@ from fsview.store.base import RETRY_S
 from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
 from fsview.store.sql.sqlite.file_place import FilePlace
-from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, SqliteSession
+from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, TABLES, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
@@ -159,10 +159,8 @@ class SqliteDatabase(Database):
         is_alone = is_alone and place.lock()
         try:
             try:
-                if doubt := "" if self._is_needed else place.doubt():
-                    raise RecordLostError(doubt)
-                if not self._is_needed and place.has_odd_format() and place.is_ours():
-                    raise RecordLostError(f"{self.name}: its head names a format that isn't known")
+                if damage := "" if self._is_needed else place.damage():
+                    raise RecordLostError(f"{self.name}: {damage}")
                 self._look()
             except StoreError as exc:
                 self._connections.drop_idle()
@@ -175,6 +173,8 @@ class SqliteDatabase(Database):
                     ) from exc
                 place.set_aside(str(exc))
                 self._look()
+            if not place.is_locked():  # its journal told that it is ours
+                place.lock()
             place.note()
             place.share(self._wait)
         except BaseException:
@@ -183,6 +183,8 @@ class SqliteDatabase(Database):
 
     def _look(self) -> None:
         """Make the file if there is none, and look at it."""
+        if self._place.path.exists() and not self._place.path.is_file():
+            raise StoreError(f"{self.name} is no file; allowed: a file, or a name for one")
         try:
             if not self._place.path.exists():
                 self._make_file(self._place.path)
@@ -400,14 +402,18 @@ class SqliteDatabase(Database):
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Return whether the file is empty; refuse what isn't a database of this schema."""
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         application, version = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
         )
         if application == APPLICATION_ID:
             if version == SCHEMA_VERSION:
+                if missing := TABLES - tables:
+                    raise sqlite3.DatabaseError(f"malformed: without {', '.join(sorted(missing))}")
                 return False
+            if self._place.is_odd_version(version):
+                raise sqlite3.DatabaseError(f"malformed: its tables have version {version}")
             raise StoreError(
                 f"{self.name} has tables of version {version}, this is for {SCHEMA_VERSION}",
                 hint="servers that share a database must be of one release",

@@ -3,8 +3,8 @@
 ::
 
     views.db            the file; -wal and -shm beside it are SQLite's
-    views.db.lock       locked by each server that has the file open; says which file that is, and
-                        what was found damaged in it
+    views.db.lock       locked by each server that has the file open; says which file that is, what
+                        was found damaged in it, and of which version its tables are
     views.db.aside-2    a file that was damaged; the last two are kept
 
 SQLite's own locks end with each transaction, so they don't tell whether a server has a file open.
@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA
 from timeline.errors import StoreError
 from timeline.storage.local_files import identity_of
@@ -29,12 +30,17 @@ logger = logging.getLogger(__name__)
 
 KEPT_ASIDE: Final = 2
 _ASIDE: Final = ".aside-"
-_SIDE_FILES: Final = ("-wal", "-shm", "")
+_SIDE_FILES: Final = ("-wal", "-shm", "-journal", "")
 """The file last: once it is gone, the others can't be taken for those of the next one."""
 _APPLICATION: Final = slice(68, 72)
 _FORMATS: Final = slice(18, 20)
+_SCHEMA_FORMAT: Final = slice(44, 48)
+_SCHEMA_FORMATS: Final = range(5)
+_HEAD_BYTES: Final = 100
+_MAGIC: Final = b"SQLite format 3\0"
 _SCHEMA_BYTES: Final = 1 << 16
 _PAGE: Final = 4096
+_VERSIONS: Final = range(1, 1_000_000)
 _LOOKS: Final = 200
 _LOOK_S: Final = 0.01
 
@@ -67,6 +73,10 @@ class FilePlace:
             self.unlock()
         return False
 
+    def is_locked(self) -> bool:
+        """Whether this server has the lock, shared or not."""
+        return self._descriptor is not None
+
     def share(self, wait: Callable[[float], object]) -> None:
         """Let others have the file open, too, but not set it aside.
 
@@ -97,35 +107,73 @@ class FilePlace:
 
         Only to be called without connections to it, whose locks that would end.
         """
-        try:
-            with self.path.open("rb") as file:
-                start = file.read(_SCHEMA_BYTES)
-        except OSError:
-            return False
+        start = self._start()
         has_id = int.from_bytes(start[_APPLICATION], "big") == APPLICATION_ID
         return has_id or all(statement.encode() in start for statement in SCHEMA[:2])
 
     def is_known(self) -> bool:
-        """Whether a server has opened this very file before, and it is pages still."""
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            return False
-        return size % _PAGE == 0 and self._noted()[0] == self._identity()
+        """Whether a server has opened this very file before, and nobody else wrote it since.
 
-    def has_odd_format(self) -> bool:
-        """Whether its head names a format of SQLite that there isn't; as of ``is_ours``."""
+        It is pages still, or nothing, or the beginning of a database; as of ``is_ours``.
+        """
+        if self.path.is_dir():
+            return self._is_empty_directory()
+        if self._noted()[0] != self._identity():
+            return False
+        start = self._start()
+        is_cut = len(start) < _HEAD_BYTES and start.startswith(_MAGIC[: len(start)])
+        return self.path.stat().st_size % _PAGE == 0 or is_cut or not any(start)
+
+    def _start(self) -> bytes:
+        """Return the beginning of the file; empty: it is none, or can't be read."""
         try:
+            if not self.path.is_file():  # opening a pipe would wait
+                return b""
             with self.path.open("rb") as file:
-                return file.read(_FORMATS.stop)[_FORMATS] not in (b"\1\1", b"\2\2", b"")
+                return file.read(_SCHEMA_BYTES)
+        except OSError:
+            return b""
+
+    def _is_empty_directory(self) -> bool:
+        """Whether there is an empty directory where a server once had its file."""
+        try:
+            return bool(self._noted()[0]) and not os.listdir(self.path)
         except OSError:
             return False
+
+    def damage(self) -> str:
+        """Return what is damaged by the look of it, if it is ours or known; empty: nothing.
+
+        SQLite takes what is noted as unreadable, or as of a program to come, as of ``is_ours``.
+        """
+        if noted := self.doubt():
+            return noted
+        if self.path.is_dir():
+            return "it is an empty directory" if self._is_empty_directory() else ""
+        if not self.is_ours():
+            return ""
+        start = self._start()
+        if start[_FORMATS] not in (b"\1\1", b"\2\2", b""):
+            return "its head names a format that isn't known"
+        if int.from_bytes(start[_SCHEMA_FORMAT], "big") not in _SCHEMA_FORMATS:
+            return "its head names a format of schemas that isn't known"
+        for side in _SIDE_FILES[:-1]:
+            beside = Path(f"{self.path}{side}")
+            if beside.exists() and not beside.is_file():
+                return f"{beside.name} beside it is no file"
+        return ""
+
+    def is_odd_version(self, version: int) -> bool:
+        """Whether tables of another version are damage: there is none, or it was ours before."""
+        identity, _, before = self._noted()
+        is_changed = identity == self._identity() and before == str(SCHEMA_VERSION)
+        return is_changed or version not in _VERSIONS
 
     def note(self, doubt: str = "") -> None:
         """Note that this file was opened, and what was found damaged in it."""
         if self._descriptor is None:
             return
-        text = f"{self._identity()}\n{' '.join(doubt.split())}\n"
+        text = f"{self._identity()}\n{' '.join(doubt.split())}\n{SCHEMA_VERSION}\n"
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text.encode(errors="replace"), 0)
@@ -134,15 +182,17 @@ class FilePlace:
 
     def doubt(self) -> str:
         """Return what was found damaged in this file; empty: nothing."""
-        identity, doubt = self._noted()
+        identity, doubt, _ = self._noted()
         return doubt if identity == self._identity() else ""
 
-    def _noted(self) -> tuple[str, str]:
+    def _noted(self) -> tuple[str, str, str]:
+        """Return what was noted last: a file's identity, its damage, its version."""
         try:
             lines = self._lock_file.read_text(errors="replace").splitlines()
         except OSError:
-            return "", ""
-        return (lines[0], lines[1]) if len(lines) > 1 else ("", "")
+            lines = []
+        identity, doubt, version = [*lines, "", "", ""][:3]
+        return identity, doubt, version
 
     def _identity(self) -> str:
         return repr(identity_of(str(self.path)))
@@ -167,7 +217,7 @@ class FilePlace:
         for old in earlier[: max(0, len(earlier) + 1 - KEPT_ASIDE)]:
             for side in _SIDE_FILES:
                 with suppress(OSError):
-                    os.unlink(f"{self.path}{_ASIDE}{old}{side}")
+                    _delete(Path(f"{self.path}{_ASIDE}{old}{side}"))
 
     def _aside(self) -> Iterator[int]:
         """Yield the numbers of the files set aside."""
@@ -176,3 +226,11 @@ class FilePlace:
             number = entry.name.removeprefix(start)
             if number != entry.name and number.isdecimal():
                 yield int(number)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file, or an empty directory that was in its place."""
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()

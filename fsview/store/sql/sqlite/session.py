@@ -78,6 +78,8 @@ SCHEMA: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+TABLES: Final = frozenset({"head", "row", "blob", "journal", "garbage", "turn", "ring"})
+"""Names of the tables of ``SCHEMA``."""
 
 
 class SqliteSession(GenerationSession):

@@ -168,6 +168,14 @@ DAMAGED_FILES: dict[str, Callable[[bytes], bytes]] = {
     "no schema": overwritten(100, 4096, b"\xff"),
     "a letter of the schema": overwritten(4000, 4001, b"\x01"),
     "no first page": overwritten(0, 4096, b"\0"),
+    "its first two bytes": lambda file: file[:2],
+    "half of its head": lambda file: file[:50],
+    "a schema of writes to come": overwritten(44, 48, b"\x13"),
+    "another release's number": overwritten(63, 64, b"\x8d"),
+    "no release's number": overwritten(60, 64, b"\xff"),
+    "no table": overwritten(103, 105, b"\0"),
+    "zeros of its size": overwritten(0, None, b"\0"),
+    "some zeros": lambda file: bytes(99),
     "nothing of it": overwritten(0, None, b"\xff"),
 }
 
@@ -195,6 +203,58 @@ def test_a_damaged_file_is_set_aside_at_the_start(
         file.unlink()
     kept = sorted(path.name for path in tmp_path.glob("*.aside-*"))
     assert kept == [f"{file.name}.aside-3", f"{file.name}.aside-4"]
+
+
+@pytest.mark.parametrize("start", [0, 20, 40, 60, 80])
+def test_no_byte_of_the_head_keeps_a_service_from_starting(tmp_path: Path, start: int) -> None:
+    """Nor any of two values of it: the file is used, or another one (#32)."""
+    file = tmp_path / "views.db"
+    numbered(file)
+    good = file.read_bytes()
+    for at in range(start, start + 20):
+        for flip in (0x01, 0xFF):
+            content = overwritten(at, at + 1, bytes([good[at] ^ flip]))(good)
+            numbered(file)
+            file.write_bytes(content)
+            database = service(file)
+            with suppress(StoreError):
+                change(SharedStore(database, TABLE), a=b"2")
+            database.close()
+            database = service(file)
+            change(SharedStore(database, TABLE), a=b"3")
+            database.close()
+            for made in tmp_path.glob("views.db*"):
+                made.unlink()
+
+
+@pytest.mark.parametrize("side", ["", "-wal", "-shm", "-journal"])
+def test_a_directory_in_the_place_of_a_file_is_set_aside(tmp_path: Path, side: str) -> None:
+    """Of those before the oldest is deleted, as a file is (#32)."""
+    file = tmp_path / "views.db"
+    numbered(file)
+    for n in range(1, 4):
+        if not side:
+            file.unlink()
+        (tmp_path / f"{file.name}{side}").mkdir()
+        database = service(file)
+        change(SharedStore(database, TABLE), a=b"2")
+        database.close()
+        assert (tmp_path / f"{file.name}.aside-{n}{side}").is_dir()
+    assert not list(tmp_path.glob("*.aside-1*"))
+
+
+def test_a_directory_that_is_none_of_ours_is_refused_and_left(tmp_path: Path) -> None:
+    """One where no database was, and one with something in it (#32)."""
+    known, unknown = tmp_path / "known.db", tmp_path / "unknown.db"
+    numbered(known)
+    known.unlink()
+    (known / "kept").mkdir(parents=True)
+    unknown.mkdir()
+    for file in (known, unknown):
+        with pytest.raises(StoreError, match="is no file; allowed: a file, or a name for one"):
+            service(file)
+        assert file.is_dir()
+    assert not list(tmp_path.glob("*aside*"))
 
 
 def test_a_damaged_file_that_another_server_has_open_stays(tmp_path: Path) -> None:
