@@ -102,7 +102,12 @@ def _spread(ratios: Sequence[float]) -> str:
 
 def table(rows: Sequence[Ratio]) -> str:
     """Return the rows as a Markdown table."""
-    lines = [HEAD, ("---",) * len(HEAD), *(row.row() for row in rows)]
+    return detail_table(HEAD, [row.row() for row in rows])
+
+
+def detail_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as a Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

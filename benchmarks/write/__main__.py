@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from benchmarks.results.ratios import Ratio, table
-from benchmarks.write import goals
+from benchmarks.results.ratios import Ratio, detail_table, table
+from benchmarks.write import fresh, goals
 from benchmarks.write.data import Step, few_row_steps, flight_steps, generated_steps
 from benchmarks.write.race import Contestant, Race, Samples
 from benchmarks.write.request_figures import request_figures
@@ -60,8 +60,10 @@ PARTS: Final = {
         lambda folder, args: few_row_steps(folder, args.scale, 3),
     ),
 }
+FRESH: Final = "fresh"
 REQUESTS: Final = "requests"
 TASKS: Final = "tasks"
+NAMES: Final = (*PARTS, FRESH, REQUESTS, TASKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,14 @@ class Bench:
         args: The command line.
         rows: Compared figures.
         details: Figures of all sides.
+        fresh: Figures of fresh sessions' sides.
     """
 
     folder: Path
     args: argparse.Namespace
     rows: list[Ratio]
     details: list[tuple[str, ...]]
+    fresh: list[tuple[str, ...]]
 
     def measure(self, name: str) -> None:
         """Measure a part."""
@@ -91,6 +95,9 @@ class Bench:
             from benchmarks.write_tasks import ROWS, task_figures  # noqa: PLC0415
 
             self._add(task_figures(int(ROWS * self.args.scale)))
+            return
+        if name == FRESH:
+            self._add_fresh()
             return
         part = PARTS[name]
         sides = [each for each in part.sides if each.side not in self.args.without]
@@ -105,6 +112,21 @@ class Bench:
                 samples = race.run(steps, self.args.rounds, bloom=bloom)
                 title = f"{part.title}, {'Bloom filters' if bloom else 'no Bloom filters'}"
                 self._add_samples(title, samples, bloom=bloom)
+
+    def _add_fresh(self) -> None:
+        folder = self.folder / FRESH
+        folder.mkdir()
+        args = self.args
+        sides = [name for name, side in fresh.SIDES.items() if side.kind not in args.without]
+        found = fresh.measured(
+            folder,
+            fresh.steps(folder, args.scale, args.days),
+            rounds=args.rounds,
+            codec=args.codec,
+            sides=sides,
+        )
+        self.fresh.extend(fresh.details(found))
+        self._add(fresh.ratios(found))
 
     def _add_samples(self, title: str, samples: Samples, *, bloom: bool) -> None:
         self.details.extend(goals.details(title, samples))
@@ -121,13 +143,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the tables."""
     args = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=args.folder, prefix="strandline-write-") as name:
-        bench = Bench(Path(name), args, [], [])
+        bench = Bench(Path(name), args, [], [], [])
         print(_conditions(args))
-        for part in args.only or [*PARTS, REQUESTS, TASKS]:
+        for part in args.only or NAMES:
             bench.measure(part)
         tables = (
             bench.rows and table(bench.rows),
-            bench.details and goals.detail_table(bench.details),
+            bench.details and detail_table(goals.DETAIL_HEAD, bench.details),
+            bench.fresh and detail_table(fresh.DETAIL_HEAD, bench.fresh),
         )
         print("".join(f"\n{each}\n" for each in tables if each))
         print(f"\nload average at the end: {os.getloadavg()[0]:.1f}")
@@ -150,7 +173,12 @@ def _conditions(args: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.write", description=__doc__)
     add = parser.add_argument
-    add("--only", action="append", choices=[*PARTS, REQUESTS, TASKS], help="this part; repeatable")
+    add(
+        "--only",
+        action="append",
+        choices=[*PARTS, FRESH, REQUESTS, TASKS],
+        help="this part; repeatable",
+    )
     add("--rounds", type=int, default=3, help="rounds of each part (default 3)")
     add("--scale", type=float, default=1.0, help="size of the tables (default 1)")
     add("--days", type=int, default=5, help="daily upserts of a round (default 5)")

@@ -133,9 +133,3 @@ def details(title: str, samples: Samples) -> Iterator[tuple[str, ...]]:
             f"{median(each.tasks for each in found):g}",
             f"{median(each.load for each in found):.1f}",
         )
-
-
-def detail_table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows of details as a Markdown table."""
-    lines = [DETAIL_HEAD, ("---",) * len(DETAIL_HEAD), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.write.data import Step, totals
+from benchmarks.write.fresh_job import ANSWER
 from benchmarks.write.process_tree import cpu_seconds, peak_bytes, reset_peaks
-from benchmarks.write.worker import ANSWER, TableSpec
+from benchmarks.write.worker import TableSpec
 
 _ROOT = Path(__file__).parents[2]
 
@@ -76,17 +77,24 @@ Samples = dict[tuple[str, str], list[Sample]]
 
 
 class Worker:
-    """The parent's end of a side's process."""
+    """The parent's end of a side's process.
+
+    Attributes:
+        pid: The process's id.
+    """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
         self._answer()
 
     @classmethod
     @contextmanager
-    def started(cls, side: str, conf: str, log: Path) -> Iterator[Worker]:
+    def started(
+        cls, side: str, conf: str, log: Path, module: str = "benchmarks.write.worker"
+    ) -> Iterator[Worker]:
         """Run the process within the block; its stderr goes to ``log``."""
-        command = [sys.executable, "-m", "benchmarks.write.worker", side, conf]
+        command = [sys.executable, "-m", module, side, conf]
         with (
             log.open("a") as errors,
             subprocess.Popen(
@@ -116,7 +124,7 @@ class Worker:
 
     def write(self, table: str, step: Step) -> Sample:
         """Have a step written; return what it took."""
-        pid, load = self._process.pid, os.getloadavg()[0]
+        pid, load = self.pid, os.getloadavg()[0]
         reset_peaks(pid)
         before = cpu_seconds(pid)
         found = self.ask(do="write", table=table, rows=str(step.rows), first=step.is_first)

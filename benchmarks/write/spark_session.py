@@ -27,16 +27,26 @@ _HUDI: Final = {
 _MASTER: Final = "local[{}]"
 
 
+def plain_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session for this package; ``conf`` has those of both sides."""
+    return {**_OURS, **conf}
+
+
+def hudi_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session with Hudi's bundle (``STRANDLINE_IVY_DIR``)."""
+    ivy = os.environ.get("STRANDLINE_IVY_DIR")
+    kept = {"spark.jars.ivy": ivy} if ivy else {}
+    return {**_OURS, **_HUDI, **kept, **conf}
+
+
 def plain_session(conf: Mapping[str, str]) -> SparkSession:
-    """Return a session for this package; ``conf`` has the settings of both sides."""
-    return start_session("benchmark", _master(), {**_OURS, **conf})
+    """Return a session of ``plain_settings``."""
+    return start_session("benchmark", _master(), plain_settings(conf))
 
 
 def hudi_session(conf: Mapping[str, str]) -> SparkSession:
-    """Return a session with Hudi, whose bundle Ivy fetches (``STRANDLINE_IVY_DIR``)."""
-    ivy = os.environ.get("STRANDLINE_IVY_DIR")
-    kept = {"spark.jars.ivy": ivy} if ivy else {}
-    return start_session("benchmark", _master(), {**_OURS, **_HUDI, **kept, **conf})
+    """Return a session of ``hudi_settings``; Ivy fetches the bundle."""
+    return start_session("benchmark", _master(), hudi_settings(conf))
 
 
 def s3_session(endpoint: str) -> SparkSession:

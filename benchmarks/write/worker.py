@@ -14,21 +14,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.write.data import ID, ORDERING, PARTITION
+from benchmarks.write.fresh_job import ANSWER
 from benchmarks.write.spark_session import completed_tasks, hudi_session, plain_session
 from strandline import LocalEngine, Table, WriteClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ANSWER: Final = "answer "
-"""Begins a line that is an answer."""
 
 
 @dataclass(frozen=True, slots=True)

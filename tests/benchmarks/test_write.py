@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.results.ratios import detail_table
 from benchmarks.write import __main__ as command
-from benchmarks.write import goals
+from benchmarks.write import fresh, goals
 from benchmarks.write.data import BULK_INSERT, DAILY, UPSERT_100, generated_steps, totals
 from benchmarks.write.process_tree import (
+    PURPOSES,
+    SERVICE,
     Process,
+    cpu_by_purpose,
     cpu_seconds,
     peak_bytes,
     peaks,
@@ -76,6 +81,10 @@ def test_cpu_and_memory_are_those_of_all_descendants() -> None:
     with busy_child() as pid:
         assert len(tree(pid)) == 2
         assert cpu_seconds(pid) >= 0.2  # of 0.25 s: the system counts whole ticks
+        # No child of a JVM's is there.
+        by_purpose = cpu_by_purpose(pid)
+        assert by_purpose[SERVICE] >= 0.2
+        assert sum(by_purpose.values()) == pytest.approx(cpu_seconds(pid), abs=0.05)
         peak = peak_bytes(pid)
         assert peak >= 64 * MIB
         (largest,) = peaks(pid, "bytearray(64 << 20)\nwhile").values()
@@ -127,7 +136,41 @@ def test_tasks_have_a_goal_on_default_settings() -> None:
 def test_details_have_the_medians_of_each_side() -> None:
     rows = list(goals.details("t", SAMPLES))
     assert rows[1] == (f"t: {DAILY}", goals.SPARK, "1.5", "3", "100", "0", "1.5")
-    assert goals.detail_table(rows).count("\n") == len(rows) + 1
+    assert detail_table(goals.DETAIL_HEAD, rows).count("\n") == len(rows) + 1
+
+
+def spent(wall_s: float) -> fresh.Spent:
+    return fresh.Spent(wall_s, dict.fromkeys(PURPOSES, wall_s / 2), 3, 7, wall_s / 4)
+
+
+def test_writes_of_fresh_sessions_are_compared_with_their_goals() -> None:
+    found = {
+        (write, name): [spent(seconds)]
+        for write in (BULK_INSERT, fresh.LATER_DAILY, fresh.WHOLE)
+        for name, seconds in ((fresh.HUDI, 10.0), (fresh.OURS, 5.0))
+    }
+    rows = {row.what: row for row in fresh.ratios(found)}
+    assert len(rows) == 6
+    assert rows[f"fresh session: {BULK_INSERT}, {fresh.OURS}"].met is True
+    assert rows[f"fresh session: {fresh.LATER_DAILY}, {fresh.OURS}"].met is False
+    assert rows[f"fresh session: {fresh.WHOLE}, {fresh.OURS}: CPU"].values == [15.0]
+    first, *_ = fresh.details(found)
+    assert first[:7] == (BULK_INSERT, fresh.HUDI, "10", "2.5", "3", "7", "30")
+    assert len(first) == len(fresh.DETAIL_HEAD)
+
+
+def test_the_jobs_of_an_event_log_have_the_tasks_that_ran(tmp_path: Path) -> None:
+    job = {"Event": "SparkListenerJobStart", "Job ID": 4, "Stage IDs": [1, 2]}
+    events = [
+        {**job, "Submission Time": 2_000},
+        {"Event": "SparkListenerTaskEnd", "Stage ID": 2},
+        {"Event": "SparkListenerTaskEnd", "Stage ID": 2},
+        {"Event": "SparkListenerJobEnd", "Job ID": 4, "Completion Time": 2_500},
+        {**job, "Job ID": 5, "Submission Time": 3_000},
+    ]
+    log = tmp_path / "log"
+    log.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    assert fresh.spark_jobs(log) == [fresh.SparkJob(2.0, 2.5, 2)]
 
 
 def test_rows_with_meta_columns_have_five_more(tmp_path: Path) -> None:
