@@ -57,9 +57,11 @@ def checked_rows(
     if context.needs_service(operation):
         context.embedded.begin_start()
     keyed_form = keyed_schema(task.schema)
-    limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
+    limits = DriverLimits()
+    if not engine.in_process:
+        limits = DriverLimits.of(context.settings, matches=operation.needs_match)
     with account.timed("tag"):
-        if limits.rows and (fetched := engine.fetch(given, limits.bytes)) is not None:
+        if limits.rows and (fetched := engine.fetch(given, limits.estimated_bytes)) is not None:
             if fetched.num_rows <= limits.rows and fetched.nbytes <= limits.bytes:
                 engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
                 limits, task = DriverLimits(), replace(task, attempt=engine.attempt)

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.table_api.table import Table
-from strandline.write.engine.small_frame import ESTIMATED_BYTES
 from strandline.write.engine.spark import SparkEngine
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.tables import reader
@@ -109,7 +108,7 @@ def test_a_call_of_python_stays(spark, files):
 def test_large_files_stay(spark, files):
     engine, frame = SparkEngine(spark), spark.read.parquet(files)
     assert engine.fetch(engine.adopt(frame), 100) is None
-    assert engine.fetch(engine.adopt(spark.range(ESTIMATED_BYTES)), ROOM) is None
+    assert engine.fetch(engine.adopt(spark.range(ROOM)), ROOM) is None
     assert engine.fetch(engine.adopt(spark.range(3)), ROOM).num_rows == 3
 
 

@@ -138,7 +138,7 @@ class EngineContext(ABC, Generic[D]):
 
         Args:
             data: The rows as adopted.
-            max_bytes: Size in memory from which on the driver can't use them.
+            max_bytes: Estimate of their size from which on the driver doesn't take them.
 
         Returns:
             The rows; ``None``: the engine keeps them, as engines do unless they override this.

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from strandline.settings.setting import Settings
 from strandline.write.options import settings
+
+UNMATCHED: Final = 10
+"""How many times as many rows the driver writes in the same time if it looks up no keys."""
+_ESTIMATE: Final = 2 << 20
+_UNMATCHED_ESTIMATE: Final = 10 << 20
+"""Spark brings as many estimated bytes to the driver by default to broadcast a side of a join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +23,27 @@ class DriverLimits:
         rows: Rows of the batch; 0: the executors write every batch.
         bytes: Size of the batch in memory.
         rewrite_bytes: Total size of the stored files that are to be rewritten.
+        estimated_bytes: An engine's estimate of the size of a batch that it may send to the driver
+            before it knows the rows. It may be wrong, as files are compressed.
     """
 
     rows: int = 0
     bytes: int = 0
     rewrite_bytes: int = 0
+    estimated_bytes: int = 0
 
     @classmethod
-    def of(cls, values: Settings) -> DriverLimits:
-        """Read the limits from settings."""
+    def of(cls, values: Settings, *, matches: bool) -> DriverLimits:
+        """Read the limits from settings.
+
+        Args:
+            values: The client's settings.
+            matches: Whether the keys of the batch are looked up.
+        """
+        most = values.get(settings.DRIVER_MAX_BYTES)
         return cls(
-            values.get(settings.DRIVER_MAX_ROWS),
-            values.get(settings.DRIVER_MAX_BYTES),
+            values.get(settings.DRIVER_MAX_ROWS) * (1 if matches else UNMATCHED),
+            most,
             values.get(settings.DRIVER_MAX_REWRITE),
+            min(most, _ESTIMATE if matches else _UNMATCHED_ESTIMATE),
         )

@@ -21,8 +21,6 @@ from strandline.write.engine.empty_lists import with_offsets
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ESTIMATED_BYTES: Final = 2 << 20
-"""Maximum size of a small frame, as Spark estimates it."""
 _NODES: Final = {
     # What a frame may read. ``LogicalRDD``, as a checkpoint or a micro-batch, isn't among them: it
     # has the estimate of another plan, which may make more rows and isn't shown.
@@ -40,9 +38,9 @@ def fetched(frame: DataFrame, schema: pa.Schema, max_bytes: int) -> pa.Table | N
     Args:
         frame: The frame, which is evaluated at most once.
         schema: Its Arrow schema, for a frame without rows.
-        max_bytes: Least estimate of a frame that isn't small; at most ``ESTIMATED_BYTES`` counts.
+        max_bytes: Greatest estimate of a small frame.
     """
-    if not _is_small(frame, min(max_bytes, ESTIMATED_BYTES)):
+    if not _is_small(frame, max_bytes):
         return None
     batches = [with_offsets(batch) for batch in frame._collect_as_arrow()]
     return pa.Table.from_batches(batches) if batches else schema.empty_table()

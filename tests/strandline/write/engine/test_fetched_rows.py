@@ -33,15 +33,17 @@ class FetchingEngine(FarEngine):
 
     Attributes:
         fetches: How often they came.
+        most: The estimate that they might have had the last time.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.fetches = 0
+        self.fetches = self.most = 0
 
     def fetch(self, data, max_bytes: int) -> pa.Table:
         """Return the rows."""
         self.fetches += 1
+        self.most = max_bytes
         return self.collect(data)
 
 
@@ -66,6 +68,24 @@ def test_rows_are_fetched_once_whoever_writes_them(base: Path, options, steps) -
     assert (result.rows_inserted, result.rows_updated) == (1, 2)
     assert names(base) == ["a@2", "b@2", "c@1"]
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("operation", ["bulk_insert", "insert", "insert_overwrite"])
+def test_more_rows_are_the_driver_s_where_no_keys_are_looked_up(base: Path, operation) -> None:
+    """Ten times as many, also by the engine's estimate before it knows them."""
+    options = {"strandline.write.driver.max.rows": 1}
+    few, many = (table(*(row(f"{number}") for number in range(count))) for count in (10, 11))
+    for rows, writer in ((few, "driver"), (many, "executors")):
+        engine = FetchingEngine()
+        with client(base, engine=engine, **options) as c:
+            assert getattr(c, operation)(rows).written_by == writer
+        assert engine.most == 10 << 20
+    engine = FetchingEngine()
+    with client(base, engine=engine, **options) as c:
+        assert c.upsert(NEXT).written_by == "executors"
+        assert engine.most == 2 << 20
+        assert c.delete(FIRST).written_by == "executors"
+        assert engine.most == 2 << 20
 
 
 def test_nothing_is_fetched_for_a_driver_that_writes_nothing(base: Path) -> None:
