@@ -1,8 +1,7 @@
 """``TableState``: the one owner of what is held of a table, in memory and in its store.
 
 Others read the table's storage and hand in what they read; each verb here then computes, has the
-store keep what a restart needs, and shows the outcome, all under one lock. What they do is in
-``HeldTable``, ``fsview.state.filled_snapshot`` and ``fsview.state.sharing``.
+store keep what a restart needs, and shows the outcome, all under one lock.
 """
 
 from __future__ import annotations
@@ -10,31 +9,42 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import Final
 
 from fsview.files.partition import PartitionVersion
-from fsview.snapshot.catch_up import Arrived, Found
+from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
-from fsview.snapshot.history_link import Branch
-from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.history_link import Branch, Link
+from fsview.snapshot.next_history import publication
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
-from fsview.state import filled_snapshot, sharing
-from fsview.state.adoption import Adopted, Told
-from fsview.state.current_history import Use
-from fsview.state.held_table import HeldTable
-from fsview.state.loaded_marks import LoadedMarks
+from fsview.state.adoption import Adopted, Told, adopted
+from fsview.state.current_history import CurrentHistory, Use
+from fsview.state.journal_entry import journal_entry_of
+from fsview.state.partitions import LoadedMarks, MissingPartitions
 from fsview.state.record_rows import Recorded
 from fsview.state.record_status import RecordStatus
 from fsview.state.record_stream import items_of, received
+from fsview.state.shared_record import SharedRecord
+from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
 from fsview.store.budget import Share
+from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreBehindError, StoreError
+from timeline.errors import StoreBehindError, StoreError, StrandlineError
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
+
+_DAMAGED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What rows of other servers may raise that aren't as this release writes them."""
 
 
 class TableState:
@@ -62,15 +72,20 @@ class TableState:
         self.table_id = table_id
         self.loaded = LoadedMarks()
         self._lock = threading.Lock()
-        self._table = HeldTable(store, table_id, retained=retained, share=share)
         self._store, self._share = store, share
+        self._current = CurrentHistory(retained, share)
+        # The same, if other servers share the store.
+        self._shared = SharedRecord(store, table_id) if isinstance(store, SharedStore) else None
+        self._record = self._shared or TableRecord(store, table_id)
+        self._missing = MissingPartitions()
+        self._is_swept = False
 
     # What is held.
 
     @property
     def held(self) -> History | None:
         """The history; ``None`` before the table was read, and while it isn't to be trusted."""
-        return self._table.answered
+        return self._current.value if self.status.answers else None
 
     @property
     def followed(self) -> History | None:
@@ -78,40 +93,42 @@ class TableState:
 
         Nothing may be answered from it before it was followed.
         """
-        return self._table.current.value if self.status.goes_on else None
+        return self._current.value if self.status.goes_on else None
 
     @property
     def history(self) -> History:
         """The history of a table that was read, trusted or not."""
-        return self._table.history
+        history = self._current.value
+        assert history is not None, "asked before the first sync"
+        return history
 
     @property
     def status(self) -> RecordStatus:
         """How the history stands to the record and to the timeline, at this moment."""
-        return self._table.record.status
+        return self._record.status
 
     @property
     def outdated(self) -> frozenset[tuple[str, str]]:
         """(Requested time, action) of what had completed when the table was upgraded last."""
-        return self._table.record.outdated
+        return self._record.outdated
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing will be loaded again, as its store was closed."""
-        return self._table.is_closed
+        return self._record.is_closed
 
     @property
     def must_list(self) -> bool:
         """Whether partitions must be listed, since storage isn't what metadata says."""
-        return self._table.record.must_list
+        return self._record.must_list
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
-        return None if self.held is None else self._table.current.use(find)
+        return None if self.held is None else self._current.use(find)
 
     def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
         """Keep the links from a snapshot to the newest within a block."""
-        return self._table.current.using(snapshot)
+        return self._current.using(snapshot)
 
     def newest_versions(self) -> tuple[PartitionVersion, ...]:
         """Return the partitions held at the newest snapshot, in the order they were loaded in."""
@@ -123,7 +140,7 @@ class TableState:
     def missing_held(self) -> int:
         """Number of paths that are held as partitions at the newest snapshot and are none."""
         with self._lock:
-            held, missing = self.held, self._table.missing
+            held, missing = self.held, self._missing
             files = {} if held is None else held.newest.files.versions
             return len(missing.among(missing, files))
 
@@ -131,7 +148,7 @@ class TableState:
         """Return those of some paths that are remembered as no partitions."""
         with self._lock:
             versions = self.history.newest.files.versions
-            return self._table.missing.among(paths, versions)
+            return self._missing.among(paths, versions)
 
     def partitions_at(self, snapshot: Snapshot) -> tuple[set[str], set[str]]:
         """Return the partitions loaded at a snapshot, and those of them that certainly exist.
@@ -141,19 +158,42 @@ class TableState:
         with self._lock:
             versions = snapshot.files.versions
             filled = (partition for partition, held in versions.items() if not held.is_empty)
-            return set(versions), {path for path in filled if path not in self._table.missing}
+            return set(versions), {path for path in filled if path not in self._missing}
 
     # Following the timeline.
 
     def recorded(self) -> Recorded | None:
-        """See ``HeldTable.recorded``."""
+        """Return what an earlier process recorded in the store; ``None`` if nothing.
+
+        What crashes have left in the store is deleted once.
+
+        Raises:
+            RecordLostError: The record is damaged.
+            StoreError: It can't be read.
+        """
         with self._lock:
-            return self._table.recorded()
+            recorded = self._record.read()
+            if recorded is not None and not self._is_swept:
+                try:
+                    self._record.sweep()
+                    self._is_swept = True
+                except StoreError as exc:  # the next read, or process, tries again
+                    logger.warning("blobs that aren't needed stay in the store: %s", exc)
+            return recorded
 
     def record(self) -> Recorded | None:
         """Return what would be recorded now, for another server; ``None`` if nothing is held."""
         with self._lock:
-            return self._table.now()
+            held = self.held
+            if held is None:
+                return None
+            newest, record = held.newest, self._record
+            versions = newest.files.versions
+            # As in the record: nobody gains from remembering missing partitions.
+            files = newest.files.without(self._missing.among(self._missing, versions))
+            return Recorded(
+                replace(newest, files=files), record.unfinished, record.must_list, record.outdated
+            )
 
     def take(self, pieces: Iterable[bytes], most_bytes: int) -> None:
         """Record what another server has sent, as ``recorded`` returns it from now on.
@@ -172,18 +212,22 @@ class TableState:
         """
         recorded = received(items_of(pieces, most_bytes), self.table_id, self._store)
         with self._lock:
-            assert self._table.current.value is None, "taken after the first sync"
-            self._table.record.take(recorded)
+            assert self._current.value is None, "taken after the first sync"
+            self._record.take(recorded)
 
     def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
         """Go on from what was recorded; ``snapshot`` is that one with its completion times."""
         with self._lock:
-            self._table.resume(recorded, snapshot)
+            self._record.unfinished = recorded.unfinished
+            self._record.must_list = self._record.must_list or recorded.must_list
+            self._current.show(History((Link(snapshot, is_reload=True),)))
+            self._missing = MissingPartitions()
+            self._record.status = self.status.resumed()
 
     def caught_up(self) -> None:
         """Answer from what is held again: what was read whole was followed to the timeline."""
         with self._lock:
-            self._table.record.status = self.status.caught_up()
+            self._record.status = self.status.caught_up()
 
     def turn(self) -> AbstractContextManager[object]:
         """Wait until no other server that shares the store reads what is new, but not for long.
@@ -193,48 +237,77 @@ class TableState:
         Raises:
             StoreError: The store can't be asked; not at the end of the block.
         """
-        return nullcontext() if self._table.shared is None else self._table.shared.turn()
+        return nullcontext() if self._shared is None else self._shared.turn()
 
     def warn(self, why: StoreError) -> None:
         """Log once that the table is followed in memory."""
         with self._lock:
-            self._table.record.warn(why)
+            self._record.warn(why)
 
     @property
     def failure(self) -> str | None:
         """Why the table is followed in memory; ``None``: it isn't."""
-        return self._table.record.failure
+        return self._record.failure
 
     @property
     def spare_bytes(self) -> int:
         """Size of the chunks that are kept in memory as the store can't take them."""
-        return self._table.record.spare_bytes
+        return self._record.spare_bytes
 
     def save_rest(self) -> bool:
         """Have the store keep what was kept in memory; return whether nothing is left."""
         with self._lock:
-            if self._table.answered is not None:
+            if self.held is not None:
                 try:
-                    self._table.record.save_rest(self._table.history.newest)
+                    self._record.save_rest(self.history.newest)
                 except StoreBehindError as exc:
-                    self._table.fall_behind(exc)
+                    self._fall_behind(exc)
                 except StoreError as exc:
                     logger.debug("%s is still followed in memory: %s", self.table_id, exc)
             return self.failure is None
 
     def told(self, *, whole: bool) -> Told | None:
-        """See ``fsview.state.sharing.told``."""
+        """Return what other servers that share the store have recorded since.
+
+        ``None`` if that is nothing, or if it doesn't follow from the history.
+
+        Args:
+            whole: Whether the record is to be read whole in that case, and the history given up.
+
+        Raises:
+            StoreError: It can't be read.
+        """
         with self._lock:
-            return sharing.told(self._table, whole=whole)
+            record = self._shared
+            if record is None or not self.status.goes_on or self._current.value is None:
+                return None
+            try:
+                changes = record.changes()
+                return None if changes is None else record.told(changes, self.history.newest)
+            except (StoreBehindError, *_DAMAGED) as exc:
+                if whole:
+                    self._fall_behind(exc)
+                return None
 
     def adopt(
         self, told: Told, completion: Callable[[Timeline], CompletionTimes], *, whole: bool
     ) -> Adopted | None:
-        """See ``fsview.state.sharing.adopt``."""
+        """Show the snapshots that others have recorded; ``None`` if that isn't possible.
+
+        Args:
+            told: What ``told`` returned.
+            completion: Completion times seen from an active timeline.
+            whole: As for ``told``.
+        """
+        record = self._shared
+        if record is None:
+            return None
         with self._lock:
-            found = sharing.adopt(self._table, told, completion, whole=whole)
-        if self._table.shared is not None:
-            self._table.shared.collect_many()
+            found = None
+            # Otherwise another thread has adopted it.
+            if self.status.goes_on and record.is_next(told.changes):
+                found = self._adopted(record, told, completion, whole=whole)
+        record.collect_many()
         return found
 
     def restart(
@@ -245,9 +318,35 @@ class TableState:
         outdated: Snapshot | None = None,
         alone: bool = False,
     ) -> None:
-        """See ``HeldTable.restart``."""
+        """Show a snapshot of the table read anew, from which no other can be derived.
+
+        Args:
+            snapshot: The snapshot, with no partition loaded.
+            reload: Why the table could not be followed, if the snapshots before are still its own,
+                and are kept; ``None``: they are dropped.
+            outdated: The newest snapshot before the table was upgraded or replaced, if it was.
+            alone: Whether to follow the table in memory for now, if others share the store.
+
+        Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
+            StoreError: It can't be recorded, and nothing has changed.
+        """
         with self._lock:
-            self._table.restart(snapshot, reload, outdated=outdated, alone=alone)
+            links: tuple[Link, ...] = ()
+            if reload is not None and reload.undone is not None:
+                links = self.history.barring(reload.undone, reload.lost).links
+            before = self._record.outdated
+            if outdated is not None:
+                self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
+            # Recorded before it is shown: if the store fails, requests still get the old.
+            try:
+                self._save_anew(snapshot, alone=alone)
+            except StoreError:
+                self._record.outdated = before
+                raise
+            self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
+            # Distrust that came while the table was read holds for links that are kept.
+            self._record.status = self.status.restarted(keeps_links=bool(links))
         if outdated is not None:
             self.loaded.clear()
 
@@ -261,9 +360,54 @@ class TableState:
         old: Snapshot,
         alone: bool = False,
     ) -> Mapping[str, int]:
-        """See ``HeldTable.publish``."""
+        """Show the snapshots that follow from what is new on the timeline.
+
+        Args:
+            change: What has changed on the timeline.
+            config: The table's properties now.
+            completion: Completion times seen from an active timeline.
+            unclear: Partitions that must be listed again.
+            old: The newest snapshot from which the change leads on.
+            alone: Whether to follow the table in memory for now, if others share the store.
+
+        Returns:
+            Cause → how many partitions were loaded and must be listed again.
+
+        Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
+            StoreError: The new chunks could not be kept, and nothing has changed; or old ones can't
+                be read, and the table isn't to be trusted.
+        """
         with self._lock:
-            return self._table.publish(change, config, completion, unclear, old=old, alone=alone)
+            if self.status.is_behind or self.history.newest is not old:
+                raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
+            news = () if self._shared is None else (journal_entry_of(change, unclear, old.active),)
+            try:
+                found = publication(
+                    self.history,
+                    change,
+                    config,
+                    completion,
+                    unfinished=self._record.unfinished,
+                    unclear=unclear,
+                    kept=self._current.most_links,
+                )
+            except StoreError as exc:
+                # Old chunks that are lost stay so: no later sync could follow either.
+                self._distrust_store(exc)
+                raise
+            # Recorded before it is shown: a failure changes nothing, a crash in between loses
+            # nothing.
+            self._record.save(
+                found.history.newest,
+                found.changed,
+                found.unfinished,
+                also=found.versions,
+                news=news,
+                alone=alone,
+            )
+            self._current.show(found.history)
+            return found.dropped
 
     def branch_off(self, branch: Branch) -> Use | None:
         """Keep a branch, whose start is in use; ``None`` when it leads nowhere any more."""
@@ -272,8 +416,8 @@ class TableState:
             if not self.history.can_derive_from(branch.onto):
                 return None
             # Under the lock, so that no other change drops the branch before it is in use.
-            use = self._table.current.use_of(branch.start)
-            self._table.current.show(self.history.with_branch(branch))
+            use = self._current.use_of(branch.start)
+            self._current.show(self.history.with_branch(branch))
         self.make_room()
         return use
 
@@ -282,41 +426,94 @@ class TableState:
     def distrust(self, cause: str) -> None:
         """Answer nothing from what is held until a restart, and list from now on."""
         with self._lock:
-            self._table.record.status = self.status.distrusting(cause)
-            self._table.record.must_list = True
+            self._record.status = self.status.distrusting(cause)
+            self._record.must_list = True
 
     def require_listing(self) -> None:
         """Have partitions listed from now on."""
         with self._lock:
-            self._table.record.must_list = True
+            self._record.must_list = True
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
         """Distrust what is held if the newest snapshot may need the lost chunks of a version."""
         with self._lock:
-            self._table.lost(version, why)
+            held = self.held
+            newest = None if held is None else held.newest.files.versions.get(version.partition)
+            if newest is not None and newest.shares_with(version):
+                self._distrust_store(why)
 
     # Filling in.
 
     def fill(self, found: Found, absent: Collection[str], *, alone: bool = False) -> Arrived | None:
-        """See ``fsview.state.filled_snapshot.fill``."""
+        """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
+
+        ``None`` if that can't be brought forward to it.
+
+        Args:
+            found: What was found.
+            absent: The paths among it that are no partitions.
+            alone: Whether to keep it in memory for now, if others share the store.
+
+        Raises:
+            StoreBehindError: Other servers have recorded something since; nothing has changed.
+            StoreError: It can't be recorded or brought forward, and nothing has changed.
+        """
         with self._lock:
-            filled = filled_snapshot.fill(self._table, found, absent, alone=alone)
-        if filled is None:
-            return None
-        self.loaded.unmark(filled.forgotten)
-        return filled.arrived
+            filling = arrived(self.history, found) if self.status.is_followed else None
+            if filling is None:
+                return None
+            newest = self.history.newest
+            # A copy: readers take no lock, and must not see what isn't recorded yet.
+            files = newest.files.versions.fork()
+            files.update({version.partition: version for version in filling.versions})
+            missing, forgotten = self._missing.updated(filling.versions, absent, files)
+            for partition in forgotten:
+                del files[partition]
+            known = newest.files.known if filling.known is None else filling.known
+            # A restart gains nothing from remembering missing partitions.
+            kept = (v for v in filling.versions if not (v.is_empty and v.partition in absent))
+            touched = {*(v.partition for v in kept), *forgotten}
+            unfinished = with_unfinished(self._record.unfinished, filling.versions, newest)
+            filled = replace(newest, files=LoadedFiles(files, known))
+            self._record.save(
+                filled, touched, unfinished, also=filling.at_start, news=(), alone=alone
+            )
+            newest.files.versions, newest.files.known = files, known
+            for version in filling.at_start:
+                self._fill_older(found.start, version)
+            # Set only now, as the record could fail.
+            self._missing = missing
+            self.loaded.unmark(forgotten)
+            return filling
 
     def derive(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
-        """See ``fsview.state.filled_snapshot.derive``."""
+        """Fill in a partition from what a later snapshot has of it; ``None`` if none has.
+
+        Raises:
+            StoreError: That can't be read, and the table isn't to be trusted; or what is found
+                can't be kept.
+        """
         with self._lock:
-            found = filled_snapshot.derive(self._table, snapshot, partition)
+            history = self.history
+            try:
+                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+            except StoreError as exc:
+                self._distrust_store(exc)
+                raise
+            # Only the newest snapshot has missing partitions, as they are forgotten there alone.
+            if found is not None and not (found.is_empty and partition in self._missing):
+                self._fill_older(snapshot, found)
         self.make_room()
         return found
 
     def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
         """Fill in which partitions the table has at a kept snapshot."""
         with self._lock:
-            filled_snapshot.fill_known(self._table, snapshot, known)
+            if snapshot.files.known is None:
+                snapshot.files.known = known
+                self._current.count_filled(
+                    snapshot, known_bytes(known, self.history.newest.files.known)
+                )
         self.make_room()
 
     # What it takes.
@@ -330,23 +527,98 @@ class TableState:
         if not self._lock.acquire(blocking=False):  # the budget's lock is held: never wait here
             return None
         try:
-            freed = self._table.current.drop_oldest(in_memory=not self._store.lasts)
+            freed = self._current.drop_oldest(in_memory=not self._store.lasts)
         finally:
             self._lock.release()
-        self._table.record.collect()
+        self._record.collect()
         # Of a shared store the next commit does it: waiting for its database here would have all
         # tables wait.
-        if self._table.shared is None:
+        if self._shared is None:
             self._store.collect()
         return freed
 
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         # Before the lock, whose holder may be about to wait for the store.
-        self._table.record.is_closed = True
+        self._record.is_closed = True
         self._store.interrupt()
         with self._lock:
             # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
-            self._table.record.close()
+            self._record.close()
         self._store.close()
+
+    # Under the lock.
+
+    def _adopted(
+        self,
+        record: SharedRecord,
+        told: Told,
+        completion: Callable[[Timeline], CompletionTimes],
+        *,
+        whole: bool,
+    ) -> Adopted | None:
+        """Show the snapshots that others have recorded; as ``adopt``."""
+        try:
+            found = adopted(
+                self.history,
+                told,
+                completion,
+                unfinished=record.unfinished,
+                kept=self._current.most_links,
+                chunk_at=self._store.chunk,
+            )
+        except (StrandlineError, *_DAMAGED) as exc:
+            if whole:
+                self._fall_behind(exc)
+            return None
+        newest = found.history.newest
+        newest.files.versions, newest.files.known = found.files.versions, found.files.known
+        record.adopt(told, newest, found.unshown)
+        self._current.show(found.history)
+        record.keep(*found.versions)
+        return found
+
+    def _save_anew(self, snapshot: Snapshot, *, alone: bool) -> None:
+        """Record a snapshot of the table read anew; errors as of ``restart``."""
+        outdated = self._record.outdated
+        try:
+            self._record.save(snapshot, None, {}, alone=alone)
+        except StoreBehindError:
+            if self.status.distrusted is None:
+                raise
+            # Others may have recorded what isn't to be trusted either, or can't be read.
+            with suppress(StoreError):
+                self._record.read()
+            self._record.outdated = outdated
+            self._record.save(snapshot, None, {}, alone=alone)
+
+    def _distrust_store(self, why: StoreError) -> None:
+        """Have the table loaded anew, or its record read whole, as a chunk can't be read."""
+        if self.is_closed:  # nothing was lost, and nothing will be loaded again
+            return
+        if self._shared is not None and not self._shared.is_damaged(why):
+            # The record is others' too: it isn't given up as long as it may be right.
+            self._fall_behind(why)
+            return
+        logger.warning("%s will be loaded anew: %s", self.table_id, why)
+        self._record.status = self.status.distrusting("store-damaged")
+
+    def _fall_behind(self, why: Exception) -> None:
+        """Answer nothing until the record was read whole and followed: it may be an old one."""
+        text = why if isinstance(why, StrandlineError) else repr(why)
+        logger.info("the record of %s is read whole: %s", self.table_id, text)
+        self._record.status = self.status.fell_behind()
+
+    def _fill_older(self, snapshot: Snapshot, found: PartitionVersion) -> None:
+        """Fill in a partition at a kept snapshot.
+
+        Raises:
+            StoreError: It can't be kept, and nothing has changed.
+        """
+        self._record.keep(found)
+        # Another thread may have filled it in since, and counted it.
+        if found.partition not in snapshot.files.versions:
+            newest = self.history.newest.files.versions.get(found.partition)
+            self._current.count_filled(snapshot, filled_bytes(found, newest))
+        snapshot.files.versions[found.partition] = found

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 
 import fsview.state.current_history
-import fsview.state.filled_snapshot
-import fsview.state.held_table
-import fsview.state.sharing
 import fsview.state.table_state
 import fsview.sync.follower
 import fsview.sync.table_reader
@@ -31,9 +28,6 @@ from timeline.errors import ViewBehindError
 MOST_LINES = 2000
 FILES = {
     fsview.state.current_history.__file__,
-    fsview.state.filled_snapshot.__file__,
-    fsview.state.held_table.__file__,
-    fsview.state.sharing.__file__,
     fsview.state.table_state.__file__,
     fsview.sync.follower.__file__,
     fsview.sync.table_reader.__file__,

@@ -9,7 +9,7 @@ from sys import getsizeof
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
+from fsview.state.partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import archived, small_table
 from tests.fsview.store.lasting_store import Kept, LastingStore

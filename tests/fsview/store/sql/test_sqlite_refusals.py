@@ -145,10 +145,11 @@ def test_a_database_of_another_program(file: Path, statement: str) -> None:
     assert os.listdir(file.parent) == [file.name]
 
 
-@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1, 77])
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 77])
 def test_tables_of_another_version(file: Path, version: int) -> None:
     made(file)
     run(file, f"PRAGMA user_version = {version}")
+    Path(f"{file}.lock").unlink()  # which would say that this release has made it
     expected = rf"views\.db has tables of version {version}, this is for {SCHEMA_VERSION}"
     with pytest.raises(StoreError, match=expected):
         SqliteDatabase(file)
@@ -160,7 +161,7 @@ def test_tables_of_another_version(file: Path, version: int) -> None:
 
 def test_a_directory_in_place_of_the_file(file: Path) -> None:
     file.mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"views\.db: unable to open"):
+    with pytest.raises(StoreError, match=r"views\.db is no file; allowed: a file"):
         SqliteDatabase(file)
 
 
