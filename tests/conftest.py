@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 # Instants of version 6 are in the machine's time zone by default; the golden tables are in UTC.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# Temporary files are in memory where there is room: on a disk, tests wait for each to be durable.
+# Nothing of tests that passed is kept (``tmp_path_retention_policy`` in pyproject.toml).
+_MEMORY, _ROOM = "/dev/shm", 4 << 30
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
 
 # All other warnings are errors (``filterwarnings`` in pyproject.toml).
 OF_PYSPARK = (
