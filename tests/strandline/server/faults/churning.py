@@ -230,14 +230,17 @@ class Job:
 
     # The clients.
 
-    def ask(self, seed: int) -> None:
-        """Ask as old and new clients until the writer is done, then as each of them once."""
+    def ask(self, seed: int, *, nth: int, of: int) -> None:
+        """Ask as old and new clients until the writer is done.
+
+        Then ask as each of them once, as the ``nth`` of several threads that share them.
+        """
         rng = random.Random(f"{self.name} asks {seed}")
         while not self.done:
             if self.clients:
                 self._ask_as(rng.choice(self.clients), rng.choice(PARTITIONS), rng)
             self.asked.release()
-        for client in self.clients:
+        for client in self.clients[nth::of]:
             for partition in PARTITIONS:
                 self._ask_as(client, partition, rng)
 

@@ -86,7 +86,7 @@ def churn(jobs: list[Job], seed: int, *, steps: int, clients: int) -> Counter[st
     with ThreadPoolExecutor(len(jobs) * (clients + 1)) as pool:
         running = [pool.submit(job.write, seed, steps) for job in jobs]
         for number in range(clients):
-            running += [pool.submit(job.ask, seed + number) for job in jobs]
+            running += [pool.submit(job.ask, seed + number, nth=number, of=clients) for job in jobs]
         for future in running:
             future.result()
     outcomes: Counter[str] = Counter()
