@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
@@ -32,9 +31,6 @@ from timeline.errors import BlobLostError, RecordLostError, StoreBehindError, St
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
-
-MOVED_AT_ONCE: Final = 1000
-"""Most chunks, of some 8 KB, that are moved in one transaction."""
 
 
 class SharedRecord(TableRecord):
@@ -189,15 +185,16 @@ class SharedRecord(TableRecord):
         self, chunks: list[Chunk], blobs: Sequence[Blob]
     ) -> tuple[list[Chunk], Sequence[Blob]]:
         """See ``TableRecord``; of many chunks none."""
-        if len(chunks) <= MOVED_AT_ONCE:
+        if len(chunks) <= self._shared.moved_at_once:
             return chunks, blobs
         self._move(chunks, blobs)
         return [], []
 
     def _move(self, chunks: Sequence[Chunk], blobs: Sequence[Blob]) -> None:
         """Move new chunks that no row names yet, some at a time."""
-        for start in range(0, len(chunks), MOVED_AT_ONCE):
-            part = slice(start, start + MOVED_AT_ONCE)
+        at_once = self._shared.moved_at_once
+        for start in range(0, len(chunks), at_once):
+            part = slice(start, start + at_once)
             stored = self._shared.commit(blobs[part])
             move(chunks[part], stored)
             self._unnamed.update(chunk.handle for chunk in stored)

@@ -10,7 +10,7 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
-from fsview.store.sql.store import SharedStore
+from fsview.store.sql.store import MOVED_AT_ONCE, SharedStore
 from fsview.store.stores import KEPT_STEPS
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from tests.conformance.shared_place import Faults, SharedPlace
@@ -56,6 +56,7 @@ class Server:
         kept_steps: int = KEPT_STEPS,
         faults: Faults | None = None,
         at_once: int = AT_ONCE,
+        moved_at_once: int = MOVED_AT_ONCE,
         retained: int = RETAINED_SNAPSHOTS,
         **options: Any,
     ) -> Iterator[Server]:
@@ -67,7 +68,13 @@ class Server:
             storage = MemoryStorage(table.storage.base_path, table.clock.now_ms)
             storage.files = table.storage.files
         database = place.open(faults, **options)
-        store = SharedStore(database, TableView(storage).table_id, kept_steps, at_once=at_once)
+        store = SharedStore(
+            database,
+            TableView(storage).table_id,
+            kept_steps,
+            at_once=at_once,
+            moved_at_once=moved_at_once,
+        )
         server = cls(table, storage, store, database, retained)
         try:
             yield server

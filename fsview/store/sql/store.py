@@ -52,6 +52,8 @@ from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
+MOVED_AT_ONCE: Final = 1000
+"""Most chunks, of some 8 KB, that are moved in one transaction."""
 _COUNTER_BITS: Final = 64
 _NEVER_SEEN: Final = Head(-1, b"")
 _MOST_BATCHES: Final = 5
@@ -76,6 +78,7 @@ class SharedStore(Store):
         kept_steps: int = 0,
         *,
         at_once: int = AT_ONCE,
+        moved_at_once: int = MOVED_AT_ONCE,
         lease_s: float = LEASE_S,
         wait: Callable[[float], object] = time.sleep,
         leads: Callable[[], bool] = lambda: True,
@@ -88,6 +91,8 @@ class SharedStore(Store):
             kept_steps: Steps that others may be behind and still find all; 0 if there are none.
             at_once: Rows, or blobs, in one transaction. A step that changes more than five times
                 as many, or writes more of them anew, is built before it takes effect.
+            moved_at_once: Most new chunks that a step writes in its own transaction; of more, so
+                many are moved in each of several before it.
             lease_s: Time that one of these transactions may take before another builds.
             wait: Waits for a number of seconds.
             leads: Returns whether it deletes what isn't needed; otherwise another server does.
@@ -100,6 +105,7 @@ class SharedStore(Store):
             raise ConfigError(f"a store that keeps {kept_steps} steps: must be at least 0")
         self._table = SharedTable(database, table_id)
         self._kept_steps = kept_steps
+        self.moved_at_once: Final = moved_at_once
         self._lock = threading.Lock()
         self._opener = randbits(_COUNTER_BITS)
         self._counter = count(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.state.record_status import InStep
-from fsview.state.shared_record import MOVED_AT_ONCE
+from fsview.store.sql.store import MOVED_AT_ONCE
 from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server
 from tests.fsview.store.sql.sqlite_place import SqlitePlace
@@ -21,13 +21,14 @@ from tests.kit.tables.small_table import SmallTable
 from timeline.errors import StoreError
 
 PARTITIONS = [f"p{n}" for n in range(MOVED_AT_ONCE + 100)]
+FEW = 10
+"""Chunks that one transaction moves where a load is repeated often."""
 KEPT = 2
 
 
-@pytest.fixture
-def table() -> SmallTable:
+def table_of(partitions: Sequence[str]) -> SmallTable:
     table = SmallTable(MemoryStorage())
-    table.write(*((partition, "g") for partition in PARTITIONS))
+    table.write(*((partition, "g") for partition in partitions))
     return table
 
 
@@ -55,14 +56,12 @@ def load_all(server: Server) -> None:
 
 @pytest.mark.property
 @pytest.mark.parametrize("at_once", [MOVED_AT_ONCE, 100])
-def test_others_write_between_and_keep_what_no_row_names_yet(
-    table: SmallTable, tmp_path: Path, at_once: int
-) -> None:
+def test_others_write_between_and_keep_what_no_row_names_yet(tmp_path: Path, at_once: int) -> None:
     """One is forestalled then, and records the load without moving its chunks again.
 
     Its rows are written in one transaction, or built in several.
     """
-    between, place = Between(), SqlitePlace(tmp_path)
+    table, between, place = table_of(PARTITIONS), Between(), SqlitePlace(tmp_path)
     with ExitStack() as stack:
         one = stack.enter_context(
             Server.opened(table, place, kept_steps=KEPT, faults=between, at_once=at_once)
@@ -101,16 +100,17 @@ def test_others_write_between_and_keep_what_no_row_names_yet(
 
 @pytest.mark.property
 @pytest.mark.parametrize("is_done", [False, True])
-def test_nothing_is_left_of_a_load_whose_server_dies(
-    table: SmallTable, tmp_path: Path, *, is_done: bool
-) -> None:
+def test_nothing_is_left_of_a_load_whose_server_dies(tmp_path: Path, *, is_done: bool) -> None:
     """Whatever statement it dies at; the next server has every partition, and no chunk twice."""
-    nth, batches = 0, 0
+    partitions = PARTITIONS[: FEW + 5]
+    table, nth, batches = table_of(partitions), 0, 0
     while True:
         directory, faults = tmp_path / "tried", Faults(is_done=is_done)
         place = SqlitePlace(directory)
         with ExitStack() as stack:
-            dying = stack.enter_context(Server.opened(table, place, kept_steps=0, faults=faults))
+            dying = stack.enter_context(
+                Server.opened(table, place, kept_steps=0, faults=faults, moved_at_once=FEW)
+            )
             dying.view.sync()
             start = len(faults.statements)
             faults.at = start + nth
@@ -119,11 +119,13 @@ def test_nothing_is_left_of_a_load_whose_server_dies(
             statements = faults.statements[start:]
             batches = sum("INSERT INTO blob" in sql for sql in statements)
             faults.is_away = True
-            joined = stack.enter_context(Server.opened(table, place, kept_steps=0))
+            joined = stack.enter_context(
+                Server.opened(table, place, kept_steps=0, moved_at_once=FEW)
+            )
             joined.view.sync()
             load_all(joined)
-            assert joined.store.status()["blobs"] == len(PARTITIONS)
-            for partition in PARTITIONS[::100]:
+            assert joined.store.status()["blobs"] == len(partitions)
+            for partition in partitions:
                 assert len(LocalView.newest(joined.view).all_file_slices(partition)) == 1
         shutil.rmtree(directory)
         if nth >= len(statements):
