@@ -1,5 +1,5 @@
-"""Several servers that answer as one: the state they share, and who has which seat.
+"""Several servers that answer as one: the state they share, and which server holds which seat.
 
-Decisions are functions of values here; what is shared lies in a ``StateStore``. Where a table's
-seats are is decided by ``executor_proxy.seat_ring``, which clients use as well.
+Decisions are pure functions; shared state lies in a ``StateStore``. ``executor_proxy.seat_ring``,
+which clients use as well, decides which seats have a table.
 """

@@ -1,8 +1,8 @@
-"""``Copies``: tells the copies of a table that it has changed, so that they read new instants now.
+"""``Copies``: notifies the copies of a table of a change, so that they read new instants now.
 
-Whoever answers ``refresh/`` in a table's name tells the table's other servers to do the same, and
-waits until they are in step, but not for long. A copy that isn't told, or doesn't answer, is found
-out by its next client's instant: being told saves that client a sync, and nothing depends on it.
+The server that answers ``refresh/`` for a table sends it to the table's other servers, and waits a
+short while for them to sync. A copy that misses it syncs when a client asks at a newer instant: the
+notification only saves that client the wait, and nothing depends on it.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 3.4: a write is acknowledged by the copies.
 """
@@ -20,27 +20,27 @@ from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import Forwarded, Forwarder
 
 TOLD: Final = "strandline-told"
-"""Header of a ``refresh/`` that a table's server has sent to a copy, which tells nobody."""
+"""Header of a ``refresh/`` sent by another of the table's servers; it isn't sent any further."""
 
 WAIT_S: Final = 0.5
 """How long an answer to ``refresh/`` waits for copies."""
 BUSY_S: Final = 5
 AT_ONCE: Final = 16
-"""Most copies of tables that one server is being told of; one that hangs takes no more room."""
+"""Most notifications under way to one server; one that hangs takes no more room."""
 KEPT: Final = 100_000
-"""Most copies of tables of which is remembered what they were told last."""
+"""Most copies of tables whose last confirmed timeline is remembered."""
 
 _SYNC: Final = BY_NAME["sync"]
 _MARGIN_S: Final = 1.0
 
 
 class Copies:
-    """Tells copies; used on the server's loop, except ``status``.
+    """Notifies copies; used on the server's loop, except ``status``.
 
     Args:
         forwarder: Has the connections, and knows the tables' servers.
         wait_s: How long ``tell`` waits for copies.
-        busy_s: After how many seconds a copy that is still at work is to answer so.
+        busy_s: After how many seconds a copy that is still syncing answers that it is busy.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Copies:
     ) -> None:
         self._forwarder = forwarder
         self._wait_s, self._busy_s = wait_s, busy_s
-        # (Table, address) → timeline hash that the copy has confirmed; the least recently told
-        # first.
+        # (Table, address) → timeline hash that the copy has confirmed; the least recently
+        # notified first.
         self._confirmed: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._running: Counter[str] = Counter()
@@ -57,14 +57,14 @@ class Copies:
         self._counts: Counter[str] = Counter()
 
     async def tell(self, table: str, timeline_hash: str, *, within_s: float | None = None) -> None:
-        """Have the copies of a table sync, unless they have since its timeline was this one.
+        """Have the copies of a table sync, except those that have confirmed this timeline.
 
         Returns once they have, or after ``wait_s``; never fails. A slow copy is still notified, but
         not awaited until it answers again.
 
         Args:
             table: Text of the table's ``TableId``.
-            timeline_hash: Of the newest snapshot here.
+            timeline_hash: Hash of this server's newest snapshot.
             within_s: A shorter wait.
         """
         waiting: dict[asyncio.Task[bool], str] = {}
@@ -91,8 +91,8 @@ class Copies:
             self._late.add(waiting[task])
 
     def status(self) -> dict[str, int]:
-        """Return how often copies were told, and what became of it; from any thread."""
-        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
+        """Return how many notifications were sent, and their outcomes; from any thread."""
+        counted = dict(self._counts)  # one step, as the loop may change it meanwhile
         return dict(sorted(counted.items()))
 
     async def _told(self, table: str, url: str, timeline_hash: str) -> bool:
@@ -114,6 +114,6 @@ class Copies:
 
     def _request(self, table: str) -> Forwarded:
         target = f"{_SYNC.path}?{BASE_PATH}={quote(table, safe='')}".encode("ascii")
-        # With a bound: a copy that is at work on a large table says so, and doesn't seem to hang.
+        # With a bound: a copy busy with a large table answers so, and doesn't seem to hang.
         headers = {TOLD.encode(): b"1", WAIT_HEADER.lower().encode(): b"%d" % self._busy_s}
         return Forwarded(_SYNC.method, target, headers, within_s=self._busy_s + _MARGIN_S)

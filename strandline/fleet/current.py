@@ -1,4 +1,4 @@
-"""``CurrentFleet``: the fleet as a server knows it, for the threads that answer requests."""
+"""``CurrentFleet``: the fleet as this server knows it, for the threads that answer requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KnownFleet:
 
     Attributes:
         fleet: Members and seats; empty before the server has joined.
-        epoch: Number of changes of the seats so far. Seats become vacant without one.
+        epoch: Number of changes of the seats so far. Becoming vacant is no change.
         layout: How tables are placed.
         seats: The ring's seats, by number; the vacant ones have no address.
     """
@@ -32,7 +32,7 @@ class KnownFleet:
     _ring: SeatRing = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # A frozen value's own fields, set while nobody else has it.
+        # A frozen value's own fields, set before any other thread can see it.
         object.__setattr__(self, "seats", self.fleet.ring)
         object.__setattr__(self, "_ring", SeatRing(self.seats, self.layout))
 
@@ -41,10 +41,10 @@ class KnownFleet:
 
         Args:
             table: Text of the table's ``TableId``.
-            partition: Path under the table's base, which counts at depth 2 only.
+            partition: Path under the table's base; ignored except at depth 2.
 
         Returns:
-            The owner first; vacant seats are among them. None before the server has joined.
+            The owner first, vacant seats included. Empty before the server has joined.
 
         Cost: two microseconds; no lock.
         """
@@ -52,7 +52,7 @@ class KnownFleet:
 
 
 class CurrentFleet:
-    """The newest ``KnownFleet``; read by any thread without a lock, told by one.
+    """The newest ``KnownFleet``; read by any thread without a lock, replaced by one.
 
     The lock guards the list of listeners.
 
@@ -82,7 +82,7 @@ class CurrentFleet:
         return self.known.owners(table, partition)
 
     def tell(self, fleet: Fleet, epoch: int) -> None:
-        """Replace what is known, and call the listeners if it differs."""
+        """Replace the known fleet, and call the listeners if it differs."""
         before = self.known
         if (fleet, epoch) == (before.fleet, before.epoch):
             return
@@ -93,17 +93,17 @@ class CurrentFleet:
             try:
                 listener(known)
             except Exception:
-                # The other listeners don't suffer for it.
+                # The other listeners are still called.
                 logger.exception("a listener failed at epoch %d of the fleet", epoch)
 
     def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
         """Have a function called with each fleet that differs from the last.
 
         Args:
-            call: Returns soon, as the fleet's thread calls it. What it raises is logged.
+            call: Must return soon, as the fleet's thread calls it. Its exceptions are logged.
 
         Returns:
-            Ends that: no call begins after the next change. May be repeated.
+            Ends the calls: none begins after the next change. May be repeated.
         """
         entry = _Listener(call)
         with self._lock:

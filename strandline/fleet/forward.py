@@ -1,16 +1,16 @@
 """``Forwarder``: has the server of a table answer a request that came to another one.
 
 A request goes to the table's owner, else to the next copy, each over kept connections
-(``strandline.fleet.peer``). If none answers, the server that was asked serves it itself: a server
-that is lost, slow or wrong costs time and no answer. A non-idempotent request that may have been
-received isn't sent to another server; its client gets an error.
+(``strandline.fleet.peer``). If none answers, the server that received it answers it itself: a
+server that is down, slow or faulty delays an answer but never prevents it. A non-idempotent request
+that may have been received isn't sent to another server; its client gets an error.
 
 A request is forwarded once: it carries ``FORWARDED``, and the server that receives it answers,
-whoever it believes to be the owner. So servers that know different seats send no request in
-circles.
+whichever server it believes to be the owner. So servers with different views of the seats can't
+forward a request in circles.
 
-A client with a timeout stops waiting when that has passed, so the time is shared: each server gets
-half of what is left. A server that hangs leaves time for the next one to answer.
+The timeout of a client is divided: each server gets half of the time left, so that a server that
+hangs leaves time for the next one to answer.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 3.4: writes at the primary, reads at any copy.
 """
@@ -36,14 +36,14 @@ from timeline.errors import ConfigError, ServiceError, ServiceUnreachableError
 logger = logging.getLogger(__name__)
 
 FORWARDED: Final = "strandline-forwarded"
-"""Header of a request that another server of the fleet has passed on."""
+"""Header of a request that another server of the fleet has forwarded."""
 
 SHARE: Final = 0.5
-"""What each server gets of the time that its client still waits."""
+"""Each server's share of the time that the client still waits, as a fraction."""
 BUSY_SHARE: Final = 0.8
-"""After what part of its share a server that is at work says so, instead of seeming to hang."""
+"""Fraction of its share after which a server that is still working answers that it is busy."""
 SHORTEST_S: Final = 0.25
-"""Shortest share: less would take a server for dead that was only paused."""
+"""Shortest share: with less, a server that only paused would be taken for dead."""
 
 MAX_PEERS: Final = 256
 """Most servers with kept connections; those of a fleet are replaced over the months."""
@@ -69,7 +69,7 @@ owner first; vacant ones have no address. Never waits."""
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """A request that is passed on.
+    """A request that is forwarded.
 
     Attributes:
         method: ``GET`` or ``POST``.
@@ -77,8 +77,8 @@ class Forwarded:
         headers: Those that the answer depends on, by name.
         body: The body.
         is_safe: Whether it may arrive at several servers.
-        within_s: When an answer is too late; ``None``: after ``PeerLimits.answer_s``.
-        table: Text of the ``TableId`` of the table it is about, which has a share of connections.
+        within_s: Seconds after which an answer is too late; ``None``: ``PeerLimits.answer_s``.
+        table: Text of the table's ``TableId``; each table has a share of the connections.
         wait_s: How long the client waits for an answer of any server; ``None``: each server has
             ``within_s``. Takes the place of ``within_s``, and of ``WAIT_HEADER``.
     """
@@ -94,12 +94,12 @@ class Forwarded:
 
 
 class Forwarder:
-    """Passes requests on; used on one loop, except ``status``.
+    """Forwards requests; used on one loop, except ``status``.
 
     Args:
         url: This server's address among those of the seats.
         owners: Knows the owners.
-        token: Bearer token that all servers of the fleet take.
+        token: Bearer token that all servers of the fleet accept.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
         by_partition: Whether each partition has owners of its own.
@@ -133,12 +133,13 @@ class Forwarder:
     def before(
         self, table: str, partition: str | None = None, *, is_shared: bool = False
     ) -> tuple[str, ...]:
-        """Return the servers that come before this one in answering about a table, best first.
+        """Return the servers to ask before this one about a table, best first.
 
         Args:
             table: Text of the table's ``TableId``.
-            partition: The partition that is asked about, if one is.
-            is_shared: Whether any copy may answer, as at a client's instant; else the owner does.
+            partition: The request's partition, if it names one.
+            is_shared: Whether any copy may answer, as for a look-up at a client's instant; else
+                only the owner.
         """
         urls = [seat.url for seat in self._owners(table, partition) if seat.url]
         if self._url not in urls:
@@ -146,9 +147,9 @@ class Forwarder:
         return () if is_shared else tuple(urls[: urls.index(self._url)])
 
     def is_passed_on(self, fields: Mapping[bytes, bytes]) -> bool:
-        """Whether another server of the fleet has sent a request with these header fields.
+        """Whether another server of the fleet has forwarded a request with these header fields.
 
-        Where there is a token, only its bearer may say so.
+        Where there is a token, the header counts only in a request that presents it.
         """
         if _FORWARDED not in fields:
             return False
@@ -162,18 +163,18 @@ class Forwarder:
         return tuple(url for url in urls if url != self._url) if self._url in urls else ()
 
     def is_owner(self, table: str) -> bool:
-        """Whether this server has the first seat of a table, and so is told of its changes.
+        """Whether this server has a table's first seat, and so is notified of the table's changes.
 
-        A server that hasn't joined its fleet yet is on its own. One behind vacant seats has been
-        told of changes only since they are vacant.
+        A server that hasn't joined its fleet yet counts as an owner. A server behind vacant seats
+        isn't one: it has been notified only since those became vacant.
         """
         seats = self._owners(table, None)
         return not seats or seats[0].url == self._url
 
     def has(self, table: str) -> bool:
-        """Whether this server answers about a table as its owner or a copy, or may at any time.
+        """Whether this server answers about a table as its owner or a copy, now or at any time.
 
-        So it is before it has joined its fleet, and where each partition has servers of its own.
+        Always true before it has joined its fleet, and where each partition has its own servers.
         """
         seats = self._owners(table, None)
         return self._by_partition or not seats or any(seat.url == self._url for seat in seats)
@@ -182,7 +183,7 @@ class Forwarder:
         """Return the answer of the first server that gives one.
 
         Returns:
-            ``None`` if none does: this server is to answer.
+            ``None`` if none does: this server must answer.
 
         Raises:
             ServiceError: A request that isn't safe got no valid answer, and may have arrived.
@@ -215,10 +216,10 @@ class Forwarder:
         return None
 
     async def tell(self, url: str, request: Forwarded) -> PeerAnswer | None:
-        """Return one server's answer to a request of this server's own, which isn't counted.
+        """Return one server's answer to a request that this server makes itself; not counted.
 
         Returns:
-            ``None`` if there is none, or if the server failed a moment ago and isn't asked.
+            ``None`` if there is none, or if the server isn't asked because it has just failed.
         """
         peer = self._peer(url)
         if peer is None or not peer.may_be_asked():
@@ -226,7 +227,7 @@ class Forwarder:
         try:
             return await self._sent(peer, request)
         except ServiceError:
-            return None  # the peer has logged what says that it is down
+            return None  # the peer has logged failures that show it to be down
 
     def close(self) -> None:
         """End all connections; on the loop."""
@@ -234,8 +235,8 @@ class Forwarder:
             peer.close()
 
     def status(self) -> dict[str, int]:
-        """Return how many requests were passed on, and what became of them; from any thread."""
-        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
+        """Return how many requests were forwarded, and their outcomes; from any thread."""
+        counted = dict(self._counts)  # one step, as the loop may change it meanwhile
         return dict(sorted(counted.items()))
 
     async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
@@ -244,9 +245,9 @@ class Forwarder:
         return await peer.ask(sent, is_safe=request.is_safe, within_s=within_s, table=request.table)
 
     def _peer(self, url: str) -> Peer | None:
-        """Return the peer at an address; ``None`` if a member has told one that isn't valid."""
+        """Return the peer at an address; ``None`` if a member announced an invalid one."""
         if url in self._peers:
-            # Taken out and put back last, so the order is that of use.
+            # Removed and inserted again at the end: the order is that of use (LRU).
             peer = self._peers.pop(url)
         else:
             self._make_room()
@@ -259,7 +260,7 @@ class Forwarder:
         return peer
 
     def _make_room(self) -> None:
-        """Drop the least recently used peers of too many, unless they are in use."""
+        """Drop the least recently used peers beyond the limit, unless they are in use."""
         for url in list(self._peers)[: max(len(self._peers) - MAX_PEERS + 1, 0)]:
             peer = self._peers[url]
             if peer is None or peer.is_idle:
@@ -283,7 +284,7 @@ class Forwarder:
 
 
 def _part(request: Forwarded, spent_s: float) -> Forwarded:
-    """Return a request with its share of the time that its client still waits."""
+    """Return a request with its share of the time that the client still waits."""
     if request.wait_s is None:
         return request
     within_s = max((request.wait_s - spent_s) * SHARE, SHORTEST_S)
@@ -294,6 +295,6 @@ def _part(request: Forwarded, spent_s: float) -> Forwarded:
 def _is_of_another(answer: PeerAnswer, request: Forwarded) -> bool:
     """Whether another server may have a better answer."""
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        # One that is at work says when to ask again; one that stops doesn't.
+        # A busy server says when to ask again; one that is shutting down doesn't.
         return "retry-after" not in answer.headers and request.is_safe
     return answer.status in _ABOUT_THE_PEER

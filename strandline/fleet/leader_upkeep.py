@@ -1,6 +1,6 @@
-"""``LeaderUpkeep``: while a server leads its fleet, it deletes from the databases of views.
+"""``LeaderUpkeep``: garbage collection in the databases of views, by the fleet's leader.
 
-``fsview.store.sql.upkeep`` says what. The other servers leave it to the leader.
+``fsview.store.sql.upkeep`` defines what is deleted. The other servers delete nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.fleet.current import CurrentFleet
 logger = logging.getLogger(__name__)
 
 PAUSE_S: Final = 10.0
-"""Between two looks at all tables, of some milliseconds each."""
+"""Between two passes over all tables, of some milliseconds each."""
 
 
 class LeaderUpkeep:
@@ -23,8 +23,8 @@ class LeaderUpkeep:
 
     Args:
         current: The fleet.
-        upkeep: What deletes.
-        pause_s: Seconds between two looks.
+        upkeep: Deletes.
+        pause_s: Seconds between two passes.
     """
 
     def __init__(self, current: CurrentFleet, upkeep: Upkeep, pause_s: float = PAUSE_S) -> None:
@@ -53,5 +53,5 @@ class LeaderUpkeep:
             try:
                 self._upkeep.run(lambda: self._current.leads)
             except Exception:
-                # What is old only takes room; the next look may succeed.
+                # Garbage only takes room; the next pass may succeed.
                 logger.exception("a look at the databases of views failed")

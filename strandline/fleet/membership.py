@@ -1,4 +1,4 @@
-"""``Membership``: a server's part in its fleet as a running thing."""
+"""``Membership``: the thread that keeps a server a member of its fleet."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = HEARTBEAT.default
 _LOOK_S: Final = 0.5
-"""While a server waits for its address, it looks this often whether it was stopped."""
+"""A server that waits for its address checks at this interval whether it was stopped."""
 
 
 class Membership:
-    """A thread that keeps a server a member, and tells ``current`` of the fleet's changes.
+    """A thread that keeps a server a member, and updates ``current`` when the fleet changes.
 
-    It goes on with the last seats while the state store is away, or while the fleet refuses the
-    server, until it can join again.
+    It keeps the last known seats while the state store can't be reached, or while the fleet refuses
+    the server, until it can join again.
 
     Args:
-        state: The fleet's state store, which stays the caller's.
+        state: The fleet's state store; the caller closes it.
         url: Where clients and other members reach this server; its identity.
         is_standby: Whether it waits for a seat instead of getting a new one.
-        layout: How tables are placed, which all members must agree on.
-        token: The server's token, which all members must have; ``None``: none has one.
-        roots: What it serves, which must be the same at all members; ``None``: it doesn't tell.
+        layout: How tables are placed; must be the same at all members.
+        token: The server's token; must be the same at all members. ``None``: no member has one.
+        roots: Served roots; must be the same at all members. ``None``: not announced.
         load: Returns what the server holds; called by the membership's thread.
-        warm_s: Others ask this server once ``ready`` was called, or once it could have had a seat
-            for so long; ``None``: at once.
-        heartbeat_s: Seconds between two steps; a change in the store begins one at once.
-        dead_s: How long it stays a member when it is silent.
+        warm_s: Others send requests here after ``ready`` was called, or so many seconds after this
+            server could have had a seat; ``None``: at once.
+        heartbeat_s: Seconds between two steps; a change in the store triggers one at once.
+        dead_s: Seconds without a sign of life after which it is no member any more.
         clock: Measures how long seats are vacant.
 
     Attributes:
-        current: The fleet as it is known.
-        trouble: Why the last seats are used; ``None``: they are the newest.
+        current: The fleet as last read.
+        trouble: Why the seats may be outdated; ``None``: they are the newest.
 
     Raises:
         ConfigError: A time or the layout isn't allowed.
@@ -102,12 +102,13 @@ class Membership:
         """Join, take the first step, and start the thread; to be called once.
 
         Args:
-            within_s: How long to wait if a member has this address: that may be this server before
-                it was killed, which counts as a member for a while.
+            within_s: How long to wait if a member has this address: it may be an earlier process of
+                this server that was killed, and whose lease hasn't expired yet.
 
         Raises:
             ConfigError: The fleet has another schema, layout or token, or other roots.
-            FleetError: A record can't be read, a member has this address, or the store is away.
+            FleetError: A record can't be read, a member has this address, or the store can't be
+                reached.
         """
         try:
             self._cancel = self._state.watch("", self._due.set)
@@ -142,7 +143,7 @@ class Membership:
         return self._roster.name
 
     def ready(self) -> None:
-        """Have others ask this server from now on; for any thread, may be repeated."""
+        """Have others send requests here from now on; for any thread, may be repeated."""
         if not self._is_warm:
             self._is_warm = True
             self._due.set()
@@ -153,7 +154,7 @@ class Membership:
         self._is_stopped = True
 
     def stop(self) -> None:
-        """End the thread and leave the fleet, whose seat is vacant at once; may be repeated."""
+        """End the thread and leave the fleet; the seat is vacant at once. May be repeated."""
         self._is_stopped = True
         self._cancel()
         self._due.set()
@@ -166,7 +167,7 @@ class Membership:
     def _run(self) -> None:
         while True:
             self._due.wait(self._pause_s())
-            # Before the step: what changes during it begins another one.
+            # Before the step: a change during it triggers another one.
             self._due.clear()
             if self._is_stopped:
                 return
@@ -177,12 +178,13 @@ class Membership:
                     logger.warning("the last seats of the fleet are used meanwhile: %s", error)
                 self.trouble = str(error)
             except Exception as error:
-                # A member whose thread ends would be dead to the others while it serves.
+                # If the thread ended, the others would take this server for dead while it still
+                # serves.
                 logger.exception("a step of the fleet failed")
                 self.trouble = f"{type(error).__name__}: {error}"
 
     def _pause_s(self) -> float:
-        """Return how long nothing is to be done, unless something happens."""
+        """Return the seconds until the next step is due if nothing changes."""
         if self._seat_since_s is None or self._roster.is_ready:
             return self._heartbeat_s
         left_s = self._seat_since_s + self._warm_s - self._clock.monotonic()

@@ -1,6 +1,6 @@
 """``Neighbours``: asks other servers which tables they have open, and for their records.
 
-For one thread, which may wait; requests of clients go by ``strandline.fleet.forward``.
+Blocking, for one thread; ``strandline.fleet.forward`` forwards the requests of clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORD: Final = "/v1/strandline/fleet/record"
 MAX_TABLES_BYTES: Final = 16 << 20
 """Longest list of tables: 100,000 with long paths."""
 _PATH_BYTES: Final = 4 * PATH_CHARACTERS + 64
-"""Longest base path: the text of a ``TableId`` is a little longer than what was asked for."""
+"""Longest base path: the text of a ``TableId`` is a little longer than the requested path."""
 TIMEOUTS: Final = Timeouts(connect_s=0.5, read_s=5.0, exchange_s=30.0)
 
 
@@ -32,7 +32,7 @@ class Neighbours:
     """The other servers.
 
     Args:
-        token: Bearer token that all servers of the fleet take.
+        token: Bearer token that all servers of the fleet accept.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         timeouts: Of each request.
     """
@@ -63,17 +63,17 @@ class Neighbours:
         return tuple(found)
 
     def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
-        """Yield a server's record of a table in pieces, which count once all have come.
+        """Yield a server's record of a table in pieces, valid only once all have arrived.
 
         Args:
             url: The server.
             base_path: The table.
             most_bytes: Longest stream.
-            within_s: When the end is too late.
+            within_s: Seconds after which the end is too late.
 
         Raises:
             ConfigError: The address isn't one.
-            ServiceError: There is no record, or it is torn or late.
+            ServiceError: There is no record, or it is truncated or late.
         """
         target = f"{RECORD}?{BASE_PATH}={quote(base_path, safe='')}"
         return self._asked(url, RECORD, target, most_bytes, within_s)
@@ -88,9 +88,9 @@ class Neighbours:
 
 
 def _may_be_table(path: object) -> bool:
-    """Whether a server may have a table open at a path; the text may still be of another place.
+    """Whether a value may be the base path of an open table; a plausible text may still be wrong.
 
     Raises:
-        ValueError: It has half of a surrogate pair, which is no text.
+        ValueError: It has a lone surrogate, which UTF-8 can't encode.
     """
     return isinstance(path, str) and len(path.encode()) <= _PATH_BYTES

@@ -1,4 +1,4 @@
-"""What the state store knows of a fleet, as values for people and for JSON; pure."""
+"""A fleet's state as text for people and as values for JSON; pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Line = tuple[str, str, str, str, str]
 
 
 def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a fleet in a form for JSON.
+    """Return a fleet as values for JSON.
 
     Args:
         found: The fleet as it was read.
-        tables: Base paths, in any spelling, whose servers are wanted.
+        tables: Base paths, in any spelling; their servers are listed.
 
     Raises:
         ConfigError: A base path isn't one.
@@ -88,7 +88,7 @@ def _layout(found: FleetRead) -> Layout | None:
 
 
 def _roots(found: FleetRead) -> str | None:
-    """Return the mark of the roots on which the members have agreed, as far as they tell."""
+    """Return the mark of the roots on which the members agree, ``None`` if none announces it."""
     members = sorted(found.fleet.members, key=lambda member: member.joined)
     return next((member.roots for member in members if member.roots), None)
 
@@ -113,7 +113,7 @@ def _load(found: FleetRead, name: str) -> dict[str, int]:
 
 
 def _waiting(found: FleetRead) -> list[Member]:
-    """Return the members without a seat: standbys, and those that join."""
+    """Return the members without a seat: standbys, and members that are joining."""
     holders = {seat.holder for seat in found.fleet.seats}
     living = (*found.fleet.members, *found.joining)
     waiting = [member for member in living if member.name not in holders]

@@ -2,10 +2,10 @@
 
 Each connection has one request at a time. A request takes an idle connection, or opens one, or
 waits for one in a queue; both numbers are bounded, and requests about one table have half of the
-connections at most: one whose storage hangs leaves room for the others. A peer that can't be
-reached, or is late, isn't asked for a while; then one request finds out, while all others still go
-elsewhere. With each that fails the while doubles, up to ``LONGEST_S``. A peer that has answered
-meanwhile is well, and only that request was late.
+connections at most: a table whose storage hangs leaves room for the others. A peer that can't be
+reached, or is late, is skipped for a while (circuit breaker); then one trial request is sent, while
+all others still go elsewhere. Each trial that fails doubles the pause, up to ``LONGEST_S``. A
+failure doesn't count if the peer has answered another request since the failed one began.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from timeline.errors import ServiceError, ServiceTimeoutError, ServiceUnreachabl
 logger = logging.getLogger(__name__)
 
 FIRST_S: Final = 1.0
-"""How long a peer isn't asked after its first failure; doubles with each trial that fails."""
+"""How long a peer is skipped after its first failure; doubles with each trial that fails."""
 LONGEST_S: Final = 16.0
 
 
@@ -72,13 +72,13 @@ class Peer:
         return not self._busy
 
     def may_be_asked(self) -> bool:
-        """Return whether a request may be sent now; after a failure, to one request at a time."""
+        """Return whether a request may be sent now; after a failure, one trial at a time."""
         if not self._shut_s:
             return True
         now = asyncio.get_running_loop().time()
         if self._trials or now < self._shut_until:
             return False
-        # The others go elsewhere until the end of this trial is known, also before it begins.
+        # Other requests go elsewhere until this trial has ended, even before it begins.
         self._shut_until = now + self._shut_s
         return True
 
@@ -91,8 +91,8 @@ class Peer:
             request: The bytes of the request.
             is_safe: Whether it may arrive twice: a kept connection may have been closed by the peer
                 while it was idle.
-            within_s: When the answer is too late.
-            table: Which table it is about; empty: it counts with those of none.
+            within_s: Seconds after which the answer is too late.
+            table: The table it is about; empty: none, which counts as a table of its own.
 
         Raises:
             ServiceError: There is no valid answer; see ``PeerConnection.exchange``. If it is a
@@ -101,14 +101,15 @@ class Peer:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if not self._has_room(table) and len(self._waiting) >= self._limits.queued:
-            # Much is asked of it, which is no sign that it is down.
+            # It is overloaded, which is no sign that it is down.
             raise _not_sent(f"{self.url}: {len(self._waiting)} requests wait for it")
         is_trial = bool(self._shut_s)
         self._trials += is_trial
         try:
             answer = await self._in_turn(request, table, is_safe, began + within_s)
         except ServiceError as error:
-            # Answers of others since then show that it is well; failures, that it is shut already.
+            # Answers to other requests since then show that it is up; failures have opened the
+            # circuit already.
             is_down = isinstance(error, ServiceUnreachableError | ServiceTimeoutError)
             if is_down and max(self._answered_at, self._shut_at) <= began:
                 self._shut(error, loop.time())
@@ -144,7 +145,7 @@ class Peer:
     async def _in_turn(
         self, request: bytes, table: str, is_safe: bool, until_s: float
     ) -> PeerAnswer:
-        """Wait for a connection if there are too many, then ask."""
+        """Wait for a free connection if all are in use, then send the request."""
         if self._has_room(table):
             self._take(table)
         else:
@@ -162,7 +163,7 @@ class Peer:
             self._pass_on(table)
 
     async def _turn(self, table: str, until_s: float) -> None:
-        """Wait until another request has ended, whose place this one takes."""
+        """Wait until another request has ended, and take its place."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         entry = (table, turn)
@@ -174,15 +175,15 @@ class Peer:
             if entry in self._waiting:
                 self._waiting.remove(entry)
             elif turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on(table)  # it was given a place in the same turn of the loop
+                self._pass_on(table)  # it was given a place in the same iteration of the loop
             raise
         finally:
             late.cancel()
 
     def _pass_on(self, table: str) -> None:
-        """Give the place of a table's request that has ended to the first that may have it.
+        """Give the place of a table's finished request to the first waiting one that may run.
 
-        No other could have one before, so at most one can now.
+        No waiting request could run before, so at most one can now.
         """
         self._busy -= 1
         self._busy_of[table] -= 1
@@ -199,7 +200,7 @@ class Peer:
                 return
 
     def _idle_one(self) -> PeerConnection | None:
-        """Return the idle connection that was used last, if one is fresh."""
+        """Return the most recently used idle connection, if one is fresh."""
         oldest = asyncio.get_running_loop().time() - self._limits.idle_s
         while self._idle:
             connection = self._idle.pop()
@@ -229,7 +230,7 @@ class Peer:
         except OSError as error:
             raise _not_sent(f"{self.url}: no connection ({error})") from error
         if not connection.is_open:
-            # It ended between the handshake and this turn of the loop.
+            # It ended between the handshake and this iteration of the loop.
             raise _not_sent(f"{self.url}: the connection was ended at once")
         self._open.add(connection)
         return connection

@@ -1,9 +1,8 @@
 """``PeerConnection``: one kept connection to another server, with one request at a time.
 
 What a peer can make this server hold is bounded (``PeerLimits``): the head of an answer, its body,
-and all bodies that are being received or are on their way to a client. An answer is given on once
-it is complete, so that half a one reaches nobody. Whatever comes without a request, or behind an
-answer, ends the connection.
+and all bodies that are being received or are on their way to a client. An answer is passed on only
+once it is complete. Unsolicited bytes, or bytes after an answer, end the connection.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from timeline.errors import (
 )
 
 _PASSED_ON: Final = 200
-"""Lowest status of an answer; those below announce one, which no request here asks for."""
+"""Lowest status of a final answer; lower ones are interim, which no request here asks for."""
 _OF_THE_HOP: Final = frozenset(
     {"connection", "keep-alive", "content-length", "transfer-encoding", "upgrade"}
 )
@@ -41,11 +40,11 @@ class PeerLimits:
         connect_s: To connect.
         answer_s: From asking to the last byte of the answer, if the client sets no bound.
         idle_s: How long an idle connection is used again; servers keep theirs for longer.
-        head_bytes: Longest head of an answer; also most of what comes at once between pieces of its
-            body, or behind it: lines of chunks, trailers.
+        head_bytes: Longest head of an answer; also the most bytes between pieces of its body or
+            after it: chunk lines, trailers.
         body_bytes: Longest body, as sent.
-        bodies_bytes: Bytes of all bodies that are being received, or aren't sent on yet, from all
-            peers.
+        bodies_bytes: Bytes of all bodies, of all peers, that are being received or not yet sent to
+            clients.
     """
 
     connections: int = 64
@@ -74,7 +73,7 @@ class CountedBody:
         self._received, self._size = received, size
 
     def __del__(self) -> None:
-        # However an answer is dropped: its client may leave at any step.
+        # In whichever way the answer is dropped: its client may disconnect at any step.
         self._received.held_bytes -= self._size
 
 
@@ -102,12 +101,12 @@ class PeerConnection(asyncio.Protocol):
         what: Names the peer in errors.
         limits: What the peer may make this server hold.
         received: Counts bodies.
-        lost: Is called once the connection is lost.
+        lost: Called once the connection is lost.
 
     Attributes:
         idle_since: By the loop's clock.
         used: Whether it has had an answer before.
-        has_begun: Whether anything of the current answer came.
+        has_begun: Whether any byte of the current answer has arrived.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class PeerConnection(asyncio.Protocol):
             if self._beside_bytes > self._limits.head_bytes:
                 raise self._bad(f"more than {self._limits.head_bytes} bytes that are no body")
         except (httptools.HttpParserError, BadAnswerError) as error:
-            # What a callback raised is the context of the parser's error.
+            # The parser's error has the callback's exception as its context.
             cause = error if isinstance(error, BadAnswerError) else error.__context__
             self._fail(cause if isinstance(cause, BadAnswerError) else self._bad("no HTTP"))
             self.abort()
@@ -177,7 +176,7 @@ class PeerConnection(asyncio.Protocol):
 
         Args:
             request: The bytes of the request.
-            until_s: When the answer is too late, by the loop's clock.
+            until_s: Deadline of the answer, by the loop's clock.
 
         Raises:
             ServiceUnreachableError: The connection was lost; the request may have arrived.
@@ -196,7 +195,7 @@ class PeerConnection(asyncio.Protocol):
             self._received.held_bytes -= self._body_bytes
             self._answered, self._body_bytes, self._body = None, 0, bytearray()
             if not (answered.done() and not answered.cancelled() and self._is_whole):
-                # Failed, or nobody waits any more: the rest would precede the next answer.
+                # Failed, or cancelled: the rest of this answer would precede the next one.
                 self.abort()
             self.idle_since = loop.time()
 
@@ -206,7 +205,7 @@ class PeerConnection(asyncio.Protocol):
 
     def _begin(self, answered: asyncio.Future[PeerAnswer]) -> None:
         self._answered = answered
-        # Anew for each: the state of a parser that met nonsense isn't known.
+        # A new one for each answer: after an error the state of a parser is unknown.
         self._parser = httptools.HttpResponseParser(self)
         self._headers, self._body = {}, bytearray()
         self._beside_bytes = self._body_bytes = 0
@@ -228,7 +227,7 @@ class PeerConnection(asyncio.Protocol):
         self.used = True
         if answered is not None and not answered.done():
             status = self._parser.get_status_code()
-            # From here on the answer counts its body.
+            # From here on ``CountedBody`` counts the body.
             held, self._body_bytes = CountedBody(self._received, self._body_bytes), 0
             answered.set_result(PeerAnswer(status, self._headers, bytes(self._body), held))
 
@@ -259,7 +258,7 @@ class PeerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Check the status."""
         self._in_head = False
-        # Asked here, because the parser has forgotten it when the answer is complete.
+        # Read here, as the parser has forgotten it when the answer is complete.
         self._is_kept = self._parser.should_keep_alive()
         status = self._parser.get_status_code()
         if status < _PASSED_ON or status not in _STATUSES:

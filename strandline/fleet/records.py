@@ -3,16 +3,16 @@
 | key | value |
 | --- | --- |
 | ``epoch`` | ``schema`` of all records; ``epoch``, which grows with every change of the seats |
-| ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, a ``Load``; shared ones |
+| ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, a ``Load``, shared ones |
 | ``seats/NUMBER`` | ``holders``, ``url`` |
 
-A member or a seat whose record can't be read doesn't count, so that one costs no more than a server
-that is dead: the others go on. A server writes its own anew, and the leader a seat's.
+A member or a seat whose record can't be read is ignored: it does no more harm than a dead server. A
+server rewrites its own record, and the leader that of a seat.
 
-``joined`` is the version that the lease was made with, and 0 until that is known: such a member
-doesn't count yet. Shared ones are ``copies``, ``depth``, ``tokens``, as ``token`` the
-``token_mark`` of the servers' token, and as ``roots`` their ``roots_mark``, which earlier releases
-don't write.
+``joined`` is the version at which the lease was created, and 0 until that is known: such a member
+doesn't count yet. The shared fields, equal at all members, are ``copies``, ``depth``, ``tokens``,
+``token`` (the ``token_mark`` of the servers' token) and ``roots`` (their ``roots_mark``, which
+earlier releases don't write).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ROUNDS: Final = 100_000
 _MARK_DIGITS: Final = 8
 _MOST_URL: Final = 2048
 _READS: Final = 20
-"""How often a fleet is read until its seats don't change meanwhile."""
+"""Most attempts to read a fleet without a change of its seats meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a member holds, for people who look at the fleet; nothing is decided by it.
+    """What a member holds, for display only; no decision depends on it.
 
     Attributes:
         tables: Tables that are open.
@@ -62,7 +62,7 @@ class Load:
     held_bytes: int = 0
 
     def differs(self, other: Load) -> bool:
-        """Whether it is worth telling in place of another one."""
+        """Whether it differs enough from the published one to be published."""
         change = abs(self.held_bytes - other.held_bytes)
         return self.tables != other.tables or 4 * change > max(other.held_bytes, 1 << 20)
 
@@ -99,9 +99,9 @@ def member_name(url: str) -> str:
 
 @lru_cache(maxsize=4)
 def token_mark(token: str | None) -> str:
-    """Return what tells whether two servers have the same token; ``""`` if there is none.
+    """Return a digest by which servers compare their tokens; ``""`` if there is none.
 
-    It can't be turned back, and guessing is slow: whoever reaches ZooKeeper can read it.
+    It can't be reversed, and guessing is slow: anybody who reaches ZooKeeper can read it.
 
     Cost: a twentieth of a second.
     """
@@ -111,10 +111,10 @@ def token_mark(token: str | None) -> str:
 
 
 def roots_mark(roots: Iterable[str]) -> str:
-    """Return what tells whether two servers serve the same tables by the same paths.
+    """Return a digest that is equal for servers with the same tables at the same paths.
 
-    Spellings of a root, order, and roots below others don't matter. Links aren't followed: clients
-    name tables by paths, and a table's owner follows from its path.
+    The spelling of a root, the order, and roots below other roots make no difference. Links aren't
+    followed: clients name tables by paths, and a table's owner follows from its path.
 
     Args:
         roots: Base paths, or directories above base paths.
@@ -171,7 +171,7 @@ def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) 
 
     Args:
         state: The fleet's state store.
-        between: Is called before each record is read: all of them may take long.
+        between: Called before each record is read, as reading all of them may take long.
 
     Raises:
         ConfigError: The records have another schema.
@@ -182,7 +182,7 @@ def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) 
     for _ in range(_READS):
         begun = state.get(EPOCH)
         found = _read(state, begun, between)
-        # Every change of a seat changes the epoch, so all these seats were there at once.
+        # Every change of a seat changes the epoch, so these seats form a consistent snapshot.
         if state.get(EPOCH) == begun:
             return found
     raise StateConflictError(f"the fleet's seats changed during each of {_READS} reads")
@@ -220,7 +220,7 @@ def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], obje
 
 @contextmanager
 def _noted(unreadable: dict[str, str], key: str) -> Iterator[None]:
-    """Note why a record can't be read within the block."""
+    """Record why reading a key fails within the block."""
     try:
         yield
     except StateUnavailableError:

@@ -1,6 +1,6 @@
-"""``Roster``: a server's part in its fleet, and all servers' seats if it leads.
+"""``Roster``: a server's membership in its fleet, and all servers' seats if it leads.
 
-Members of a fleet must have in common how they place tables, their token and their roots.
+All members of a fleet must have the same layout (how tables are placed), token and roots.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from timeline.errors import ConfigError, StateConflictError, StateUnavailableErr
 logger = logging.getLogger(__name__)
 
 DEAD_S: Final = DEAD.default
-"""After so many silent seconds a server counts as dead; the paper's 600 s are its seat's here."""
+"""Seconds without renewal until a server counts as dead; the paper's 600 s are its seat's here."""
 _RENEWALS: Final = 4
-"""How often a lease is renewed in ``dead_s`` at least."""
+"""Least number of renewals of a lease in ``dead_s``."""
 LOAD_S: Final = 30.0
-"""Least time between two records of what a server holds: each begins a step of all members."""
+"""Least time between two updates of a server's load: each triggers a step of all members."""
 
 
 class Roster:
@@ -49,14 +49,14 @@ class Roster:
         is_standby: Whether it waits for a seat instead of getting a new one.
         clock: Measures how long seats are vacant.
         dead_s: How long it stays a member without ``step``.
-        layout: How tables are placed, which all members must agree on.
-        token: The mark of the server's token, which all members must have.
-        roots: The mark of its roots; likewise, as far as they tell.
-        load: Returns what the server holds, for those who look at the fleet.
-        is_ready: Whether it may be asked at once; else ``become_ready`` is to be called.
+        layout: How tables are placed; must be the same at all members.
+        token: The mark of the server's token; must be the same at all members.
+        roots: The mark of its roots; must be the same at all members that announce one.
+        load: Returns what the server holds, for display.
+        is_ready: Whether others may send requests at once; else after ``become_ready``.
 
     Attributes:
-        fleet: The fleet as it was read last; it stays when the store is away.
+        fleet: The fleet as it was read last; kept while the store can't be reached.
         epoch: Number of changes of its seats.
     """
 
@@ -102,7 +102,7 @@ class Roster:
 
     @property
     def is_ready(self) -> bool:
-        """Whether this server may be asked, as others know from its next step on."""
+        """Whether others may send requests to this server; announced by its next step."""
         return self._self.is_ready
 
     @property
@@ -111,7 +111,7 @@ class Roster:
         return self._self.name
 
     def become_ready(self) -> None:
-        """Have the next step tell that this server may be asked."""
+        """Have the next step announce that others may send requests to this server."""
         self._self = replace(self._self, is_ready=True)
         self._must_tell = True
 
@@ -121,8 +121,8 @@ class Roster:
         Raises:
             ConfigError: The fleet's records have another schema, or a member another layout, token
                 or roots.
-            StateConflictError: A member has this address: another server, or this one before it
-                was killed, which ends after ``dead_s``.
+            StateConflictError: A member has this address: another server, or an earlier process of
+                this one, whose lease expires after ``dead_s``.
             StateUnavailableError: The store can't be reached.
         """
         self._release_left()
@@ -138,13 +138,13 @@ class Roster:
                 hint=f"if it was killed, it ends {self._dead_s:g} s after that",
             ) from error
         try:
-            # Again: of two that join a fleet without members at once, one sees the other.
+            # Checked again: of two servers that join an empty fleet at once, one sees the other.
             check_alike(self._self, read_fleet(self._state))
-            # Only now is it known what the lease was made with.
+            # Only now is the version known at which the lease was created.
             joined = replace(joining, joined=lease.version)
             lease.renew(member_bytes(joined, Load()))
         except BaseException:
-            # Its store may renew it by itself, and it would be in the way of the next one.
+            # The store may renew it by itself, and it would block the next attempt.
             self._left = lease
             try:
                 self._release_left()
@@ -156,7 +156,7 @@ class Roster:
         self._told, self._told_s = Load(), -math.inf
 
     def _release_left(self) -> None:
-        """Release the lease of an attempt to join that failed, if it is still to be released."""
+        """Release the lease of a failed attempt to join, if that is still due."""
         if self._left is not None:
             self._left.release()
             self._left = None
@@ -165,7 +165,7 @@ class Roster:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
 
         Call it at least every ``dead_s / 3`` seconds, and on each change notification. A server
-        that was taken for dead joins again.
+        whose lease has expired joins again.
 
         Returns:
             The fleet as it is now, from the store if another server changed it meanwhile.
@@ -184,15 +184,15 @@ class Roster:
             if self._lease is not None:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
                 self._lease = None
-                # Others' leases may have ended, too, as where the store is too slow to renew them.
+                # Others' leases may have expired, too, if the store is too slow to renew them.
                 self._is_away = True
             self.join()
         found = self._read()
         now_s = self._clock.monotonic()
         is_first, self._is_new = self._is_new, False
         if self._is_away or (is_first and _all_gone(found.fleet)):
-            # Leases may have ended only since nobody could renew them: nobody's seat is given away
-            # until their holders have had the time to join again.
+            # Leases may have expired only because no server could renew them: no seat is reassigned
+            # # until the holders have had the time to join again.
             self._quiet_until_s = now_s + self._dead_s
             self._is_away = False
         self._since = vacant_since(found.fleet, self._since, now_s)
@@ -203,7 +203,7 @@ class Roster:
         return self.fleet
 
     def _read(self) -> FleetRead:
-        """Return the fleet as it is, without members that have another token's mark."""
+        """Read the fleet; leave out members that have another token's mark."""
         found, strangers = of_token(read_fleet(self._state, self._keep), self._self.token)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
@@ -217,14 +217,14 @@ class Roster:
         return found
 
     def _keep(self) -> None:
-        """Renew the lease in the middle of a step that takes long, as where the store is slow."""
+        """Renew the lease during a step that takes long because the store is slow."""
         now_s = self._clock.monotonic()
         if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
             self._renewed_s = now_s
-            self._lease.renew()  # if it has ended, the next step finds that, too
+            self._lease.renew()  # if it has expired, the next step notices that, too
 
     def _renew(self, lease: Lease) -> bool:
-        """Renew the lease; tell at times what this server holds. Return whether it is held."""
+        """Renew the lease, at times with this server's load; return whether it is held."""
         now_s, load = self._clock.monotonic(), self._load()
         self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
@@ -235,7 +235,7 @@ class Roster:
         return is_held
 
     def leave(self) -> None:
-        """Be no member any more; the seat is vacant at once. May be repeated."""
+        """End the membership; the seat is vacant at once. May be repeated."""
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
@@ -253,7 +253,7 @@ class Roster:
         try:
             self._state.write(fence, epoch, *changes)
         except StateConflictError as error:
-            # Another leader was first, or this one was taken for dead: the next step sees it.
+            # Another leader wrote first, or this one's lease expired: the next step notices.
             logger.info("the seats were decided elsewhere: %s", error)
         else:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
@@ -262,12 +262,12 @@ class Roster:
 
 
 def _all_gone(fleet: Fleet) -> bool:
-    """Whether there are seats and nobody of those who had them lives."""
+    """Whether there are seats, and no member that held one is alive."""
     return 0 < len(fleet.seats) == len(fleet.vacant)
 
 
 def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:
-    """Return what makes the seats that were read those that should be."""
+    """Return the operations that turn the seats that were read into ``seats``."""
     before = {seat.number: seat for seat in found.fleet.seats}
     after = {seat.number: seat for seat in seats}
     changed = [seat for seat in seats if before.get(seat.number) != seat]
@@ -282,10 +282,10 @@ def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:
 
 
 def check_alike(mine: Member, found: FleetRead) -> None:
-    """Refuse to be a member beside one with another layout, token or roots.
+    """Refuse membership beside a member with another layout, token or roots.
 
-    Members of earlier releases don't tell their roots, and are let be: they are replaced one by
-    one.
+    Members of earlier releases announce no roots and are accepted: they are replaced one by one in
+    a rolling upgrade.
 
     Raises:
         ConfigError: A member of the fleet differs.
@@ -300,8 +300,8 @@ def check_alike(mine: Member, found: FleetRead) -> None:
 def of_token(found: FleetRead, token: str) -> tuple[FleetRead, frozenset[str]]:
     """Return a fleet without the members that have another token's mark, and their addresses.
 
-    None can join, so a program that hasn't the token has written such a record. It must neither get
-    a seat, and with it requests that bear the token, nor lead.
+    Such a member can't join, so its record was written by a program without the token. It must
+    neither lead nor get a seat, and with it requests that present the token.
     """
     ours = tuple(each for each in found.fleet.members if each.token == token)
     strangers = frozenset(each.url for each in found.fleet.members if each.token != token)

@@ -1,21 +1,21 @@
-"""Who has which seat: decisions over immutable values; pure.
+"""Which server holds which seat: decisions over immutable values; pure.
 
-Seats outlive servers, so that the death of one moves no table twice:
+Seats outlive servers, so that a failed server moves no table twice:
 
-* a member that lives keeps its seat;
-* the seat of a dead one goes to one of those who held it before, if such a member has none, else
-  to a standby, else to a newcomer;
-* who returns and finds its seat taken is a standby, like those that were started as one;
-* a seat that nobody can take stays on the ring, vacant, and the next of a table's owners serve.
-  After ``SEAT_LASTS_S`` it goes;
+* a live member keeps its seat;
+* the seat of a dead member goes to a former holder that has no seat, else to a standby,
+  else to a newcomer;
+* a server that returns and finds its seat taken becomes a standby, like those started as one;
+* a seat that no member can take stays on the ring, vacant, and the next owners of its tables serve
+  them. After ``SEAT_LASTS_S`` it is removed;
 * newcomers for which there is no vacant seat get new ones, once they are ready: a new seat moves
-  tables, whose servers answer until then.
+  tables, whose former servers answer until then.
 
-The *leader*, the member that joined first, decides for all. Everyone can tell who leads, and a
-leader that doesn't know yet that it is none fails at the state store.
+The *leader*, the member that joined first, decides for all. Every member can tell which one leads,
+and the writes of a former leader fail at the state store.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 3.1 (5) and 5.3. There a machine is elected
-in a dead one's place, and who returns works under it.
+to replace a dead one, which works under it if it returns.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from typing import Final
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat
 
 SEAT_LASTS_S: Final = 600.0
-"""How long a seat stays without a member: the paper's time until a server counts as dead."""
+"""How long a vacant seat is kept: the paper's time until a server counts as dead."""
 VacantSince = Mapping[tuple[int, str], float]
 """(Number of a vacant seat, its last holder) → seconds. A seat may be taken and vacant again
 between two looks; it is another vacancy then."""
 MAX_HOLDERS: Final = 16
-"""How many holders a seat remembers; earlier ones are newcomers if they return."""
+"""Most holders a seat remembers; earlier holders are newcomers if they return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server that lives, as far as the state store knows.
+    """A server that is alive as far as the state store knows.
 
     Attributes:
         name: Its identity, also after a restart.
         url: Where clients reach it.
-        is_standby: Whether it was started to wait for a seat, instead of getting a new one.
-        joined: Grows from member to member; another one after a restart.
+        is_standby: Whether it was started to wait for a vacant seat instead of getting a new one.
+        joined: Its place in the order of joining; a new, greater number after a restart.
         layout: How it places tables; the same at all members.
-        token: What ``strandline.fleet.records.token_mark`` makes of its token; likewise.
-        is_ready: Whether it may be asked; before, it fetches the records of its tables.
-        roots: What ``strandline.fleet.records.roots_mark`` makes of its roots; the same at all
-            members. Empty at those of earlier releases, which don't tell.
+        token: Its token's ``strandline.fleet.records.token_mark``; the same at all members.
+        is_ready: Whether others may send requests; until then it fetches the records of its tables.
+        roots: Its roots' ``strandline.fleet.records.roots_mark``; the same at all members. Empty in
+            earlier releases, which don't announce it.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class HeldSeat:
-    """A seat and who has it.
+    """A seat and its holder.
 
     Attributes:
         number: Its place on the ring, from 0.
-        holders: Names of the members that had it, each once; the last has it, if it lives.
+        holders: Names of the members that held it, each once; the last one holds it, if alive.
         url: Address of the last.
     """
 
@@ -77,7 +77,7 @@ class HeldSeat:
 
     @property
     def holder(self) -> str:
-        """Name of the member that has it, if it lives."""
+        """Name of the member that holds it, if that is alive."""
         return self.holders[-1]
 
     def taken_by(self, member: Member) -> HeldSeat:
@@ -92,7 +92,7 @@ class Fleet:
     """All members and seats at one time.
 
     Attributes:
-        members: Those that live, each name once.
+        members: The live ones, each name once.
         seats: All seats, by number, each holder once.
     """
 
@@ -106,7 +106,7 @@ class Fleet:
 
     @property
     def vacant(self) -> tuple[int, ...]:
-        """Numbers of the seats whose holder doesn't live."""
+        """Numbers of the seats whose holder isn't alive."""
         living = {member.name for member in self.members}
         return tuple(seat.number for seat in self.seats if seat.holder not in living)
 
@@ -128,8 +128,8 @@ def vacant_since(fleet: Fleet, before: VacantSince, now_s: float) -> VacantSince
     Args:
         fleet: The fleet.
         before: What was returned last, by the same server.
-        now_s: Seconds of a clock that never goes back. A new leader counts from when it sees a
-            seat vacant first: no two servers' clocks are compared.
+        now_s: Seconds of a monotonic clock. A new leader counts from the moment at which it first
+            sees a seat vacant: no two servers' clocks are compared.
     """
     vacant = fleet.vacant
     left = ((seat.number, seat.holder) for seat in fleet.seats if seat.number in vacant)
@@ -145,7 +145,7 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
         now_s: Seconds of the same clock.
 
     Returns:
-        ``fleet.seats`` if nothing is to be changed. Applied once more, it changes nothing.
+        ``fleet.seats`` if nothing has to change. Idempotent.
     """
     seats = _held_once(fleet.seats)
     vacant = [seats[number] for number in fleet.vacant if number in seats]
@@ -173,20 +173,20 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
 
 
 def once_ready(fleet: Fleet, name: str) -> Fleet:
-    """Return a fleet as it will be when a member is ready, if nothing else changes."""
+    """Return the fleet as it will be once a member is ready, if nothing else changes."""
     members = tuple(
         replace(member, is_ready=True) if member.name == name else member
         for member in fleet.members
     )
     ready = replace(fleet, members=members)
-    # No seat counts as vacant for so long that it goes.
+    # No seat counts as vacant for so long that it would be removed.
     return replace(ready, seats=next_seats(ready, {}, 0.0))
 
 
 def _held_once(seats: Iterable[HeldSeat]) -> dict[int, HeldSeat]:
-    """Return seats by number, without those whose holder has another of a lower number.
+    """Return seats by number, without those whose holder has a lower-numbered one as well.
 
-    No leader gives a member two; but a seat whose record couldn't be read may be back.
+    No leader gives a member two seats, but a seat whose record was unreadable may be back.
     """
     holders: set[str] = set()
     found: dict[int, HeldSeat] = {}
@@ -204,21 +204,21 @@ def _free(fleet: Fleet) -> list[Member]:
 
 
 def _of_its_holders(seat: HeldSeat, free: Iterable[Member]) -> Member | None:
-    """Return the free member that had a seat last of all that had it."""
+    """Return the free member that held a seat most recently."""
     had_it = [member for member in free if member.name in seat.holders]
     return max(had_it, key=lambda member: seat.holders.index(member.name), default=None)
 
 
 def _is_newcomer(member: Member, seats: Iterable[HeldSeat]) -> bool:
-    """Return whether a member is to have a seat of its own: not started as standby, never had one.
+    """Return whether a member gets a seat of its own: not started as standby, never held one.
 
-    A seat that is gone isn't remembered; who had it is a newcomer again.
+    Holders of a seat that was removed are forgotten: they are newcomers again.
     """
     return not member.is_standby and not any(member.name in seat.holders for seat in seats)
 
 
 def _lowest_free(numbers: Collection[int]) -> int:
-    # A number that comes again has the points on the ring that it had.
+    # A number that is reused has the same points on the ring as before.
     return next(number for number in range(len(numbers) + 1) if number not in numbers)
 
 

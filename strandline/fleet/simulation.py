@@ -1,7 +1,7 @@
 """Simulates a fleet: load balance, seats moved by joins and leaves, availability; pure.
 
-The tables are names that the fleet's own ring places, such as random ones: the figures include its
-randomness, and shares are those of the tables, not of the circle.
+The fleet's own ring places the tables, which may have random names: the figures include the ring's
+randomness, and shares are fractions of the tables, not of the circle.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 5.3 and 6.
 """
@@ -20,22 +20,22 @@ from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
 MAX_SERVERS: Final = 100
 MAX_TABLES: Final = 100_000
 MAX_ENUMERATED: Final = 12
-"""Most servers of which all sets that can be down are counted."""
+"""Most servers for which all sets of failed servers are enumerated."""
 ENUMERATED_TABLES: Final = 300
-"""Most tables of which it is asked whether any has no server."""
+"""Most tables for which the chance that any of them has no server is computed."""
 
 Down = tuple[bool, ...]
-"""Which of the servers, by number, are down."""
+"""Numbers of the servers that are down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change of the ring means, as shares of all tables.
+    """The effect of a change of the ring, as fractions of all tables.
 
     Attributes:
         moved: Tables with another owner than before.
         even: What ``moved`` would be on an even ring.
-        copied: Copies that are made anew, by the number of tables.
+        copied: New copies, divided by the number of tables.
     """
 
     moved: float
@@ -50,9 +50,9 @@ class Simulation:
     Attributes:
         servers: How many have a seat.
         tables: How many tables were placed.
-        layout: How.
-        owned: Tables that the fullest server owns, by the mean of all.
-        kept: Tables of which the fullest has a copy, by the mean.
+        layout: How tables were placed.
+        owned: Tables that the fullest server owns, divided by the mean of all servers.
+        kept: Tables of which the fullest server has a copy, divided by the mean.
         joins: When a server gets a new seat.
         leaves: When a seat goes, the mean of all seats.
         down: Chance that a server is down, which is assumed.
@@ -134,29 +134,29 @@ def _mean(changes: Iterable[Change]) -> Change:
 
 
 def fullest(loads: Iterable[int], servers: int) -> float:
-    """Return the greatest load by the mean of all servers'."""
+    """Return the greatest load divided by the mean load of all servers."""
     each = list(loads)
     return max(each) / (sum(each) / servers)
 
 
 def owned(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables that it owns."""
+    """Return seat number → number of tables that it owns."""
     return Counter(ring.owners(table)[0].number for table in tables)
 
 
 def kept(ring: SeatRing, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables of which it has a copy."""
+    """Return seat number → number of tables of which it has a copy."""
     return Counter(seat.number for table in tables for seat in ring.owners(table))
 
 
 def moved(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables that it owns after a change, and didn't own before."""
+    """Return seat number → number of tables that it owns after a change, but not before."""
     pairs = ((before.owners(table)[0], after.owners(table)[0]) for table in tables)
     return Counter(new.number for old, new in pairs if new != old)
 
 
 def copied(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[int]:
-    """Return seat number → tables of which it has a copy after a change, and had none before."""
+    """Return seat number → number of tables whose copy it gets by a change."""
     return Counter(
         seat.number
         for table in tables
@@ -167,7 +167,7 @@ def copied(before: SeatRing, after: SeatRing, tables: Sequence[str]) -> Counter[
 def expected(value: Callable[[Down], float], servers: int, fails: float) -> float:
     """Return the mean of a value over all sets of servers that can be down.
 
-    Of a condition it is the chance that it holds.
+    The mean of a condition is the chance that it holds.
 
     Args:
         value: The value for a set.
@@ -183,7 +183,7 @@ def expected(value: Callable[[Down], float], servers: int, fails: float) -> floa
 
 
 def lost_share(ring: SeatRing, tables: Sequence[str]) -> Callable[[Down], float]:
-    """Return the share of tables all of whose owners are down, as a function of which seats are."""
+    """Return a function: seats that are down → share of tables all of whose owners are down."""
     groups = Counter(tuple(seat.number for seat in ring.owners(table)) for table in tables)
     return lambda state: (
         sum(count for group, count in groups.items() if all(state[number] for number in group))

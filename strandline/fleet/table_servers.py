@@ -1,4 +1,4 @@
-"""Which servers of a fleet a client asks about a table, as the state store knows it now."""
+"""The servers of a fleet that a client asks about a table, read from the state store."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """``Warming``: a server fetches the records of the tables that its seat gives it.
 
-A server that takes a seat asks its neighbours which tables they have open. For each that it will
-own or copy it takes the record of one of them, the owner's first, and goes on from there, as after
-a restart: it reads the instants since, and lists no partition. Only then others ask it. What is
-torn, late or damaged costs time: the next neighbour is asked, and in the end the table is loaded as
-by a server on its own. What its own store has recorded comes before all that.
+A server that takes a seat asks its neighbours which tables they have open. For each table that it
+will own or copy it fetches the record of a neighbour, the owner's first, and continues from it, as
+after a restart: it reads the instants since, and lists no partition. Only then do others send it
+requests. A truncated, late or damaged record only costs time: the next neighbour is asked, and in
+the end the table is loaded from storage. A record in the server's own store takes precedence.
 
 When seats change later, tables that come to the server are fetched in the same way, while it
 answers.
 
-Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a node that joins gets its neighbour's
-hashtable, and then takes part.
+Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
+hashtable before it takes part.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from timeline.errors import (
 logger = logging.getLogger(__name__)
 
 BOUND_S: Final = 30.0
-"""How long a server with a seat may fetch before others ask it."""
+"""How long a server with a seat may fetch records before others send it requests."""
 UNFORESEEN: Final = "unforeseen"
 """Name of the count of tables that weren't opened for a reason that has no code."""
 SHARE_OF_BUDGET: Final = 4
-"""A record may take so much of the memory of all views, as a fraction: the rest has room, too."""
+"""Largest record, as a fraction of the memory of all views: it leaves room for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Wanted:
 def wanted(
     known: KnownFleet, url: str, opened: Mapping[str, Collection[str]]
 ) -> tuple[Wanted, ...]:
-    """Return what a server is to fetch; pure.
+    """Return the tables that a server must fetch; pure.
 
     Args:
         known: A fleet in which the server has its seat.
@@ -70,14 +70,14 @@ def wanted(
         opened: Address of another server → base paths of the tables that it has open.
 
     Returns:
-        The tables that it owns first, each kind in the order of their base paths.
+        The tables that it owns, then its copies, both in the order of their base paths.
     """
     found: list[tuple[bool, Wanted]] = []
     for table in sorted({table for tables in opened.values() for table in tables}):
         placed = [seat.url for seat in known.owners(table)]
         if url in placed:
             having = [other for other in opened if table in opened[other]]
-            # Of the others, those in the middle of the list are as good as its first.
+            # The table's servers first, in their order; all others are equally good.
             having.sort(key=lambda other: placed.index(other) if other in placed else len(placed))
             found.append((placed[0] != url, Wanted(table, tuple(having))))
     found.sort(key=lambda each: each[0])
@@ -91,7 +91,7 @@ class Warming:
         current: The fleet.
         name: This server's name as a member.
         neighbours: The other servers.
-        ready: Is called once the tables of this server's first seat were fetched.
+        ready: Called once the tables of this server's first seat are fetched.
         bound_s: How long one table may take, and the lists of tables.
         clock: Measures that.
     """
@@ -131,31 +131,31 @@ class Warming:
         threading.Thread(target=self._run, name="strandline-warming", daemon=True).start()
 
     def stop(self) -> None:
-        """Fetch no more; may be repeated. What is under way ends with the next piece that comes."""
+        """Fetch no more; may be repeated. A fetch under way ends with the next piece received."""
         self._is_stopped = True
         self._cancel()
         self._due.set()
 
     def status(self) -> dict[str, int]:
-        """Return how many tables were fetched, and what became of the others."""
+        """Return how many tables were fetched, and the outcomes of the others."""
         counted = dict(self._counts)  # one step of the interpreter
         return dict(sorted(counted.items()))
 
     def _run(self) -> None:
         while True:
             self._due.wait()
-            # Before the fetch: what changes during it begins another one.
+            # Before the fetch: a change during it triggers another one.
             self._due.clear()
             if self._is_stopped:
                 return
             try:
                 self._fetch(self._current.known)
             except Exception:
-                # The membership's bound makes the server ready all the same.
+                # The membership's time limit makes the server ready anyway.
                 logger.exception("records of neighbours can't be fetched")
 
     def _fetch(self, known: KnownFleet) -> None:
-        """Fetch the tables that this server has, or will have once it is ready."""
+        """Fetch the tables whose seats this server has, or will have once it is ready."""
         fleet = once_ready(known.fleet, self._name)
         mine = next((seat for seat in fleet.seats if seat.holder == self._name), None)
         if mine is None:
@@ -177,7 +177,7 @@ class Warming:
         opened: dict[str, tuple[str, ...]] = {}
         urls = [seat.url for seat in seats if seat.url not in (None, self._current.url)]
         for number, url in enumerate(filter(None, urls)):
-            # One that is slow leaves the others their shares.
+            # A slow server leaves the others their share of the time.
             left_s = (until_s - self._clock.monotonic()) / (len(urls) - number)
             try:
                 if left_s <= 0:
@@ -196,18 +196,18 @@ class Warming:
         except StrandlineError as error:
             self._failed(error, f"{table.base_path} isn't opened")
         except Exception:
-            # One table, or what another server says of it, must not cost the others theirs.
+            # A failure of one table, or bad data from another server, must not stop the others.
             self._counts[UNFORESEEN] += 1
             logger.exception("%s isn't opened", table.base_path)
 
     def _prepare(self, view: TableView, table: Wanted) -> None:
-        """Have a table that is being opened go on from a record, if there is any."""
+        """Have a table that is being opened continue from a neighbour's record, if there is any."""
         try:
             if view.has_record():
                 self._counts["own"] += 1
                 return
         except StoreError as error:
-            # Whatever is recorded next takes its place.
+            # The next record replaces it.
             self._failed(error, f"the own record of {table.base_path} can't be read")
         assert self._views is not None
         most_bytes = self._views.stores.budget.limit_bytes // SHARE_OF_BUDGET

@@ -1,15 +1,15 @@
-"""``StateStore``: the contract of the store in which the servers of a fleet agree.
+"""``StateStore``: the contract of the store by which the servers of a fleet agree.
 
 A key is one or more names joined by ``/``: ``epoch``, ``seats/3``. Keys are independent: ``seats``
 may have a value whether or not ``seats/3`` has one, and no folder is made first. A value is bytes.
 
-Each change of a key gives it a version that is greater than all before it in the whole store, and
-no version ever comes twice. So a decision can't be applied to anything but what it was made from,
-even if a key was deleted and made anew in between.
+Each change of a key gives it a version greater than all earlier ones in the whole store; versions
+are never reused. So a decision can be applied only to the state that it was based on, even if a key
+was deleted and created again in between (no ABA problem).
 
-A *lease* is a key that ends with its holder: if that doesn't renew it for its time to live, the key
-is gone, as if deleted. A holder that was stopped learns of that too late, so a lease protects
-nothing by itself. Writes that need it name its version in a ``Check`` of the same ``write``.
+A *lease* is a key that expires: if its holder doesn't renew it within its time to live, the key is
+gone, as if deleted. A holder that was paused notices too late, so a lease protects nothing by
+itself. Writes that depend on it have its version in a ``Check`` of the same ``write`` (fencing).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIN_TTL_S: Final = 1.0
 MAX_TTL_S: Final = 86_400.0
 
 ABSENT: Final = 0
-"""The version of a key that isn't there."""
+"""The version of a key that doesn't exist."""
 
 Cancel = Callable[[], None]
 """Ends a watch: no call begins after it has returned. One may be running. May be repeated."""
@@ -40,7 +40,7 @@ class Versioned:
 
     Attributes:
         value: The bytes.
-        version: Of the write that made it what it is; greater than 0.
+        version: The version of its last write; greater than 0.
     """
 
     value: bytes
@@ -54,7 +54,7 @@ class Put:
     Attributes:
         key: The key.
         value: Its new value.
-        version: The version that it must have before; ``ABSENT``: it must not be there.
+        version: The version that it must have before; ``ABSENT``: it must not exist.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a key, also a lease, which is lost for its holder.
+    """Delete a key; its holder loses it if it is a lease.
 
     Attributes:
         key: The key.
@@ -77,11 +77,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Leave a key as it is, but let the write fail if it isn't at a version.
+    """Change nothing, but fail the write if a key doesn't have a version.
 
     Attributes:
         key: The key.
-        version: The version that it must have; ``ABSENT``: it must not be there.
+        version: The version that it must have; ``ABSENT``: it must not exist.
     """
 
     key: str
@@ -106,18 +106,18 @@ class Lease(ABC):
     def renew(self, value: bytes | None = None) -> bool:
         """Keep the lease for another time to live.
 
-        To be called three times in a time to live, or oftener. A store may renew its leases by
-        itself as long as the process runs.
+        Call it at least three times per time to live. A store may renew its leases by itself as
+        long as the process runs.
 
         Args:
-            value: The key's new value, whatever its version; ``None`` changes neither.
+            value: The key's new value, whatever its version; ``None`` keeps value and version.
 
         Returns:
-            Whether it is held. Once it isn't, it never will be again: ``hold`` makes another one.
+            Whether it is still held. A lost lease stays lost: ``hold`` makes another one.
 
         Raises:
             InputError: The value is too long.
-            StateUnavailableError: The store can't be reached. The lease may end meanwhile.
+            StateUnavailableError: The store can't be reached. The lease may expire meanwhile.
         """
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Lease(ABC):
         """Delete the key if it is still held; otherwise do nothing.
 
         Raises:
-            StateUnavailableError: The store can't be reached; the lease ends by itself.
+            StateUnavailableError: The store can't be reached; the lease expires by itself.
         """
 
 
@@ -134,25 +134,26 @@ class StateStore(ABC):
 
     Guarantees:
 
-    * ``write`` is atomic, lasting, and seen by every read that begins after it has returned;
-    * a client never reads a key older than it has read or written it before;
-    * versions grow with each write of any client, and never come twice.
+    * ``write`` is atomic, durable, and visible to every read that begins after it has returned;
+    * a client never reads an older state of a key than it has read or written before;
+    * versions grow with each write of any client, and are never reused.
 
     All methods raise ``InputError`` for keys, values or times to live that aren't allowed, and
-    ``StateUnavailableError`` if the store can't be reached. Whether a write was carried out, or
-    will be, is then unknown: its keys tell, and once they have changed it can't be any more.
+    ``StateUnavailableError`` if the store can't be reached. The outcome of a write is then unknown,
+    and it may still be carried out: reading its keys shows it, and once their versions have changed
+    it can't be carried out any more.
     """
 
     @abstractmethod
     def get(self, key: str) -> Versioned | None:
-        """Return a key's value and version; ``None`` if it isn't there."""
+        """Return a key's value and version; ``None`` if it doesn't exist."""
 
     @abstractmethod
     def children(self, key: str) -> tuple[str, ...]:
         """Return the names that follow a key in longer ones.
 
         Args:
-            key: A key, whether or not it is there; ``""`` is above all keys.
+            key: A key, which need not exist; ``""`` is above all keys.
 
         Returns:
             Sorted as text, so ``"10"`` is before ``"2"``.
@@ -163,53 +164,53 @@ class StateStore(ABC):
         """Change keys, all or none.
 
         Args:
-            ops: What to do, each with another key; at least one.
+            ops: The operations, at least one, each on a different key.
 
         Returns:
-            The version that every ``Put`` of it has given.
+            The version that every ``Put`` of the write has given its key.
 
         Raises:
             StateConflictError: A key isn't at its expected version; nothing was changed.
-            InputError: A key comes twice, or the values have more than ``MAX_VALUE_BYTES`` in all.
+            InputError: A key occurs twice, or the values have more than ``MAX_VALUE_BYTES`` in all.
         """
 
     @abstractmethod
     def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
-        """Make a key that ends with this process.
+        """Create a lease: a key that expires after this process has ended.
 
         Args:
-            key: A key that isn't there.
+            key: A key that doesn't exist.
             value: Its value.
             ttl_s: Time to live in seconds, 1 to 86,400.
 
         Raises:
-            StateConflictError: The key is there.
+            StateConflictError: The key exists.
         """
 
     @abstractmethod
     def watch(self, prefix: str, call: Callable[[], object]) -> Cancel:
         """Have a function called after each change of a key or of one below it.
 
-        It is called on a thread of the store after the last of some changes, not once for each, and
-        sometimes without any. Everything after ``watch`` has returned counts as a change, also that
-        a lease has ended. So: watch, then read; read again in each call, or wake who does.
+        It is called on a thread of the store, once for several changes, and sometimes without any.
+        Every change after ``watch`` has returned counts, the expiry of a lease included. So: watch,
+        then read; in each call read again, or wake the thread that does.
 
         Args:
             prefix: The key; ``""`` is above all keys.
-            call: Returns soon. What it raises is logged.
+            call: Must return soon. Its exceptions are logged.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End the watches and release the leases; may be repeated, not from a watch's call."""
+        """End the watches and release the leases; may be repeated, but not from a watch's call."""
 
 
 def conflict(key: str, found: int, expected: int) -> StateConflictError:
-    """Return the error of a key that isn't at its expected version."""
+    """Return the error for a key that doesn't have its expected version."""
     is_, wanted = (f"at version {v}" if v != ABSENT else "absent" for v in (found, expected))
     return StateConflictError(f"{key!r} is {is_}; expected: {wanted}")
 
 
 def is_within(key: str, prefix: str) -> bool:
-    """Return whether a key is the prefix or below it, by whole names."""
+    """Return whether a key is the prefix or below it, name by name."""
     return prefix in ("", key) or key.startswith(prefix + "/")

@@ -1,4 +1,4 @@
-"""Checks of what a state store is given; the same for all stores."""
+"""Validation of the arguments of a state store; the same for all stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def check_key(key: str) -> str:
-    """Return a key that is allowed.
+    """Return the key if it is allowed.
 
     Raises:
         InputError: It isn't 1 to 200 characters: names of letters, digits, ``.``, ``_`` and ``-``,
@@ -44,12 +44,12 @@ def is_key(key: object) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return a prefix that is allowed: a key, or ``""``; else raise ``InputError``."""
+    """Return the prefix if it is a key or ``""``; else raise ``InputError``."""
     return prefix if prefix == "" else check_key(prefix)
 
 
 def check_value(key: str, value: bytes) -> bytes:
-    """Return a value that is allowed, at most ``MAX_VALUE_BYTES``; else raise ``InputError``."""
+    """Return the value if it has at most ``MAX_VALUE_BYTES``; else raise ``InputError``."""
     if type(value) is not bytes:
         raise InputError(f"the value of {key!r} is of {type(value).__name__}; allowed: bytes")
     if len(value) > MAX_VALUE_BYTES:
@@ -60,7 +60,7 @@ def check_value(key: str, value: bytes) -> bytes:
 
 
 def check_ttl(ttl_s: float) -> float:
-    """Return a time to live that is allowed, in seconds; else raise ``InputError``."""
+    """Return the time to live, in seconds, if it is allowed; else raise ``InputError``."""
     if not _is_number(ttl_s, float) or not MIN_TTL_S <= ttl_s <= MAX_TTL_S:
         raise InputError(
             f"a lease's time to live is {_short(ttl_s)} seconds; allowed:"
@@ -74,7 +74,7 @@ def check_session(ttl_s: float, session_s: float) -> None:
 
     Args:
         ttl_s: The time to live.
-        session_s: After so many silent seconds the session ends.
+        session_s: Seconds of silence after which the session ends.
     """
     if check_ttl(ttl_s) < session_s:
         raise InputError(
@@ -84,10 +84,10 @@ def check_session(ttl_s: float, session_s: float) -> None:
 
 
 def check_ops(ops: tuple[Op, ...]) -> None:
-    """Check what a write is to do.
+    """Check the operations of a write.
 
     Raises:
-        InputError: There is nothing to do, a key comes twice, or a key, a value, a version or all
+        InputError: There is no operation, a key occurs twice, or a key, a value, a version or all
             values together aren't allowed.
     """
     if not ops:

@@ -1,12 +1,12 @@
 """``PostgresState``: the state store of servers on several machines, in PostgreSQL.
 
-``NOTIFY`` tells of changes at once; a thread that compares keys finds them within ``LOOK_S``
-without it, and leases that have ended.
+``NOTIFY`` reports changes at once. A thread that polls the keys finds them within ``LOOK_S`` even
+if a notification is lost, and also finds expired leases.
 
-Leases end by the database's clock, so servers' clocks don't count. If it is set forward, they end
-early, and their holders join again. If it is set back, by more than a lease's time to live, they
-end as well. A database that was restarted has the leases that it had; those not renewed in their
-time to live have ended.
+Leases expire by the database's clock; the servers' clocks don't matter. If it is set forward, they
+expire early, and their holders join again. If it is set back by more than a lease's time to live,
+they expire as well. A restarted database still has its leases; those not renewed in their time to
+live have expired.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _IDLE_S: Final = 5.0
 
 
 class StateDatabase(RowStore):
-    """A client's connections, each lent to one thread at a time.
+    """A client's connections, each used by one thread at a time.
 
     Args:
         url: As for libpq: ``postgresql://user@host,host/database``.
         fleet: The fleet's name.
         answer_s: How long an answer, or the wait for other writers, may take.
-        make: Whether tables are made where there are none.
+        make: Whether missing tables are created.
 
     Attributes:
         place: Name of the database in messages, without a password.
         is_closed: Whether ``close`` was called.
 
     Raises:
-        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema is
-            another program's or another release's.
+        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema
+            belongs to another program or another release.
         StateUnavailableError: The database can't be reached.
     """
 
@@ -98,7 +98,7 @@ class StateDatabase(RowStore):
 
     @contextmanager
     def writing(self) -> Iterator[PostgresRows]:
-        """See ``RowStore``; those that listen are told once it is committed."""
+        """See ``RowStore``; listeners are notified at the commit."""
         conflict: StateConflictError | None = None
         with self._lent() as connection:
             try:
@@ -107,13 +107,13 @@ class StateDatabase(RowStore):
                     yield rows
                     rows.notify()
             except StateConflictError as error:
-                # Raised below: the connection is as good as before.
+                # Raised by the code below: the connection is still usable.
                 conflict = error
         if conflict is not None:
             raise conflict
 
     def listening(self) -> Any:
-        """Open a connection that waits for notices as long as it takes.
+        """Open a connection that waits for notifications without a timeout.
 
         Raises:
             psycopg.Error: The database can't be reached.
@@ -136,7 +136,7 @@ class StateDatabase(RowStore):
             with self._connections.lent() as connection:
                 yield connection
         except self._driver.Error as error:
-            # The server may have been restarted, and then none of them works.
+            # The server may have been restarted; then none of the connections works.
             self._connections.drop_idle()
             raise StateUnavailableError(f"{self.place}: {in_a_line(error)}") from error
         except StoreError as error:
@@ -148,15 +148,15 @@ class PostgresState(SqlState):
 
     Args:
         url: As for libpq: ``postgresql://user@host,host/database``. Of several hosts, the one that
-            isn't a standby counts.
-        fleet: The fleet's name, which is allowed if it is a key.
-        look_s: Seconds between two looks for changes.
+            isn't a standby is used.
+        fleet: The fleet's name, which must be a valid key.
+        look_s: Seconds between two polls for changes.
         answer_s: How long the database may take for a statement, or wait for other writers.
         make: Whether tables are made where there are none.
 
     Raises:
-        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema is
-            another program's or another release's.
+        ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema
+            belongs to another program or another release.
         InputError: The fleet's name isn't allowed.
         StateUnavailableError: The database can't be reached.
     """
@@ -189,16 +189,16 @@ class PostgresState(SqlState):
 
 
 class Listener:
-    """A thread with a connection of its own, which is made again when it is lost.
+    """A thread with a connection of its own, which it opens again when it is lost.
 
-    Nobody relies on it: a watch looks for changes by itself as well. The lock guards the
-    connection, which ``stop`` cuts.
+    Nothing depends on it: a watch also polls for changes. The lock guards the connection, which
+    ``stop`` closes.
 
     Args:
         database: The database.
         fleet: Name of the fleet whose changes count.
-        heard: Called after a change, and whenever the connection was made: there may have been
-            one before.
+        heard: Called after a change, and whenever the connection was opened: a change may have been
+            missed before.
     """
 
     def __init__(self, database: StateDatabase, fleet: str, heard: Callable[[], object]) -> None:
@@ -208,7 +208,7 @@ class Listener:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._stopped = threading.Event()
-        self._is_away = False  # its thread's alone
+        self._is_away = False  # used by its thread only
         self._thread = JoinedThread(self._run, "strandline-state-listen", daemon=True)
         self._thread.start()
 
@@ -236,7 +236,7 @@ class Listener:
             with self._lock:
                 self._connection = connection
             try:
-                # Set before ``stop`` looks for a connection, or the connection is found by it.
+                # Either ``_stopped`` is set by now, or ``stop`` finds this connection.
                 if self._stopped.is_set():
                     return
                 connection.execute(f"LISTEN {NAMESPACE}")

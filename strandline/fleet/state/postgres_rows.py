@@ -1,12 +1,12 @@
 """``PostgresRows``: the statements of a state store in PostgreSQL, and its tables.
 
-A row is a fleet's name, a key, its value and version. Of a lease it also has the holder's random
-bytes, its time to live, and when it was renewed, by the database's clock.
+A row has a fleet's name, a key, its value and version. A lease's row also has the holder's random
+bytes, the time to live, and the time of renewal by the database's clock.
 
-Each transaction that writes first moves the fleet's last version, and keeps that row locked. So
-they follow each other, and who reads a version finds all before it. A version is the time in
-microseconds, or one more than the last: where a standby without the newest commits has taken over,
-theirs don't come again.
+Each writing transaction first increments the fleet's last version, and keeps that row locked. So
+writes are serialised, and a reader that sees a version also sees all earlier ones. A version is the
+time in microseconds, or one more than the last: versions that were lost when a standby without the
+newest commits took over aren't used again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _STATEMENTS: Final = (
     'CREATE TABLE state (fleet text, key text COLLATE "C", value bytea NOT NULL,'
     " version bigint NOT NULL, holder bytea, ttl_s double precision, renewed timestamptz,"
     " PRIMARY KEY (fleet, key))",
-    # A clock that is set back by more than the time to live ends a lease, too, instead of letting
-    # a dead holder live on until the clock has caught up.
+    # A clock that is set back by more than the time to live also ends a lease: a dead holder must
+    # not keep it until the clock has caught up.
     "CREATE VIEW ended AS SELECT * FROM state WHERE holder IS NOT NULL"
     " AND abs(extract(epoch FROM clock_timestamp() - renewed)) >= ttl_s",
     "CREATE VIEW there AS SELECT * FROM state WHERE holder IS NULL"
@@ -67,7 +67,7 @@ class PostgresRows(StateRows):
         return [str(key) for (key,) in self._all(wanted, self._fleet, start, end)]
 
     def versions(self) -> dict[str, int]:
-        """Return key → version of all that is there."""
+        """Return key → version of all existing keys."""
         wanted = "SELECT key, version FROM there WHERE fleet = %s"
         return {str(key): int(version) for key, version in self._all(wanted, self._fleet)}
 
@@ -80,7 +80,7 @@ class PostgresRows(StateRows):
         return int(self._all(moved, self._fleet)[0][0])
 
     def find(self, *keys: str) -> dict[str, StoredKey]:
-        """See ``StateRows``; renewals of these wait, too."""
+        """See ``StateRows``; also blocks renewals of these keys."""
         wanted = (
             "SELECT key, version, holder FROM there WHERE fleet = %s AND key = ANY(%s) FOR UPDATE"
         )
@@ -131,7 +131,7 @@ class PostgresRows(StateRows):
         self._cursor.execute(gone, (self._fleet,))
 
     def notify(self) -> None:
-        """Tell those that listen, once the transaction is committed."""
+        """Notify the listeners once the transaction is committed."""
         self._cursor.execute("SELECT pg_notify(%s, %s)", (NAMESPACE, self._fleet))
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:

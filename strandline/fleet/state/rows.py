@@ -1,4 +1,4 @@
-"""``StateRows``, ``RowStore``: what a state store in an SQL database is made of."""
+"""``StateRows``, ``RowStore``: rows and transactions of a state store in an SQL database."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from strandline.fleet.state.base import Versioned
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key that is there.
+    """An existing key.
 
     Attributes:
         version: Its version.
-        holder: The random bytes of the lease; ``None`` if it is none.
+        holder: The random bytes of the lease; ``None`` if it isn't a lease.
     """
 
     version: int
@@ -23,7 +23,7 @@ class StoredKey:
 
 
 class StateRows(ABC):
-    """A fleet's rows within a transaction; leases that have ended aren't there."""
+    """A fleet's rows within a transaction; expired leases don't exist."""
 
     @abstractmethod
     def get(self, key: str) -> Versioned | None:
@@ -35,17 +35,17 @@ class StateRows(ABC):
 
     @abstractmethod
     def renew(self, key: str, holder: bytes) -> int | None:
-        """Let a lease's time to live begin anew; return its version, ``None`` if it has ended."""
+        """Restart a lease's time to live; return its version, ``None`` if it has expired."""
 
-    # In a transaction that writes.
+    # Only in a writing transaction.
 
     @abstractmethod
     def next_version(self) -> int:
-        """Return a version that was never before; others can't write until the transaction ends."""
+        """Return a version never used before; blocks other writers until the transaction ends."""
 
     @abstractmethod
     def find(self, *keys: str) -> dict[str, StoredKey]:
-        """Return those of some keys that are there, and stay so until the transaction ends."""
+        """Return the keys that exist, locked until the transaction ends."""
 
     @abstractmethod
     def insert(
@@ -56,7 +56,7 @@ class StateRows(ABC):
         holder: bytes | None = None,
         ttl_s: float | None = None,
     ) -> None:
-        """Make a key, in the place of a lease that has ended if there is one."""
+        """Create a key; replace an expired lease if there is one."""
 
     @abstractmethod
     def update(self, key: str, value: bytes, version: int) -> None:
@@ -68,11 +68,11 @@ class StateRows(ABC):
 
     @abstractmethod
     def delete_ended(self) -> None:
-        """Delete the rows of leases that have ended."""
+        """Delete the rows of expired leases."""
 
 
 class RowStore(ABC):
-    """Where rows are; thread-safe.
+    """The database with the rows; thread-safe.
 
     Attributes:
         place: For messages; without a password.
@@ -84,19 +84,20 @@ class RowStore(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[StateRows]:
-        """Run a transaction within the block that reads.
+        """Run the block in a read-only transaction.
 
         Raises:
-            StateUnavailableError: The database can't be used, as with the next two.
+            StateUnavailableError: The database can't be used; also raised by ``renewing`` and
+                ``writing``.
         """
 
     @abstractmethod
     def renewing(self) -> AbstractContextManager[StateRows]:
-        """Run a transaction within the block that renews one lease."""
+        """Run the block in a transaction that renews one lease."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[StateRows]:
-        """Run a transaction within the block, alone; its error leaves everything unchanged."""
+        """Run the block in an exclusive transaction; an error in it rolls everything back."""
 
     @abstractmethod
     def check_open(self) -> None:

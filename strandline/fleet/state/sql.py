@@ -1,7 +1,7 @@
-"""``SqlState``: what state stores in SQL databases have in common.
+"""``SqlState``: the common part of state stores in SQL databases.
 
-Each method is one transaction over ``Rows``. A lease is a row with random bytes that only its
-holder has, and with a time to live.
+Each method is one transaction over ``StateRows``. A lease is a row with a time to live and random
+bytes that only its holder knows.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """What looks for changes.
+    """The search for changes.
 
     Attributes:
-        poller: The thread that does.
-        end: Ends it, and what it needs.
+        poller: The thread that polls.
+        end: Ends it, and closes what it uses.
     """
 
     poller: Poller
@@ -55,7 +55,7 @@ class Looking:
 
 
 class SqlState(StateStore):
-    """A client; ``_lock`` guards leases and what watches need, and is held while these begin."""
+    """A client; ``_lock`` guards leases and the poller, and is held while that starts."""
 
     def __init__(self, rows: RowStore) -> None:
         self._store = rows
@@ -65,7 +65,7 @@ class SqlState(StateStore):
         self._looking: Looking | None = None
 
     def get(self, key: str) -> Versioned | None:
-        """Return a key's value and version; ``None`` if it isn't there."""
+        """Return a key's value and version; ``None`` if it doesn't exist."""
         check_key(key)
         with self._store.reading() as rows:
             return rows.get(key)
@@ -81,7 +81,7 @@ class SqlState(StateStore):
         """Change keys, all or none; return the version that they have now."""
         check_ops(ops)
         with self._store.writing() as rows:
-            # Before anything is read: others wait from here on.
+            # Before any read: from here on other writers wait.
             version = rows.next_version()
             found = rows.find(*(op.key for op in ops))
             for op in ops:
@@ -99,7 +99,7 @@ class SqlState(StateStore):
         return version
 
     def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
-        """Make a key that ends with this process."""
+        """Create a lease: a key that expires after this process has ended."""
         check_value(check_key(key), value)
         ttl_s = check_ttl(ttl_s)
         holder = secrets.token_bytes(_HOLDER_BYTES)
@@ -142,7 +142,7 @@ class SqlState(StateStore):
             self._store.close()
 
     def renew(self, lease: SqlLease, value: bytes | None) -> int | None:
-        """Renew a lease; return the key's version, ``None`` if it isn't held any more."""
+        """Renew a lease; return the key's version, ``None`` if the lease is lost."""
         if value is not None:
             check_value(lease.key, value)
         if self._store.is_closed:
@@ -154,7 +154,7 @@ class SqlState(StateStore):
 
     def release(self, lease: SqlLease) -> None:
         """Delete a lease if it is still held."""
-        # Also if that fails: ``close`` needn't try, and wait, again.
+        # Even if the delete fails: ``close`` must not try, and wait, again.
         self._forget(lease)
         if self._store.is_closed:
             return
@@ -182,14 +182,14 @@ class SqlState(StateStore):
             self._leases = [each for each in self._leases if each is not lease]
 
     def _has_changed(self) -> None:
-        """Have this client's watches look at once."""
+        """Have this client's watches poll at once."""
         looking = self._looking
         if looking is not None:
             looking.poller.hurry()
 
     @abstractmethod
     def _look_for(self, watches: Watches) -> Looking:
-        """Begin to look for changes, and to tell watches of them.
+        """Begin to poll for changes and to notify watches.
 
         Raises:
             StateUnavailableError: The database can't be used.
@@ -197,7 +197,7 @@ class SqlState(StateStore):
 
 
 class SqlLease(Lease):
-    """A row with random bytes that only this lease has.
+    """A row with random bytes that only this lease knows.
 
     Attributes:
         holder: The random bytes.

@@ -1,19 +1,19 @@
 """``SqliteState``: the state store of servers on one machine, in an SQLite file.
 
-``StateFile`` lets one transaction write at a time. A thread that compares keys finds the changes of
-other processes within ``POLL_S``, and those of this one at once.
+``StateFile`` allows one writing transaction at a time. A thread that polls the keys finds the
+changes of other processes within ``POLL_S``, and those of this one at once.
 
-A row is a key, its value and version. Of a lease it also has the holder's random bytes, its time to
-live and when it was renewed, in milliseconds of the machine's monotonic clock. The version is a
-counter in the file, which grows with each write. Transactions are flushed when they are committed
-(``synchronous=FULL``): otherwise a power failure could take some back, and their versions would
-come again.
+A row has a key, its value and version. A lease's row also has the holder's random bytes, the time
+to live and the time of renewal, in milliseconds of the machine's monotonic clock. The version is a
+counter in the file that grows with each write. Transactions are flushed when they are committed
+(``synchronous=FULL``): otherwise a power failure could undo some, and their versions would be used
+again.
 
-Leases end by the machine's monotonic clock, which all its processes share. So setting the wall
-clock moves nothing, and while the machine is suspended neither leases nor their holders get older.
-A restart sets it to zero: a lease whose renewal lies ahead is of an earlier run, and has ended; one
-may also look alive by chance, but not for longer than its time to live. Processes in time
-namespaces of their own, and other machines, have other clocks: they must not share a file.
+Leases expire by the machine's monotonic clock, which all its processes share. So setting the wall
+clock has no effect, and while the machine is suspended neither leases nor their holders age. A
+restart sets the clock to zero: a lease whose renewal is in the future is from before it, and has
+expired; one may also seem alive by chance, but not for longer than its time to live. Processes in
+other time namespaces, and other machines, have other clocks: they must not share a file.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class KeyRow:
 
     Attributes:
         version: Its version.
-        holder: The random bytes of the lease; ``None`` if it is none, and the next two are 0.
+        holder: The random bytes of the lease; ``None`` if it isn't one; then the next two are 0.
         renewed_ms: When the lease was renewed.
         ttl_ms: Its time to live.
-        value: Its value, where that was asked for.
+        value: Its value, if that was selected.
     """
 
     version: int
@@ -72,9 +72,9 @@ class KeyRow:
     value: bytes = b""
 
     def is_there(self, now_ms: int) -> bool:
-        """Return whether the key isn't a lease that has ended.
+        """Return whether the key exists: it isn't an expired lease.
 
-        ``now_ms`` must have been read after the row was: a renewal in between would lie ahead.
+        ``now_ms`` must be read after the row: a renewal in between would be in the future.
         """
         if self.renewed_ms is None or self.ttl_ms is None:
             return True
@@ -171,10 +171,10 @@ class StateFile(RowStore):
     """A client's connection; its lock guards it, and is held during a transaction.
 
     Args:
-        path: The file, made if it isn't there.
+        path: The file, created if it doesn't exist.
         now_ms: The machine's monotonic clock.
         busy_s: How long a transaction waits for those of others.
-        make: Whether tables are made where there are none.
+        make: Whether missing tables are created.
 
     Attributes:
         is_closed: Whether ``close`` was called.
@@ -222,7 +222,8 @@ class StateFile(RowStore):
         with self._lock, mapped(self._path):
             self.check_open()
             if identity_of(self.place) != self._identity:
-                # Who opens it now gets another file, and would be another fleet of the same name.
+                # A server that opens it now gets another file, and so another fleet of the same
+                # name.
                 raise StateUnavailableError(
                     f"the state store {self._path} was deleted or replaced while it was open",
                     hint="restart the servers that use it",
@@ -245,7 +246,7 @@ class StateFile(RowStore):
 class FileLooks:
     """The versions of all keys, read again only when the file has changed.
 
-    Its connection is its own: ``data_version`` tells of the changes of other connections. Used by
+    It has a connection of its own: ``data_version`` shows the changes of other connections. Used by
     one thread at a time.
     """
 
@@ -257,13 +258,13 @@ class FileLooks:
         self._rows: dict[str, KeyRow] = {}
 
     def look(self) -> Mapping[str, int]:
-        """Return key → version of what is there."""
+        """Return key → version of the existing keys."""
         with mapped(self._path):
             (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if data_version != self._data_version:
                 found = self._connection.execute(_COLUMNS).fetchall()
                 self._rows = {key: KeyRow(*columns) for key, *columns in found}
-                # After the rows: if they can't be read, the next look tries again.
+                # After the rows: if they can't be read, the next poll tries again.
                 self._data_version = data_version
         now_ms = self._now_ms()
         return {key: row.version for key, row in self._rows.items() if row.is_there(now_ms)}
@@ -275,7 +276,7 @@ class FileLooks:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[None]:
-    """Let errors of SQLite leave the block as ``StateUnavailableError``."""
+    """Map errors of SQLite in the block to ``StateUnavailableError``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -283,13 +284,14 @@ def mapped(path: Path) -> Iterator[None]:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file where there is none; one that is there isn't opened.
+    """Create an empty file unless it exists; an existing one isn't opened.
 
-    When a process closes any descriptor of a file, all locks that it has on it end: so nothing but
-    SQLite may open one that may be open already.
+    When a process closes any descriptor of a file, it loses all its (POSIX) locks on it: so only
+    SQLite may open a file that may be open already.
     """
     try:
-        # As its token's marks are nobody else's; SQLite makes its further files alike.
+        # It holds marks of the token, for this user only; SQLite gives its other files the same
+        # mode.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return
@@ -301,7 +303,7 @@ def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
     if path.is_dir():
         raise ConfigError(f"the state store {path} can't be opened: it is a directory")
     try:
-        # Transactions begin where that is written; locks keep threads apart.
+        # Transactions are begun explicitly; a lock serialises threads.
         return sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
             busy_s,
@@ -314,7 +316,7 @@ def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
-    """Make the tables of a new file, if that is wanted; check those of another one."""
+    """Create the tables of a new file if ``make``; check the schema of an existing one."""
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
@@ -349,11 +351,11 @@ class SqliteState(SqlState):
     """A client; see ``SqlState``.
 
     Args:
-        path: The file, made if it isn't there; one for each fleet.
+        path: The file, created if it doesn't exist; one for each fleet.
         clock: Its monotonic time must be that of all processes of the machine.
-        poll_s: Seconds between two looks for changes of other processes.
+        poll_s: Seconds between two polls for changes of other processes.
         busy_s: How long a transaction waits for those of others.
-        make: Whether a state store is made where there is none.
+        make: Whether a missing state store is created.
 
     Raises:
         ConfigError: The file can't be opened, isn't a state store, or has another schema.

@@ -6,8 +6,8 @@
 | ``postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE?fleet=NAME`` | on several machines |
 | ``sqlite:///PATH[?fleet=NAME]`` | on one machine; a file has one fleet |
 
-A URL of PostgreSQL may have more of libpq's parameters, such as ``&sslmode=verify-full``. It may
-have a password, so no message shows one.
+A URL of PostgreSQL may have further parameters of libpq, such as ``&sslmode=verify-full``. It may
+contain a password, which no message shows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALLOWED: Final = (
 )
 ALLOWED_NAME: Final = "allowed: letters, digits, '.', '_' and '-', at most 100 of them"
 NAME_KEY: Final = "fleet"
-"""In a file, the name of its fleet."""
+"""Key in a file with the name of its fleet."""
 
 _ZOOKEEPER, _POSTGRES, _SQLITE = "zk", "postgresql", "sqlite"
 _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s,:/?#@\[\]]+):([0-9]{1,5})")
@@ -43,12 +43,12 @@ _MAX_PORT: Final = 65535
 
 @dataclass(frozen=True, slots=True)
 class StateUrl:
-    """A URL that was read.
+    """A parsed URL.
 
     Attributes:
         scheme: ``zk``, ``postgresql`` or ``sqlite``.
         place: Servers of ZooKeeper, the URL for libpq, or the path of the file.
-        fleet: The fleet's name; ``""``: a file's, whatever it is.
+        fleet: The fleet's name; ``""``: whichever fleet the file has.
     """
 
     scheme: str
@@ -57,10 +57,10 @@ class StateUrl:
 
     @classmethod
     def of(cls, text: str) -> StateUrl:
-        """Return what a URL means; opens nothing.
+        """Parse a URL; opens nothing.
 
         Raises:
-            ConfigError: It can't be read; the message shows no password.
+            ConfigError: It can't be parsed; the message shows no password.
         """
         scheme, given, rest = text.partition("://")
         if given and scheme == _ZOOKEEPER:
@@ -87,14 +87,14 @@ def open_state(url: str, session_s: float = SESSION_S, *, make: bool = True) -> 
 
     Args:
         url: The URL.
-        session_s: In ZooKeeper, where leases end with the client's session: after so many silent
-            seconds it does.
-        make: Whether what isn't there is made: tables, and the name of a file's fleet. Otherwise
-            opening writes nothing.
+        session_s: Seconds of silence after which ZooKeeper ends the client's session, and its
+            leases with it.
+        make: Whether missing tables, and the name of a file's fleet, are created. Otherwise opening
+            writes nothing.
 
     Raises:
-        ConfigError: The URL can't be read, the store's driver isn't installed, or what is there
-            isn't a state store of this release, or is another fleet's.
+        ConfigError: The URL can't be parsed, the store's driver isn't installed, or the database
+            isn't a state store of this release, or belongs to another fleet.
         StateUnavailableError: The store can't be reached.
     """
     read = StateUrl.of(url)
@@ -170,7 +170,7 @@ def _shown(text: str) -> str:
 
 
 def _check_name(state: StateStore, url: StateUrl, *, make: bool) -> None:
-    """Let a file be of the fleet that names itself first, if names are to be made."""
+    """Check the fleet's name in a file; if ``make``, the first fleet that opens it sets it."""
     if make:
         # A file that has a name keeps it.
         with suppress(StateConflictError):

@@ -1,4 +1,4 @@
-"""``Watches``: whom a store's client tells of changes; ``Poller``: finds changes by looking."""
+"""``Watches``: a store client's callbacks for changes; ``Poller``: finds changes by polling."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Watches:
             self._watches = []
 
     def tell(self, changed: Iterable[str] | None) -> None:
-        """Make the calls of the watches that some keys concern; ``None``: those of all."""
+        """Call the watches of the changed keys; ``None``: all watches."""
         keys = None if changed is None else tuple(changed)
         with self._lock:
             watches = tuple(self._watches)
@@ -55,25 +55,25 @@ class Watches:
                 continue
             with self._lock:
                 if watch not in self._watches:
-                    continue  # cancelled by a call before it
+                    continue  # cancelled by an earlier call
             try:
                 watch.call()
             except Exception:
-                # The other watches, and this one's next change, don't suffer for it.
+                # The other watches are still called, and this one at its next change.
                 logger.exception("a watch of %r failed", watch.prefix)
 
 
 class Poller:
-    """A thread that compares the versions of all keys with those it saw before.
+    """A thread that polls the versions of all keys and compares them with the previous ones.
 
     Args:
-        look: Returns key → version of what is there; cheap if nothing has changed.
-        watches: Are told of the changes.
-        pause_s: Seconds between looks; ``hurry`` ends a pause.
+        look: Returns key → version of the existing keys; cheap if nothing has changed.
+        watches: Called on changes.
+        pause_s: Seconds between polls; ``hurry`` ends a pause.
         store: Name of the store in log messages.
 
     Raises:
-        StateUnavailableError: The first look failed; there is no thread.
+        StateUnavailableError: The first poll failed; there is no thread.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Poller:
         self._thread.start()
 
     def hurry(self) -> None:
-        """Look now: this client has changed something."""
+        """Poll now: this client has changed something."""
         self._due.set()
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ class Poller:
     def _run(self) -> None:
         while True:
             self._due.wait(self._pause_s)
-            # Before looking: what changes during the look is seen by it or by the next one.
+            # Before polling: a change during the poll is seen by it or by the next one.
             self._due.clear()
             if self._is_stopped:
                 return
@@ -123,7 +123,7 @@ class Poller:
             self._is_away = True
             return
         except Exception:
-            # Without this thread nobody would hear of anything.
+            # Without this thread no watch would be called.
             logger.exception("changes in %s aren't seen meanwhile", self._store)
             return
         if self._is_away:

@@ -1,12 +1,12 @@
 """``ZookeeperState``: the state store of servers on several machines, in ZooKeeper.
 
 All keys are children of one node, ``/strandline/FLEET``, with ``:`` for the ``/`` of a key:
-``seats/3`` is the node ``seats:3``. A node's data is the value; its version here is ZooKeeper's
-number of the transaction that changed it last (``mzxid``). ``Nodes`` has the transactions.
+``seats/3`` is the node ``seats:3``. A node's data is the value; its version is ZooKeeper's number
+of the transaction that changed it last (``mzxid``). ``Nodes`` has the transactions.
 
-Reads ask for a ``sync`` first, so they are not of a server that is behind. A lease is an ephemeral
-node. The client's own thread keeps its session, with all its leases, while the process runs. Nodes
-are open to all who reach the servers.
+Reads send a ``sync`` first, so they don't return the state of a server that is behind. A lease is
+an ephemeral node. The client library's thread keeps the session, with all its leases, alive while
+the process runs. Nodes have an open ACL: every client that reaches the servers can change them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from strandline.fleet.state.zookeeper_nodes import Nodes, NodeTransaction
 SESSION_S: Final = 10.0
 ANSWER_S: Final = 15.0
 _LOOK_S: Final = 5.0
-"""Changes are told by ZooKeeper; after so long a client looks even if it heard of none."""
+"""ZooKeeper reports changes; after this time a client polls even without a report."""
 
 
 class ZookeeperState(StateStore):
@@ -48,8 +48,8 @@ class ZookeeperState(StateStore):
 
     Args:
         hosts: ``host:port`` of the servers, separated by commas.
-        fleet: The fleet's name, which is allowed if it is a key.
-        session_s: After so many silent seconds the servers end the session and its leases. They
+        fleet: The fleet's name, which must be a valid key.
+        session_s: Seconds of silence after which the servers end the session and its leases. They
             allow 2 to 20 of their ticks, by default 4 to 40 s.
         answer_s: How long an answer may take.
 
@@ -75,7 +75,7 @@ class ZookeeperState(StateStore):
         self._nodes = Nodes(hosts, root, session_s, answer_s, self._changed)
 
     def get(self, key: str) -> Versioned | None:
-        """Return a key's value and version; ``None`` if it isn't there."""
+        """Return a key's value and version; ``None`` if it doesn't exist."""
         check_key(key)
         with self._nodes.mapped():
             found = self._nodes.find("get", _node(key))
@@ -103,7 +103,7 @@ class ZookeeperState(StateStore):
         return version
 
     def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
-        """Make a key that ends with this client's session, ``session_s`` after its last sign."""
+        """Create a lease, which expires with the session, ``session_s`` after its last ping."""
         check_value(check_key(key), value)
         check_session(ttl_s, self._session_s)
 
@@ -113,12 +113,12 @@ class ZookeeperState(StateStore):
                 is_left = stat.ephemeralOwner == self._nodes.session
                 if not is_left or stat.czxid in self._made:
                     raise conflict(key, stat.mzxid, ABSENT)
-                # Made by an earlier call whose answer was lost, so nobody has this lease.
+                # Created by an earlier call whose answer was lost, so no ``Lease`` refers to it.
                 transaction.delete(_node(key), stat)
             transaction.create(_node(key), value, is_lease=True)
             return True
 
-        # One at a time: a lease that another thread is making isn't left over.
+        # One at a time: a lease that another thread is creating must not count as left over.
         with self._lock:
             version = self._nodes.change(fill)
             assert version is not None
@@ -144,7 +144,7 @@ class ZookeeperState(StateStore):
         self._nodes.close()
 
     def renew(self, lease: ZookeeperLease, value: bytes | None) -> int | None:
-        """Return a lease's version, with another value if one is given; ``None``: it is lost."""
+        """Set a lease's value if one is given; return its version, ``None`` if it is lost."""
         if value is not None:
             check_value(lease.key, value)
         if self._nodes.is_closed:

@@ -1,9 +1,9 @@
 """``Nodes``: the nodes of a state store in ZooKeeper, and its transactions.
 
 A transaction reads the nodes that it needs, and sends a multi-transaction that checks them. As
-ZooKeeper can only check how often a node was set, which begins anew when it is deleted and made
-again, each transaction also sets the parent of all nodes, and checks it. So nothing was written
-between its reads and itself, and of two at once one begins again.
+ZooKeeper can only check how often a node was set, and that count restarts when a node is deleted
+and created again, each transaction also checks and sets the parent of all nodes. So nothing was
+written between its reads and its writes, and of two concurrent transactions one starts over.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from timeline.errors import ConfigError, StateUnavailableError
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 200
-"""How often a transaction begins again as others were first; each time one of them succeeds."""
+"""Most attempts of a transaction that lost to others; each time one of those succeeded."""
 
 Stat = Any
 """kazoo's ``ZnodeStat``."""
 
 
 class NodeTransaction:
-    """What is to be written, all or nothing, if what was read is still so.
+    """Writes to apply, all or none, if what was read hasn't changed.
 
     Args:
         nodes: The nodes.
@@ -38,12 +38,12 @@ class NodeTransaction:
         self._request.set_data(nodes.root, b"", parent.version)
 
     def find(self, name: str) -> Stat | None:
-        """Return a node's stat; ``None`` if it isn't there."""
+        """Return a node's stat; ``None`` if it doesn't exist."""
         # The parent was read before, from a server that was up to date.
         return self._nodes.read("exists", name)
 
     def create(self, name: str, value: bytes, *, is_lease: bool) -> None:
-        """Make a node, which ends with the session if it is a lease."""
+        """Create a node, ephemeral if it is a lease."""
         self._request.create(self._nodes.path(name), value, ephemeral=is_lease)
 
     def set(self, name: str, value: bytes, stat: Stat) -> None:
@@ -55,7 +55,7 @@ class NodeTransaction:
         self._request.delete(self._nodes.path(name), stat.version)
 
     def check(self, name: str, stat: Stat) -> None:
-        """Let the transaction fail if a node that was found has ended: sessions end at any time."""
+        """Fail the transaction if a node that was found is gone: sessions may end at any time."""
         self._request.check(self._nodes.path(name), stat.version)
 
     def commit(self) -> int | None:
@@ -71,8 +71,8 @@ class Nodes:
 
     Args:
         hosts: ``host:port`` of the servers, separated by commas.
-        root: Path of the parent, made if it isn't there.
-        session_s: After so many silent seconds the servers end the session.
+        root: Path of the parent, created if it doesn't exist.
+        session_s: Seconds of silence after which the servers end the session.
         answer_s: How long an answer may take.
         on_connection: Called when the connection was lost or made.
 
@@ -99,7 +99,7 @@ class Nodes:
             with self.mapped():
                 self.client.start(answer_s)
                 self.client.ensure_path(root)
-        # Also an interrupt: the client's threads would run on.
+        # On an interrupt, too: the client's threads would keep running.
         except BaseException:
             self.close()
             raise
@@ -130,7 +130,7 @@ class Nodes:
         return self._answered(answer)
 
     def read(self, request: str, name: str) -> Any:
-        """Return the answer to a request, not older than others that this client has had."""
+        """Return the answer to a request, never older than an earlier answer to this client."""
         return self._answered(self._asked(request, name))
 
     def _asked(self, request: str, name: str) -> Any:
@@ -145,16 +145,17 @@ class Nodes:
             return None
 
     def change(self, fill: Callable[[NodeTransaction], bool]) -> int | None:
-        """Write a transaction, which begins again as long as others are first.
+        """Run a transaction; repeat it while other writers are faster.
 
         Args:
-            fill: Reads, and says what is to be written; returns whether anything is.
+            fill: Reads, and adds the writes to the transaction; returns whether there are any.
 
         Returns:
             ZooKeeper's number of the transaction; ``None`` if nothing was to be written.
 
         Raises:
-            StateUnavailableError: The servers can't be reached. What ``fill`` raises is raised.
+            StateUnavailableError: The servers can't be reached. Exceptions of ``fill`` pass
+                through.
         """
         with self.mapped():
             for _ in range(_ATTEMPTS):
@@ -191,7 +192,7 @@ class Nodes:
 
     @contextmanager
     def mapped(self) -> Iterator[None]:
-        """Let errors of kazoo leave the block as ``StateUnavailableError``."""
+        """Map errors of kazoo in the block to ``StateUnavailableError``."""
         from kazoo.exceptions import KazooException  # noqa: PLC0415 - optional
         from kazoo.handlers.threading import KazooTimeoutError  # noqa: PLC0415 - optional
 
@@ -203,7 +204,7 @@ class Nodes:
             raise StateUnavailableError(f"{self.place}: {why}") from error
 
     def close(self) -> None:
-        """End the session, or let it run out where no server can be reached; may be repeated."""
+        """End the session, or let it expire if no server can be reached; may be repeated."""
         from kazoo.exceptions import KazooException  # noqa: PLC0415 - optional
 
         if self.is_closed:
