@@ -10,8 +10,8 @@ follows its line, indented; in JSON it is a field::
 The root logger has the only handler, so log lines of libraries, Python's warnings and uncaught
 exceptions have the same form.
 
-Logging never waits for who reads the log: ``LogWriter`` queues lines, and a thread writes them. A
-pipe that nobody reads, or a stopped terminal, would otherwise stop every thread that logs, the
+Logging never waits for the log's reader: ``LogWriter`` queues lines, and a thread writes them. A
+pipe that nobody reads, or a stopped terminal, would otherwise block every thread that logs, the
 event loop among them.
 """
 
@@ -121,8 +121,9 @@ class LogWriter(logging.Handler):
     """Writes log lines to a descriptor from a thread of its own; never blocks a caller.
 
     Lines beyond ``QUEUED_BYTES``, and those that can't be written, are dropped and counted. Once
-    there is room again, a line tells how many. ``_changed`` guards the queue and the counters; it
-    is re-entrant, as a signal handler may log while its thread does, and never held during a write.
+    there is room again, a line reports their number. ``_changed`` guards the queue and the
+    counters; it is re-entrant, as a signal handler may log while its thread does, and never held
+    during a write.
 
     Attributes:
         dropped: Lines that were dropped since the start.
@@ -198,7 +199,7 @@ class LogWriter(logging.Handler):
                 self._changed.notify_all()
 
     def _wait(self, *, tells: bool) -> tuple[list[bytes], int]:
-        """Wait for lines, or if it ``tells``, for dropped ones; return them and their number."""
+        """Wait for lines, or if ``tells``, for drops; return the lines and unreported drops."""
         with self._changed:
             # After a failed write the number goes with the next line: a full disk stays full.
             self._changed.wait_for(lambda: self._lines or (tells and self.dropped > self._told))

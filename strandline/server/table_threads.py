@@ -1,9 +1,9 @@
 """``TableThreads``: a thread pool that no single table can exhaust.
 
-Storage may hang for ever, and a thread that waits for it cannot be taken back. So work is
-submitted for a table, and one rule decides whether a table gets another thread:
+Storage may hang forever, and a thread that waits for it cannot be interrupted. So work is submitted
+for a table, and one rule decides whether a table gets another thread:
 
-* a table that holds none gets one of ``threads``, or of ``FIRST`` more that are kept for this;
+* a table that holds none gets one of ``threads``, or of ``FIRST`` more reserved for this;
 * a table that holds some gets another, up to ``of_a_table``, as long as ``LEFT_FREE`` of
   ``threads`` stay free; a table that is alone (no other holds a thread or waits for one) may also
   take these.
@@ -156,11 +156,11 @@ class TableThreads:
         with self._lock:
             self._closed = True
             waiting = [task for queue in self._queues.values() for task in queue]
-            # Busy threads find the pool closed when their work ends, in ``_work``.
+            # Busy threads see in ``_work`` that the pool is closed, once their work ends.
             self._end_idle()
         if finish_s is None:
             for task in waiting:
-                # Outside the lock: this runs callbacks of those who wait, which may call the pool.
+                # Outside the lock: this runs the waiters' callbacks, which may call the pool.
                 task.done.cancel()
         else:
             # One deadline for all threads: the waits for those that hang must not add up.
@@ -175,7 +175,7 @@ class TableThreads:
             if self._closed:
                 raise RuntimeError("the thread pool is closed")
             queue = self._queues.get(table)
-            # While others of its table wait, a task joins them: it must not overtake them.
+            # While tasks of its table wait, a new one queues behind them.
             if queue is None and self._may_take(table):
                 self._admit(task)
             elif queue is None:
@@ -201,7 +201,7 @@ class TableThreads:
             answer = _run(task)
             with self._lock:
                 self._release(task)
-                # Idle before others are admitted: the next task takes this thread, not a new one.
+                # Counted as idle before waiting tasks are admitted: the next one takes this thread.
                 self._idle += 1
                 self._admit_waiting()
                 # ``close`` has ended only the threads that were idle then.
@@ -209,7 +209,7 @@ class TableThreads:
                     self._end_idle()
             # After the release: a client that is answered and asks again finds the thread free.
             answer()
-            del task, answer  # an error in it must not live on through this frame
+            del task, answer  # this frame must not keep an error in it alive
 
     def _end_idle(self) -> None:
         for _ in range(self._idle):
@@ -244,7 +244,7 @@ class TableThreads:
             try:
                 self._admit(next(iter(queue)))
             except RuntimeError:
-                return  # the next thread that gets free takes it: some are running
+                return  # the next thread that becomes free takes it: some are running
             # Only now: a task for which no thread could be started stays first in its queue.
             queue.popitem(last=False)
             if queue:
@@ -253,7 +253,7 @@ class TableThreads:
                 del self._queues[table]
 
     def _next_table(self) -> Hashable | None:
-        """Return the table whose turn it is to get a thread; ``None`` if no table may."""
+        """Return the table that gets the next thread; ``None`` if no table may."""
         if NO_TABLE in self._queues and self._may_take(NO_TABLE):
             return NO_TABLE
         if self._taken() >= self._at_most:
@@ -280,7 +280,7 @@ class TableThreads:
 
 
 def _run(task: _Task) -> Callable[[], None]:
-    """Run a task; return the function that reports the outcome to those who wait for it."""
+    """Run a task; return the function that reports the outcome to its waiters."""
     if not task.done.set_running_or_notify_cancel():
         return _nothing
     try:

@@ -2,20 +2,22 @@
 
 =====================================  =========================================================
 look-ups at a client's timeline        answered by the owner or any copy
-other questions and orders to a view   by the owner; whoever answers syncs before
+other requests to a view               by the owner; the server that answers syncs first
 markers                                by the owner, which keeps them; else by the next copy
-Flink's instant states                 likewise; the copy lists them before it answers
-everything else                        by the server that is asked
+Flink's instant states                 by the owner; else by the next copy, which lists first
+everything else                        by the server that received the request
 =====================================  =========================================================
 
-Ready bytes are sent before this is asked (``strandline.server.lookup.ready_answer``), whoever the
-owner is: a snapshot's answer can't be wrong. An answer comes back as it was sent.
+Ready bytes are sent before any forwarding (``strandline.server.lookup.ready_answer``), whichever
+server is the owner: a snapshot's answer can't be wrong. Answers of other servers are passed on
+unchanged.
 
 A client without a bound on its wait may wait for minutes while its table is loaded. Its request is
-sent with a bound and repeated as often as the owner says that it is at work: so a server that hangs
-isn't taken for one that loads.
+forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
+a server that loads from one that hangs.
 
-Who has answered ``refresh/`` tells the table's other servers of it (``strandline.fleet.copies``).
+A server that has answered ``refresh/`` notifies the table's other servers
+(``strandline.fleet.copies``).
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ from timeline.errors import ServiceBusyError, ServiceError
 from timeline.storage.table_id import TableId, is_relative
 
 MARGIN_S: Final = 1.0
-"""How much later than ``LONGEST_WAIT_S`` the answer to one without a bound may come."""
+"""How much later than ``LONGEST_WAIT_S`` the answer to a request without a bound may come."""
 _TICK_S: Final = 0.001
-"""What the header counts."""
+"""Resolution of the header."""
 LONGEST_S: Final = 240.0
 """How long a request without a bound is repeated, before the server that was asked serves it."""
 _LONGEST_RETRY_S: Final = 5
@@ -67,16 +69,17 @@ _SYNC: Final = BY_NAME["sync"]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A route, as far as passing on is concerned.
+    """The properties of a route that decide how it is forwarded.
 
     Attributes:
         is_pinnable: Whether a client's timeline may determine its answer.
         is_safe: Whether a request may arrive twice.
         of_partition: Whether it names one partition.
-        is_refresh: Whether the table's copies are told of what it found.
-        first: Method and path of what a server has to do before it answers, as another may have
-            been told of newer changes: the owner, or who answered in its place.
-        is_told: Whether the owner need not do that. It forces it by itself at times, as on its own.
+        is_refresh: Whether the table's copies are notified of its result.
+        first: Method and path of a request that the server must answer first, as another server
+            (the owner, or one that answered in its place) may have been notified of newer changes.
+        is_told: Whether the owner skips ``first``. It refreshes by itself at times, like a server
+            without a fleet.
     """
 
     is_pinnable: bool = False
@@ -103,7 +106,7 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
     for name in ("all", "create-and-merge", "append"):
         kinds["GET", f"{MARKERS}/{name}"] = _Kind()
     kinds["GET", DIRECTORY_EXISTS] = kinds["POST", DELETE_DIRECTORY] = _Kind()
-    # The second answer of two is that the marker existed, or a conflict.
+    # A repeated request would be answered that the marker existed, or with a conflict.
     kinds["POST", CREATE_MARKER] = kinds["POST", CREATE_MARKERS] = _Kind(is_safe=False)
     kinds["GET", f"{INSTANT_STATES}/all"] = _Kind(first=refresh, is_told=True)
     kinds[refresh] = _Kind()
@@ -117,12 +120,13 @@ class Forwarding:
     """Answers the requests of a server in a fleet; used on its loop.
 
     Args:
-        forwarder: Passes requests on.
-        copies: Tells other servers.
+        forwarder: Forwards requests.
+        copies: Notifies other servers.
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
-        serves: Whether a base path may be one of this server's tables, by its text. Others, which
-            it refuses, aren't asked of servers that may have other roots. Never waits.
+        serves: Whether a base path may be one of this server's tables, by its text. Requests for
+            others are refused here, not forwarded to servers that may have other roots. Never
+            waits.
     """
 
     def __init__(
@@ -138,10 +142,10 @@ class Forwarding:
         self._serves = serves
 
     async def answer(self, here: Application, request: Request) -> Reply:
-        """Answer a request by the server that comes first.
+        """Return the answer of the best server for a request.
 
         Args:
-            here: Answers it by this server.
+            here: Answers it on this server.
             request: An admitted request.
         """
         began_s = asyncio.get_running_loop().time()
@@ -151,8 +155,8 @@ class Forwarding:
         if kind is None or table is None:
             return await here(request)
         is_pinned = kind.is_pinnable and _is_pinned(request.query)
-        # What isn't pinned is asked of the table's owner, which writers ask to sync, even if each
-        # partition has an owner of its own.
+        # Unpinned requests go to the table's owner, as writers send their ``refresh/`` there, even
+        # if each partition has an owner of its own.
         partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
         urls = self._forwarder.before(table, partition, is_shared=is_pinned)
         is_passed_on = self._forwarder.is_passed_on(request.fields)
@@ -165,7 +169,7 @@ class Forwarding:
                 return _reply(answer)
         knows = is_pinned or (kind.is_told and self._forwarder.is_owner(table))
         if kind.first is not None and not knows:
-            # Without it the answer may be older than what another has told before.
+            # Without it the answer may be older than an earlier one of another server.
             first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
             synced = await here(_with_the_rest(first, began_s))
             if synced.status != HTTPStatus.OK:
@@ -177,7 +181,7 @@ class Forwarding:
         return reply
 
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
-        """Have the table's copies follow what this server has seen."""
+        """Have the table's copies sync to this server's newest snapshot."""
         timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
         if timeline_hash is None:
             return
@@ -189,7 +193,7 @@ class Forwarding:
     async def _asked(
         self, urls: tuple[str, ...], table: str, kind: _Kind, method: str, request: Request
     ) -> PeerAnswer | None:
-        """Return the answer of another server; ``None``: this one is to answer."""
+        """Return the answer of another server; ``None``: this server must answer."""
         wait_s = wait_of(request)
         headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
         is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
@@ -217,7 +221,7 @@ class Forwarding:
 
 
 def _with_the_rest(request: Request, began_s: float) -> Request:
-    """Return a request with what others have left of the time that its client waits."""
+    """Return a request with the time that its client still waits."""
     wait_s = wait_of(request)
     spent_s = asyncio.get_running_loop().time() - began_s
     if wait_s is None or spent_s < _TICK_S:
@@ -245,14 +249,14 @@ def _partition_of(query: bytes) -> str | None:
 
 @lru_cache(maxsize=256)
 def _table_text(base_path: str) -> str | None:
-    """Return the text of a table's id; ``None``: which table it is depends on the server."""
+    """Return the text of a table's id; ``None``: a relative path depends on the server."""
     if not base_path or is_relative(base_path):
         return None
     return str(TableId.of(base_path).normal())
 
 
 def _retry_after(answer: PeerAnswer) -> int:
-    """Return after how many seconds a server that is at work wants to be asked again; else 0."""
+    """Return the seconds after which a busy server wants the request repeated; else 0."""
     after = answer.headers.get("retry-after", "")
     if answer.status != HTTPStatus.SERVICE_UNAVAILABLE or not after.isdecimal():
         return 0

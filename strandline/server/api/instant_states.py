@@ -3,7 +3,7 @@
 A writer's coordinator creates a file ``<instant>.<state>`` for each change in ``.hoodie/.aux/
 ckp_meta``, and its tasks poll for them. The service lists such a directory once and answers from
 memory until the coordinator asks for a refresh. After ``FORCED`` answers it lists the directory
-anyway, as a lost refresh would keep the tasks waiting for ever.
+anyway, as a lost refresh would otherwise leave the tasks polling forever.
 
 Only directories below ``<base path>/.hoodie`` of a table below the roots are listed.
 
@@ -42,7 +42,7 @@ class InstantState:
 
     Attributes:
         instant: Requested time of the instant.
-        state: Whatever Flink calls it: ``INFLIGHT``, ``COMPLETED``, ``ABORTED``.
+        state: Flink's name for it: ``INFLIGHT``, ``COMPLETED``, ``ABORTED``.
     """
 
     instant: str
@@ -55,7 +55,7 @@ class _Listed:
 
     Attributes:
         states: The messages.
-        number: Of the listing that found them; later ones have greater numbers.
+        number: Number of the listing that found them; later listings have greater numbers.
         uses: How often they were returned since.
     """
 

@@ -2,7 +2,7 @@
 
 One marker a request for Hudi's clients, many for Strandline's (``fsview.wire.marker_form``).
 
-Most requests of a stage are these. Each waits for a group commit
+These are most of a Spark stage's requests. Each waits for a group commit
 (``strandline.server.marker.directory``), and a thousand may wait at once.
 """
 
@@ -84,12 +84,12 @@ class MarkerCreation:
             search = asyncio.wrap_future(self._markers.find(directory))
             self._searches[directory] = search
             search.add_done_callback(lambda done: self._search_done(directory, done))
-        await asyncio.shield(search)  # a client that leaves must not cancel it for the others
+        await asyncio.shield(search)  # a client that disconnects must not cancel it for the others
 
     def _search_done(self, directory: str, done: asyncio.Future[None]) -> None:
         del self._searches[directory]
         if not done.cancelled():
-            done.exception()  # marks it as retrieved: the clients may all have left
+            done.exception()  # marks it as retrieved: all clients may have disconnected
 
 
 def _parameters(request: Request) -> Mapping[str, str]:
@@ -134,19 +134,19 @@ class LoopFutures:
     ) -> None:
         """Have the loop complete a future, from any thread."""
         self._ready.append((future, result, error))
-        # A thread that finds the flag set has appended before the loop takes the first.
+        # A thread that finds the flag set has appended before the loop takes the first item.
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._complete_ready)
 
     def _complete_ready(self) -> None:
-        # Before the queue is emptied: what is appended after the last look wakes the loop again.
+        # Before the queue is emptied: an item appended after the last check wakes the loop again.
         self._woken = False
         while self._ready:
             future, result, error = self._ready.popleft()
             if future.done():
-                continue  # the client has left
+                continue  # the client has disconnected
             if error is None:
                 future.set_result(result)
             else:

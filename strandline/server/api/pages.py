@@ -36,7 +36,7 @@ _SLICE: Final = 32
 _PAUSE_S: Final = 0.0005
 
 StatusOf = Callable[[str, int], tuple[Mapping[str, Any], TablesStatus]]
-"""Returns figures of the service, and of some tables: from an id on, so many at most."""
+"""Returns figures of the service and of at most a number of tables, beginning with an id."""
 
 
 def create_pages(status: StatusOf) -> Flask:

@@ -1,15 +1,14 @@
 """``Readiness``: whether a service can serve, and if not, why.
 
 ``GET /healthz`` answers for the whole service: it is ready as long as one of its roots can be
-listed, and it isn't stopping. Roots that can't be listed are named all the same, as is what is
-wrong with its store, without which tables are followed in memory. ``GET /readyz`` answers for all
-roots, ``GET /readyz?root=R`` for one.
+listed and it isn't stopping. The answer also names roots that can't be listed, and errors of the
+store, without which views are kept in memory. ``GET /readyz`` answers for all roots,
+``GET /readyz?root=R`` for one.
 
-A check may hang for ever (a mount whose server is down), and probes must be answered nevertheless.
-So checks run on a few threads of their own, to which others are added while those are stuck, and a
-probe waits at most ``WAIT_S`` seconds for the checks that it needs, all together. A check that
-doesn't end is reported as hanging, isn't waited for again and isn't started again: probes cost one
-thread for each hanging check, however many come.
+A check may hang forever (a mount whose server is down), but probes must be answered. So checks run
+on a few threads of their own; more are added while those are stuck. A probe waits at most
+``WAIT_S`` seconds for all its checks together. A check that doesn't end is reported as hanging; it
+isn't awaited or started again: each hanging check costs one thread, however many probes come.
 
 Results are reused for ``KEPT_S`` seconds.
 """
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 WAIT_S: Final = 2.0
 KEPT_S: Final = 1.0
 RETRY_S: Final = 5.0
-"""Between two looks for roots that weren't there at the start, if no probe comes."""
+"""Between two searches for roots that were missing at the start, if no probe comes."""
 STOPPING: Final = "the service is stopping"
 ROOT: Final = "root"
 """Parameter of ``/readyz``."""
@@ -50,7 +49,7 @@ LANES: Final = 8
 _QUERY_BYTES: Final = 16 << 10
 """Longest query string of ``/readyz``: that of the longest path, each character escaped."""
 _STEPS: Final = 40
-"""Of the wait for checks; after each without any end, as many threads are added as there are."""
+"""Parts of the wait for checks; after each in which no check ended, the threads are doubled."""
 _REASON_CHARACTERS: Final = 300
 _DURATION: Final = re.compile(r" for \d+ s$")
 
@@ -68,12 +67,12 @@ class ReadinessCheck(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What a probe is told.
+    """The answer to a probe.
 
     Attributes:
-        is_ready: Whether what was asked about can serve.
+        is_ready: Whether the root, or the service, can serve.
         reasons: A sentence for each check that failed.
-        notes: Sentences that don't count against it.
+        notes: Sentences about problems that leave it ready.
     """
 
     is_ready: bool
@@ -88,7 +87,7 @@ class ServiceChecks:
     on any thread.
 
     Attributes:
-        notes: What was wrong with the stores at the last look.
+        notes: Errors of the stores at the last check.
     """
 
     def __init__(self, views: ViewManager) -> None:
@@ -109,7 +108,7 @@ class ServiceChecks:
         return {**checks, "store": ReadinessCheck(self._check_store)}
 
     def _check_store(self) -> None:
-        """Note what is wrong with the stores, without which tables are followed in memory."""
+        """Record errors of the stores, without which views are kept in memory."""
         self._views.save_rest()
         self.notes = tuple(f"store: {reason}" for reason in self._views.store_reasons())
 
@@ -151,7 +150,7 @@ class _State:
         running_since: When the running check was begun; ``None``: it isn't running.
         ended_at: When it last ended; ``None``: never.
         wrong: The error it ended with; ``None``: all is well.
-        probes: Those that wait for its end.
+        probes: The probes that wait for its end.
     """
 
     running_since: float | None = None
@@ -188,7 +187,7 @@ class Readiness:
             clock: Measures time.
             wait_s: How long to wait for the checks.
             kept_s: How long results are reused.
-            notes: Returns reasons for which the service is ready all the same; reads memory only.
+            notes: Returns problems that leave the service ready; reads memory only.
             requires_roots: Whether the service is ready only if all of its roots are.
             root_named: Returns the root that a client means, ``None`` if there is none.
         """
@@ -210,14 +209,15 @@ class Readiness:
         """Ask whether the service is ready; never blocks.
 
         Args:
-            root: Look only at this root, as ``ViewManager.roots`` returns it, and at what all
-                requests need; ``None``: at everything.
+            root: Check only this root, as ``ViewManager.roots`` returns it, and what all requests
+                need; ``None``: check everything.
 
         Returns:
-            Complete after about ``wait_s`` seconds at most. Equal calls meanwhile return the same.
+            Complete after about ``wait_s`` seconds at most. Equal calls meanwhile return the same
+            future.
         """
         with self._changed:
-            # Once the service stops, no probe shares an answer that was begun before.
+            # Once the service stops, no probe shares an answer begun before.
             known = self._asked.get(root)
             if not self.stopping and known is not None and not known.done():
                 return known
@@ -225,7 +225,7 @@ class Readiness:
             if self.stopping:
                 asked.set_result(Health(is_ready=False, reasons=(STOPPING,)))
                 return asked
-            # Under the lock of these looks: one thread runs the checks for all probes that wait.
+            # Under the same lock: one thread runs the checks for all waiting probes.
             self._asked[root] = asked
         try:
             _start("readiness", self._answer, root, asked)
@@ -238,7 +238,7 @@ class Readiness:
         return _reply(await self._health(None))
 
     async def answer_strictly(self, request: Request) -> Reply:
-        """Answer a probe of one root, or of all: ready means all that is asked about."""
+        """Answer a probe of one root, or of all: ready means that all of them are."""
         # Any client may send this, and it is parsed on the loop.
         short = len(request.query) <= _QUERY_BYTES
         named = request.parameters().get(ROOT) if short else request.query.decode("ascii")
@@ -250,7 +250,7 @@ class Readiness:
         return _reply(health._replace(is_ready=not health.reasons))
 
     async def _health(self, root: str | None) -> Health:
-        # Other probes wait for the same future; a client that leaves must not cancel it.
+        # Other probes wait for the same future; a client that disconnects must not cancel it.
         return await asyncio.shield(asyncio.wrap_future(self.ask(root)))
 
     def status(self) -> dict[str, object]:
@@ -303,7 +303,7 @@ class Readiness:
         probe, now = _Probe(), self._clock.monotonic()
         with self._changed:
             if all_of_them:
-                # A check that still runs keeps its state for itself.
+                # Only the running check itself changes its state.
                 self._states = {n: state for n, state in self._states.items() if n in checks}
             for name, check in checks.items():
                 state = self._states.setdefault(name, _State())
@@ -313,7 +313,7 @@ class Readiness:
                     state.running_since = now
                     self._queue.append((state, check))
                 elif now - state.running_since > self._wait_s:
-                    continue  # it hangs, which was waited for before
+                    continue  # it hangs, and an earlier probe has waited for it
                 state.probes.append(probe)
                 probe.left += 1
             lanes = min(LANES, len(self._queue))
@@ -337,7 +337,8 @@ class Readiness:
                 ends = self._ends
                 if self._changed.wait_for(lambda: not probe.left, step_s):
                     return
-                # If none has ended, those that run are stuck, and others must not wait for them.
+                # If none has ended, the running checks are stuck; the others must not wait for
+                # them.
                 lanes = min(started, len(self._queue)) if self._ends == ends else 0
 
     def _start_lanes(self, count: int) -> None:

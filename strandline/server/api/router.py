@@ -49,7 +49,7 @@ class Router:
 
         Args:
             on_loop: Routes whose handlers never block.
-            on_threads: Routes whose handlers may.
+            on_threads: Routes whose handlers may block.
             pages: Handler of all paths below ``PAGES``, on a thread.
             unfinished: Answers clients that bound their wait.
             gzip: Whether long bodies are compressed for clients that accept it.

@@ -1,4 +1,4 @@
-"""The routes: of the view, of markers, of writers besides, and those between servers of a fleet.
+"""The routes: of the view, of markers, other ones for writers, and those between a fleet's servers.
 
 Those of the view come from ``fsview.wire.routes``; batched look-ups are Strandline's own. The
 creation of markers is in ``strandline.server.api.marker_creation``.

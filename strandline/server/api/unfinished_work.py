@@ -1,16 +1,15 @@
-"""``UnfinishedWork`` bounds the wait of clients that ask for it, and keeps what they wait for.
+"""``UnfinishedWork``: bounds the wait of clients that ask for it, and continues their requests.
 
 Loading a cold partition may take minutes. A client with the header ``Strandline-Wait: SECONDS``
-gets 503 with ``Retry-After`` when its answer takes longer: so it knows that the service lives, and
-no timeout of its own ends the wait. The work goes on in its thread, and the same question joins it
-when it is asked again. Hudi's clients don't send the header and wait: a 503 would send them to
-listing for good.
+gets 503 with ``Retry-After`` when its answer takes longer: so it knows that the service is alive,
+and its own timeout doesn't expire. The work continues in its thread, and the same request joins it
+when it is repeated. Hudi's clients don't send the header and wait: after a 503 they would list
+storage for good.
 
-Work began before the question that joins it was asked. So only questions whose answer the client's
-timeline determines are joined (``fsview.wire.routes.FIXED_BY_TIMELINE``); a refresh, for instance,
-must see commits from before it was asked. Work has one waiter at a time; further clients with the
-same question start work of their own, and the view loads each partition once for all of them
-(single-flight).
+Work has begun before the request that joins it. So only requests whose answer the client's timeline
+determines may join (``fsview.wire.routes.FIXED_BY_TIMELINE``); a refresh, for instance, must see
+all commits that precede it. Work has one waiter at a time; further clients with the same request
+start work of their own, and the view loads each partition once for all of them (single-flight).
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Work = Callable[[Request], Awaitable[Reply]]
 LONGEST_WAIT_S: Final = 5.0
 RETRY_AFTER_S: Final = 1
 AT_MOST: Final = 256
-"""Most pieces of work without a client; beyond it, clients wait for their answer."""
+"""Most pieces of work without a client; beyond it, clients wait without a bound."""
 AT_MOST_BYTES: Final = 16 << 20
-"""Most bytes of the bodies of their requests, likewise."""
+"""Most bytes of the bodies of their requests; beyond it, clients wait without a bound, too."""
 KEPT_S: Final = 3.0
 """How long a reply is kept for the next try. Without it, work that ended between two tries would be
 done again for each, and a failure that takes long would never be reported."""
@@ -105,7 +104,7 @@ class UnfinishedWork:
         try:
             await asyncio.wait((piece.task,), timeout=wait_s)
         except asyncio.CancelledError:
-            # Clients that got 503 and leave may be back on another connection.
+            # Clients that got 503 and disconnect may return on another connection.
             if not (piece.has_left and self._leave(piece)):
                 piece.task.cancel()
             raise
@@ -118,15 +117,15 @@ class UnfinishedWork:
         return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
 
     def _begun(self, request: Request, work: Work) -> _Piece:
-        """Begin work on a request; its client's leaving doesn't end it, the service's end does."""
-        # A client that leaves sets the event of ``request``, which must not end this work.
+        """Begin work on a request; it ends with the service, not when its client disconnects."""
+        # A client that disconnects sets the event of ``request``, which must not end this work.
         own = replace(request, cancelled=threading.Event())
 
         async def run() -> Reply:
             try:
                 return await work(own)
             except asyncio.CancelledError:
-                # Its thread can't be cancelled, but can look at this.
+                # Its thread can't be cancelled, but can check this event.
                 own.cancelled.set()
                 raise
 
@@ -148,7 +147,7 @@ class UnfinishedWork:
         return piece
 
     def _leave(self, piece: _Piece) -> bool:
-        """Let work go on without a client; return whether there is room for that."""
+        """Let work continue without a client; return whether there is room for that."""
         has_room = self._count < AT_MOST and self._bytes + piece.body_bytes <= AT_MOST_BYTES
         if not has_room or piece.task.done():
             return False

@@ -18,7 +18,7 @@ from strandline.server.http.request import Request
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _OF_BODIES: Final = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
-"""Header fields that aren't passed on."""
+"""Header fields that are dropped."""
 
 
 def reply_of(app: WsgiApp, request: Request) -> Reply:

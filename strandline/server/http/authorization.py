@@ -156,7 +156,7 @@ class Admission:
         return self._token != token.encode("ascii")
 
     def renew(self, token: str) -> bool:
-        """Take another token from now on; return whether it differs. There must have been one."""
+        """Replace the token, of which there must be one; return whether the new one differs."""
         before, self._token = self._token, token.encode("ascii")
         return before != self._token
 

@@ -3,14 +3,14 @@
 Ready bytes are written from the parser's callback, without a task or a thread. Every other request
 becomes an ``Exchange`` and goes to the application, one at a time and in order.
 
-What a client can make a connection hold is bounded (``strandline.server.http.limits``):
+The resources of a connection are bounded (``strandline.server.http.limits``):
 
 * its bytes are parsed in slices, taking turns with other connections, and reading stops while
   ``pipelined`` requests wait;
 * a request that is too long, too late or no HTTP is refused: earlier requests are answered, then
   the refusal is sent, and what still arrives is discarded for a moment so that the client reads it;
 * a client that doesn't read its responses gets no others, and is disconnected after a while;
-* when a client leaves, or ends its sending side (the same FIN), its requests are forgotten.
+* when a client disconnects, or closes its sending side (the same FIN), its requests are dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EMPTY: Final = memoryview(b"")
 class ServiceProtocol(asyncio.Protocol):
     """One connection.
 
-    ``_backlog`` was received and isn't parsed; if ``_discards``, what arrives is thrown away.
+    ``_backlog`` is received but not parsed; if ``_discards``, further bytes are discarded.
     ``_current`` is being answered; ``_queue`` waits for it, and ``_last_words`` for both.
     ``_closing_since`` is when the connection was ended. ``_only_probes``: the server is full, and
     this connection may only send probes.
@@ -47,7 +47,7 @@ class ServiceProtocol(asyncio.Protocol):
     def __init__(
         self, registry: ConnectionRegistry, join: Callable[[Connection], bool] | None = None
     ) -> None:
-        """Make it before its connection; ``join`` registers that, ``None``: as a new one."""
+        """Make the protocol; ``join`` registers the connection, ``None``: as a new one."""
         self._registry = registry
         self._join = join or registry.add
         self._reader = RequestReader(registry, self)
@@ -73,15 +73,15 @@ class ServiceProtocol(asyncio.Protocol):
         self._peer = AdmittedClient.of(transport, registry.admission)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget all requests: nobody waits for the responses."""
+        """Drop all requests: nobody waits for the responses."""
         self._stop_reading()
         self._queue.clear()
         self._bodies.clear()
-        # An exchange that waits for the client must find that it has left.
+        # An exchange that waits for the client must notice that it has disconnected.
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
-            # Work that runs on a thread can't be cancelled, but can look at this.
+            # Work that runs on a thread can't be cancelled, but can check this event.
             current.request.cancelled.set()
             current.task.cancel()
         self._registry.remove(self)
@@ -215,14 +215,14 @@ class ServiceProtocol(asyncio.Protocol):
     # Responses out; ``Exchange`` calls the first two.
 
     def refused(self, request: Request, reply: Reply) -> None:
-        """Count and log a refusal, unless the client has left."""
+        """Count and log a refusal, unless the client has disconnected."""
         if not self._transport.is_closing():
             # ``Readiness`` logs what it answers to probes itself.
             silently = request.path in OPEN_PATHS
             self._registry.refusals.note(Refusal.of(request, reply), silently=silently)
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
-        """Go on with the next request; end the connection after a partial response."""
+        """Start the next request; end the connection after a partial response."""
         # ``connection_lost`` came first, and has stopped counting the bodies.
         if exchange is not self._current:
             return
@@ -338,7 +338,7 @@ class ServiceProtocol(asyncio.Protocol):
                 self._refuse(registry.refusal_of(self))
         elif reader.receiving:
             if self._backlog:
-                reader.since = now  # the server is what doesn't read
+                reader.since = now  # the server has paused reading, not the client
             elif waited_s > limits.request_s:
                 self._refuse(RefusedError(408, f"no whole request in {limits.request_s:g} seconds"))
         elif self._current is None and not self._discards:

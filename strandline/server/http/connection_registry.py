@@ -1,8 +1,8 @@
-"""``ConnectionRegistry``: what the connections of a server share; how many there may be.
+"""``ConnectionRegistry``: the shared state of a server's connections, and their maximum number.
 
-One timer serves all connections. A few times in the shortest of the limits the registry has every
-connection check whether it is overdue, so a request costs no timer, and a limit is kept to within
-one check.
+One timer serves all connections. At a fraction of the shortest limit the registry has every
+connection check whether it is overdue, so a request costs no timer, and a limit is exceeded by at
+most one interval.
 
 Idle connections don't keep others out: when the server is full, those idle for longest are closed.
 If none has been idle for long, a new connection gets one of a few places reserved for probes.
@@ -26,7 +26,7 @@ from strandline.server.table_threads import TableThreads
 logger = logging.getLogger(__name__)
 
 _CHECKS: Final = 8
-"""Checks in the time of the shortest limit."""
+"""Number of checks within the shortest limit."""
 _INTERVAL_AT_MOST_S: Final = 1.0
 _INTERVAL_AT_LEAST_S: Final = 0.002
 _CHECKED_AT_A_TIME: Final = 256
@@ -73,9 +73,9 @@ class ConnectionRegistry:
     """One for each server; used on its loop only.
 
     Attributes:
-        hot: Is asked for a response first.
+        hot: The source of ready responses, tried first.
         admission: The rules of admission.
-        limits: Of one client.
+        limits: The limits of one client.
         keep_alive_s: How long an idle connection is kept.
         refusals: Counts and logs responses of 400 or more.
         body_bytes: Bytes of bodies that are held for requests.
@@ -181,11 +181,11 @@ class ConnectionRegistry:
             if (since := connection.idle_since) is not None and self.now - since > SPARED_S
         ]
         if not idle:
-            # A search takes milliseconds of the loop, and arrivals may be many.
+            # A search takes milliseconds of the loop, and many connections may arrive.
             self._search_at = self.now + SEARCH_AGAIN_S
         for _, _, connection in heapq.nsmallest(1 + self.room // _CLOSED_AT_A_TIME, idle):
             self.counts["displaced"] += 1
-            # Its place is needed now; ``remove`` is called in a later turn of the loop.
+            # Its place is needed now; ``remove`` is called in a later iteration of the loop.
             self._connections.discard(connection)
             connection.abort()
 
@@ -206,7 +206,7 @@ class ConnectionRegistry:
 
     def status(self) -> dict[str, int]:
         """Return figures for the service's status; from any thread."""
-        counted = dict(self.counts)  # one step of the interpreter, as the loop goes on meanwhile
+        counted = dict(self.counts)  # one step, as the loop may change it meanwhile
         open_ = len(self._connections)
         return {"open": open_, "at_most": self.room, **dict(sorted(counted.items()))}
 
@@ -256,16 +256,16 @@ class ConnectionRegistry:
         self.refusals.log_due()
 
     def _check_some(self, connections: tuple[Connection, ...]) -> None:
-        """Check some connections; the rest follow after whatever else the loop has to do."""
+        """Check some connections; the rest follow after other work of the loop."""
         for connection in connections[:_CHECKED_AT_A_TIME]:
-            # It may have ended since the first turn copied all connections.
+            # It may have ended since the first iteration copied all connections.
             if connection in self._connections or connection in self._reserve:
                 connection.check(self.now)
         if rest := connections[_CHECKED_AT_A_TIME:]:
             self.loop.call_soon(self._check_some, rest)
 
     def _log_counts(self) -> None:
-        """Log what was done for want of room since the last time, a line for each kind."""
+        """Log the refused and the closed connections since the last call, a line for each kind."""
         for name, message in _MESSAGES.items():
             count = self.counts[name] - self._logged[name]
             if count > 0:

@@ -3,8 +3,8 @@
 Nearly all replies are whole. One whose length isn't known comes in parts: the exchange has a thread
 make each part, and sends it before it asks for the next.
 
-A client may leave at any time. Its exchange is then cancelled: work that waits for a thread leaves
-the queue, work that runs can find out (``Request.has_left``), and the reply is dropped.
+A client may disconnect at any time. Its exchange is then cancelled: work that waits for a thread
+leaves the queue, running work can check ``Request.has_left``, and the reply is dropped.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class ExchangeConnection(Protocol):
     """The connection of an exchange."""
 
     def refused(self, request: Request, reply: Reply) -> None:
-        """Hear that a request gets a reply that is a refusal."""
+        """Called when the reply to a request is a refusal."""
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
-        """Hear that an exchange has ended, with a whole response or a partial one."""
+        """Called when an exchange has ended, with a whole response or a partial one."""
 
 
 class Exchange:
@@ -45,9 +45,9 @@ class Exchange:
 
     Attributes:
         request: The request.
-        keep_alive: Whether the connection goes on after it; may turn false until the response
+        keep_alive: Whether the connection stays open after it; may turn false until the response
             begins.
-        task: Runs it, once it has its turn.
+        task: The task that runs it, once earlier requests are answered.
     """
 
     __slots__ = ("_begun", "_done", "_owner", "_writer", "keep_alive", "request", "task")
@@ -76,7 +76,7 @@ class Exchange:
         try:
             await self._send(await app(self.request), threads)
         except asyncio.CancelledError:
-            # The end of the service comes here without ``connection_lost``.
+            # When the service ends, this is reached without ``connection_lost``.
             self.request.cancelled.set()
             self._answer_for_it(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING)
             raise
@@ -85,7 +85,7 @@ class Exchange:
         finally:
             self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
             self._owner.exchange_over(self, whole=self._done)
-            # A failed task would hold what was being sent until the garbage collector runs.
+            # A failed task would keep the unsent data alive until the garbage collector runs.
             self.task = None
 
     def _answer_for_it(self, status: int, message: str) -> None:
@@ -142,7 +142,7 @@ class Exchange:
                 data = head + data
             else:
                 writer.write(head)
-        # What the client hasn't taken is held here only, not also in the transport's buffer.
+        # Unread data is held only here, not also in the transport's buffer.
         for start in range(0, len(data), _PIECE_BYTES):
             await writer.writable()
             writer.write(data[start : start + _PIECE_BYTES])

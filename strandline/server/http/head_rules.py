@@ -8,8 +8,8 @@ and the connection ends.
   disagree on which one counts. HTTP/1.1 without ``Host`` gets 400 (RFC 9112, section 3.2); probes
   that speak HTTP/1.0 send none.
 * A client that isn't admitted gets 401 (``strandline.server.http.authorization``).
-* A POST with ``Origin`` gets 403. Browsers send it for web pages, and any page may send POSTs to
-  any address that its reader's machine reaches; Hudi's clients and Strandline's send none.
+* A POST with ``Origin`` gets 403. Browsers send this header for web pages, and any page may POST to
+  any address that the user's machine reaches; Hudi's clients and Strandline's never send it.
 """
 
 from __future__ import annotations

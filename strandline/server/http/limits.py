@@ -1,4 +1,4 @@
-"""Limits on what one client can make the service hold: bytes, time, connections.
+"""Limits on the resources that one client can use: bytes, time, connections.
 
 The defaults are far above what Hudi's Java clients and Strandline's need: a dozen short headers, no
 body, one request after the other, and a request line that ``loadpartitions`` makes long.
@@ -27,7 +27,7 @@ from timeline.errors import ConfigError
 RESERVED_FILES: Final = 256
 """Open files kept for everything but connections: refused ones, storage, stores, pipes."""
 LEAST_CONNECTIONS: Final = 64
-"""A process that may have fewer refuses to serve."""
+"""A process with a lower limit of open files refuses to serve."""
 HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take."""
 PARAMETERS: Final = 64

@@ -1,4 +1,4 @@
-"""The listening socket of a service; a driver that only binds it loads no web server."""
+"""The listening socket of a service, without a web server: drivers only bind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query strings: the one rule by which every way of a request reads its parameters."""
+"""Query strings: the one parser of parameters, for requests on the loop and on threads."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Clients rarely report why they were refused: Hudi's falls back to listing and lo
 So a refusal is logged here with its reason. Further refusals of the same kind (code, client and
 table) are logged together, one line in ``PERIOD_S`` seconds with their number.
 
-What strangers can add to the log is bounded: refusals of clients that aren't admitted are told
-apart by code alone. Of other refusals at most ``KEYS`` kinds are told apart at a time.
+The log lines that strangers can cause are bounded: refusals of clients that aren't admitted are
+distinguished by code alone. Of other refusals at most ``KEYS`` kinds are distinguished at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
 _OTHER_ROUTE: Final = "other"
-"""Every path that isn't a route of the service: there is no end of them."""
+"""Stands for every path that isn't a route of the service: their number is unbounded."""
 
 
 class RefusedError(Exception):
@@ -41,7 +41,7 @@ class RefusedError(Exception):
         message: Its body.
         headers: Of the response.
         target: The request target; empty: not known yet.
-        accept: The request's ``Accept`` header, likewise.
+        accept: The request's ``Accept`` header; empty: not known yet.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -77,7 +77,7 @@ class Refusal:
 
     @classmethod
     def of(cls, request: Request, reply: Reply) -> Refusal:
-        """Return the refusal that a reply of the application is."""
+        """Return the refusal of a request to which the application gave this reply."""
         code, text = reply.why
         return cls(
             reply.status,
@@ -96,7 +96,7 @@ class Refusal:
 
 
 class _Kind(NamedTuple):
-    """What refusals have in common that share a line; ``table`` is shortened."""
+    """The common properties of refusals that share a log line; ``table`` is shortened."""
 
     code: str
     table: str = ""
@@ -185,7 +185,7 @@ class Refusals:
 
     def status(self) -> list[dict[str, Any]]:
         """Return counts by route, status and code, fit for JSON; from any thread."""
-        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
+        counted = dict(self._counts)  # one step, as the loop may change it meanwhile
         return [
             {"route": route, "status": status, "code": code, "count": count}
             for (route, status, code), count in sorted(counted.items())

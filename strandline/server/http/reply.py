@@ -48,9 +48,9 @@ class Reply:
         headers: Names in lower case, without content type and length.
         rest: The body in parts, made while it is sent, in place of ``body``. An error in it closes
             the connection.
-        why: Code and text of the reported error for the log, where the text may reveal more than
-            the body does. Empty: the status is all.
-        held: Lives until the reply is sent: counts its body, where that was received.
+        why: Code and text of the reported error for the log; the text may reveal more than the body
+            does. Empty: only the status is logged.
+        held: An object kept alive until the reply is sent; counts a body received from a peer.
     """
 
     status: int

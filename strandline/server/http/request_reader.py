@@ -1,7 +1,7 @@
 """``RequestReader``: parses the requests of a connection and enforces their limits.
 
 httptools buffers a header until it is complete and reports nothing meanwhile. So while a request
-isn't complete, the bytes that go into the parser are counted, too. A request that exceeds a limit
+isn't complete, the bytes fed to the parser are counted, too. A request that exceeds a limit
 (``strandline.server.http.limits``) raises ``RefusedError`` from the parser's callback.
 """
 
@@ -45,10 +45,10 @@ class RequestSink(Protocol):
         """
 
     def take_end(self) -> None:
-        """Hear that a body that isn't dropped is complete."""
+        """Called when a body that isn't dropped is complete."""
 
     def take_no_more(self) -> None:
-        """Hear that what may follow the last request isn't one."""
+        """Called when bytes after the last request are no request."""
 
 
 class RequestReader:
@@ -57,8 +57,8 @@ class RequestReader:
     Attributes:
         parser: httptools'; knows method and version of the request.
         receiving: Whether a request has begun and isn't complete.
-        taken: Whether the sink has all of it that it wants; an error after that can't be answered
-            any more.
+        taken: Whether the sink has received all that it needs of it; a later error can't be
+            answered any more.
         keep_alive: Whether another request may follow it.
         used: Whether a request ever began.
         since: When it began, by the registry's clock; else when the last one was complete.

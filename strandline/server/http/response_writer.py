@@ -1,4 +1,4 @@
-"""``ResponseWriter``: the sending side of a connection, no faster than its client reads.
+"""``ResponseWriter``: the sending side of a connection, with backpressure from its client.
 
 The transport buffers what the client hasn't taken. Beyond a limit it pauses the writer: nothing new
 is sent then, and a client that takes nothing for too long is disconnected.
@@ -33,7 +33,7 @@ class ResponseWriter:
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     async def writable(self) -> None:
-        """Wait until the client has taken most of what it was sent, or has left."""
+        """Wait until the client has read most of the data sent, or has disconnected."""
         while self.paused and not self.transport.is_closing():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
@@ -45,7 +45,7 @@ class ResponseWriter:
             self.transport.write(data)
 
     def wake(self) -> None:
-        """Let those that wait in ``writable`` look again."""
+        """Have the callers that wait in ``writable`` check again."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -57,7 +57,7 @@ class ResponseWriter:
         return self.transport.get_write_buffer_size() > 0
 
     def stalled_s(self, now: float) -> float | None:
-        """Return for how many seconds the client has taken nothing, as seen by calls of this.
+        """Return for how many seconds, as observed by calls of this, the client has read nothing.
 
         Returns:
             ``None`` if everything is sent.

@@ -155,7 +155,7 @@ class ServiceServer:
         ending = asyncio.Event()
         with self._lock:
             self._loop, self._ending = loop, ending
-            # ``stop`` was called before there was a loop to tell.
+            # ``stop`` was called before there was a loop to notify.
             if self._stopping:
                 ending.set()
         self.parts.start()
@@ -184,7 +184,7 @@ class ServiceServer:
         """Serve in a thread of its own; return once requests are answered."""
         thread = threading.Thread(target=self.run, name="strandline-service", daemon=True)
         thread.start()
-        # A thread that fails never sets the event, so it is looked after.
+        # A thread that fails never sets the event, so its liveness is checked.
         while not self._ready.wait(0.05):
             if not thread.is_alive():
                 raise RuntimeError("the service's thread ended before it served; see its log")
@@ -229,7 +229,7 @@ async def _cancel_all() -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-    # Transports that were closed in this turn of the loop release their sockets in the next.
+    # Transports that were closed in this iteration of the loop release their sockets in the next.
     await asyncio.sleep(0)
 
 
@@ -277,7 +277,7 @@ class TlsListener:
 
 
 class Handshake:
-    """A registered connection during its handshake; its protocol takes its place then."""
+    """A registered connection during its handshake; afterwards its protocol takes its place."""
 
     __slots__ = ("_accepted", "_registry", "_since", "_task")
 

@@ -11,7 +11,7 @@ from strandline.settings.setting import Settings
 
 THREADS: Final = 16
 _LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up
-"""What reaches a server that binds all addresses."""
+"""The local address of a server that binds all addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ServerOptions:
     Attributes:
         host: The one address to bind.
         port: 0 takes a free one.
-        threads: For what isn't answered on the loop; the most that a table has.
+        threads: Threads for requests not answered on the loop; the most that a table has.
         grace_s: How long requests in flight may take when the server stops.
         keep_alive_s: How long an idle connection is kept.
         limits: Of one client.

@@ -1,7 +1,7 @@
 """Which table a request is about, from the text of its path and query alone.
 
-It is found before storage is accessed, which may hang. So base paths that differ only in spelling
-are one table here, while a symbolic link and its target are two.
+It is determined before any access to storage, which may hang. So base paths that differ only in
+spelling are one table here, while a symbolic link and its target are two.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from timeline.errors import ConfigError
 _NAME: Final = "strandline timeline service"
 _DAY: Final = timedelta(days=1)
 _LASTS: Final = timedelta(days=3650)
-"""Its fingerprint is checked, and no date: a driver may run for long, and clocks differ."""
+"""Clients check the fingerprint, not the dates: a driver may run for long, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def own_certificate(clock: Clock) -> OwnCertificate:
 
 def own_context(pem: str) -> ssl.SSLContext:
     """Return the context of a server with a certificate that it made for itself."""
-    # OpenSSL reads files only; this one has its mode, 0600, from the start, and is gone at once.
+    # OpenSSL reads only files; this one has mode 0600 from the start and is deleted at once.
     descriptor, path = tempfile.mkstemp(prefix="strandline-tls-")
     try:
         with open(descriptor, "w", encoding="ascii") as file:

@@ -1,5 +1,5 @@
 """Answers about views: computed, or cached as ready bytes; and the check that they are right.
 
-Code that turns a request's parameters into the bytes of an answer belongs here. It never reads
-storage other than through the views.
+Code that turns a request's parameters into the bytes of an answer belongs here. It reads storage
+only through the views.
 """

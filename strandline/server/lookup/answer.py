@@ -1,8 +1,9 @@
 """``Answers``: from a request's parameters to bytes, computed once per version of a partition.
 
 There are two ways. ``Answers.reply`` runs on a thread and may sync a view, list a partition and
-compress. ``Answers.ready`` runs on the loop and never waits: it returns cached bytes, computes what
-is cheap, or gives up. Both compute and cache in the same way, so their answers are equal.
+compress. ``Answers.ready`` runs on the loop and never waits: it returns cached bytes, computes a
+cheap answer, or returns ``None``. Both compute and cache in the same way, so their answers are
+equal.
 
 **Ready bytes** of a partition or of one file group are cached in the ``PartitionVersion`` that they
 were computed from, so they need no invalidation: a commit makes new versions of the partitions it
@@ -91,14 +92,14 @@ class Answers:
     def forget_unserved(self) -> None:
         """Drop the answers of closed tables, and have all base paths resolved again.
 
-        To be called after a root was removed or resolves elsewhere: a spelling may be served no
-        more although its table is, under another root.
+        Call it after a root was removed or resolves elsewhere: a spelling may no longer be served
+        although its table still is, under another root.
         """
         self._tables = {}
         self.cache.forget_closed()
 
     def forget(self, table: TableView) -> None:
-        """Drop what is kept of a table that was closed."""
+        """Drop the cached answers of a table that was closed."""
         tables = self._tables
         # Copied in one step: requests add to it meanwhile.
         for spelled, known in list(tables.items()):
@@ -108,8 +109,8 @@ class Answers:
 
     def _leased(self, base_path: str) -> Lease:
         """Resolve a base path to a lease of its table; may read the file system (links)."""
-        # Read before the roots are: what was resolved by roots that were changed meanwhile is put
-        # into a mapping that ``forget_unserved`` has replaced.
+        # Read before the roots: a path resolved by roots that have changed meanwhile goes into a
+        # mapping that ``forget_unserved`` has replaced.
         tables = self._tables
         lease = self._views.lease(base_path)
         if len(tables) >= _SPELLINGS and base_path not in tables:
@@ -200,7 +201,7 @@ class Answers:
             return success(body, zipped=accepted.zipped and self._gzip)
         reply = self._made(view, route, params, accepted)
         version = _version(view.snapshot, params)
-        # The hot path reads no longer queries, so it would never find their answers.
+        # The hot path skips longer queries, so it would never find their answers.
         is_short = sum(map(len, params.values())) <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
             key = _key(view.snapshot, route, params, accepted)
@@ -243,7 +244,7 @@ class Answers:
         costs less than handing the request to a thread: for one file group, or a small partition.
         """
         timeline_hash = params.get(TIMELINE_HASH)
-        if timeline_hash is None:  # asks for the newest state, which needs a sync
+        if timeline_hash is None:  # a request for the newest state needs a sync
             return None
         # One snapshot for key and answer: a sync may publish another meanwhile.
         snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
@@ -258,7 +259,7 @@ class Answers:
             try:
                 view = HeldView(table, snapshot)
                 reply = self._made_on_loop(view, version, route, params, accepted)
-            except NotHeldError:  # ``reply`` reads the archive, or reports what the store lost
+            except NotHeldError:  # ``reply`` reads the archive, or reports data that the store lost
                 return None
             if reply is None:
                 return None
@@ -297,7 +298,7 @@ class Answers:
 
 @contextmanager
 def refusing_if_closed(table: TableView) -> Iterator[None]:
-    """Have a request that fails because its table was closed refused as one outside the roots.
+    """Map the failure of a request whose table was closed to the refusal of an unserved table.
 
     Raises:
         RootNotAllowedError: The request failed after the table was closed.
@@ -331,7 +332,8 @@ def is_of_group(route: Route) -> bool:
 def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion | None:
     """Return the version that alone decides a request's answer, if it is in memory.
 
-    A version with ghosts doesn't: its answers may come from a newer snapshot, or be refused.
+    A version with files of unknown size doesn't: its answers may come from a newer snapshot, or be
+    refused.
     """
     version = snapshot.files.versions.get(params.get(PARTITION.name, "").removesuffix("/"))
     return None if version is None or version.has_ghosts else version

@@ -52,7 +52,7 @@ class AnswerCache:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest answer that is cached, or held as a whole while it is sent."""
+        """Largest answer, in bytes, that is cached, or held as a whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
     def put(
@@ -73,7 +73,7 @@ class AnswerCache:
             return
         with self._lock:
             # Loop and threads may compute the same answer; it is counted once.
-            # After ``forget_closed`` nobody would drop the answer of a request that ends late.
+            # After ``forget_closed`` the answer of a request that ends late would never be dropped.
             if key in answers or table.is_closed:
                 return
             answers[key] = response

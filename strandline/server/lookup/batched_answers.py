@@ -29,7 +29,7 @@ from timeline.errors import InputError
 LOOKUP: Final = "lookup"
 """Name of these requests in the metrics."""
 _WHOLE_BYTES: Final = 1000
-"""A query of one group takes as long as reading so many bytes of files of the whole partition."""
+"""Bytes of a whole partition's files that are read in the time of one query of a file group."""
 
 MOST_BYTES: Final = 256 << 20
 """Longest answer; clients refuse longer ones (``executor_proxy.exchange.MAX_BODY_BYTES``)."""
@@ -137,7 +137,7 @@ def bounded(body: Iterable[bytes], most_bytes: int = MOST_BYTES) -> Iterator[byt
 def _is_whole_cheaper(view: LocalView, query: LookupQuery) -> bool:
     """Whether one query of the whole partition costs less than one for each file group."""
     version = view.snapshot.files.versions.get(query.partitions[0].removesuffix("/"))
-    # With ghosts the whole partition may be refused where the groups asked for aren't.
+    # With files of unknown size the whole partition may be refused, but not the queried groups.
     if version is None or version.has_ghosts:
         return False
     return len(query.file_ids) * _WHOLE_BYTES >= version.size_bytes

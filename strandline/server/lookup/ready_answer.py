@@ -52,7 +52,7 @@ class HotPath:
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET of ``target``; ``None``: it takes a thread.
+        """Return the whole response to a GET of ``target``; ``None``: it needs a thread.
 
         Args:
             target: Path and query.
@@ -71,17 +71,17 @@ class HotPath:
         try:
             response = self._answers.ready(route, params, table, accepted_of(fields))
         except StrandlineError:
-            return None  # the other way reports the error
+            return None  # ``Answers.reply`` reports the error
         if response is not None:
             self.counts[table, route.name] += 1
-            # Its root may have been removed meanwhile, and ``forget_closed`` be over.
+            # Its root may have been removed meanwhile, and ``forget_closed`` have run already.
             if table.is_closed:
                 self.counts.pop((table, route.name), None)
         return response
 
     def forget_closed(self) -> None:
         """Drop the counts of the tables that were closed; from any thread."""
-        # Each step is one of the interpreter. The loop itself drops what it counts after this.
+        # Each step is atomic in the interpreter. The loop itself drops what it counts after this.
         for key in list(self.counts):
             if key[0].is_closed:
                 self.counts.pop(key, None)

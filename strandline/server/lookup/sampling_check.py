@@ -60,7 +60,7 @@ class SamplingCheck:
             metrics: Counts the checks.
             interval_s: Between two checks; 0: never.
             rng: Chooses partitions.
-            ending: What is waited on between checks and slices; ``close`` sets it.
+            ending: The event that ends the waits between checks and slices; ``close`` sets it.
         """
         self._views = views
         self._metrics = metrics
@@ -116,7 +116,7 @@ class SamplingCheck:
                 return True
             self._count(table, "failed")
             logger.warning("%s: can't check partition %r: %s", table.table_id, partition, error)
-        except Exception:  # the boundary of a thread, which must go on
+        except Exception:  # the boundary of a thread, which must continue
             self._count(table, "failed")
             logger.exception("%s: unexpected error while checking", table.table_id)
         return True

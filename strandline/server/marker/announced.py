@@ -1,9 +1,9 @@
-"""The markers of a write in both forms, for whoever acts on them: rollbacks, sweeps, conflicts.
+"""The markers of a write in both forms, as rollbacks, sweeps and conflict checks read them.
 
 * ``DIRECT``: an empty file ``<marker directory>/<marker>`` for each marker;
 * ``TIMELINE_SERVER_BASED``: lines of ``MARKERS<n>`` files (``strandline.server.marker.file``).
 
-A write has one form, but both are read: a marker that is missed is a file that nobody deletes.
+A write has one form, but both are read: the file of a missed marker would never be deleted.
 
 Source: Hudi 1.2.0 ``MarkerUtils``, ``MarkerBasedRollbackUtils``, which reads ``DIRECT`` markers
 only where there is no ``MARKERS.type``.

@@ -3,9 +3,9 @@
 Without this, concurrent writers find out only at the commit that they changed the same file group.
 A write is in conflict when a file group of its markers
 
-* is also among the markers of an older write under way: one with an earlier instant and a fresh
-  heartbeat, that hadn't completed when the watch began and is no pending compaction or clustering
-  (these are compatible with writers, or settled at the commit);
+* is also among the markers of an older pending write: one with an earlier instant and a fresh
+heartbeat that hadn't completed when the watch began and is no pending compaction or clustering
+(these are compatible with writers, or checked at the commit);
 * or, if commits are checked, was written or replaced by a commit that completed since the watch
   began. Compactions don't count: they change no row.
 
@@ -14,7 +14,7 @@ In doubt there is no conflict: the commit decides.
 Source: Hudi 1.2.0 ``MarkerBasedEarlyConflictDetectionRunnable``,
 ``AsyncTimelineServerBasedDetectionStrategy``, ``MarkerUtils.getCandidateInstants``. Hudi compares
 partition and file name cut at their first ``_``, keeps a log's dot, and compares commits by file id
-alone, which never fits in a partitioned table.
+alone, which never matches in a partitioned table.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ConflictCheck:
             instant: Requested time of the write.
             own: Returns the write's markers so far.
             options: What counts as a conflict.
-            clock: Tells the age of heartbeats.
+            clock: Measures the age of heartbeats.
             before: The instants that had completed when the write began; ``None``: see ``begin``.
         """
         self._storage = storage.for_cause("conflict")
@@ -127,7 +127,7 @@ class ConflictCheck:
         return self._with_writes(own) or self._with_commits(own)
 
     def _with_writes(self, own: set[FileGroupId]) -> str | None:
-        # Of two writes only the later gives way, so that they don't refuse each other.
+        # Of two writes only the later one yields, so that they don't refuse each other.
         older = [
             info.name
             for info in self._storage.list(TEMP_FOLDER)
@@ -138,9 +138,10 @@ class ConflictCheck:
         timeline = self._client().active_timeline()
         writing = candidates(older, timeline, self._before or frozenset())
         age_ms = self._options.max_heartbeat_age_s * 1000
-        # Markers of a failed write stay until it is rolled back: its heartbeat tells.
+        # Markers of a failed write stay until it is rolled back; its heartbeat shows that it
+        # failed.
         for instant in alive(self._storage, writing, self._clock.now_ms(), age_ms):
-            # Of either form: another writer may use no service.
+            # Of both forms: another writer may use no service.
             names = announced(self._storage, instant)
             found = _common(own, {file_group_of(name) for name in names})
             # A failed write's heartbeat is fresh for a while, and under LAZY nobody rolls it back

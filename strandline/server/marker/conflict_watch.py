@@ -2,8 +2,8 @@
 
 Requests never wait for a check: they read the result of the last one. Checks run on a pool in which
 a table has a bounded share, so a table whose storage hangs delays no other; one more thread
-schedules them. Each directory has a state of its own, where Hudi's server has one for all tables,
-which is reset by every request of another writer.
+schedules them. Each directory has its own state. Hudi's server has one state for all tables, which
+every request of another writer resets.
 
 A conflict is final. A directory that hasn't been asked about for ``IDLE_PERIODS`` periods isn't
 checked until it is.
@@ -33,7 +33,7 @@ class DirectoryCheck(Protocol):
     """The check of one directory; one thread at a time calls it."""
 
     def begin(self) -> None:
-        """Record what was before, on the first call."""
+        """Record the completed instants, on the first call."""
 
     def run(self) -> str | None:
         """Return a description of the conflict, or ``None``."""
@@ -115,7 +115,7 @@ class ConflictDetector:
         self._pool.close()
 
     def wake(self) -> None:
-        """Have the scheduling thread look again for checks that are due."""
+        """Have the scheduling thread search again for due checks."""
         self._wake.set()
 
     def status(self) -> dict[str, int]:
@@ -134,7 +134,7 @@ class ConflictDetector:
             waiting = [w for w in self._watches if not w.running and not self.is_idle(w, now_s)]
             due = [watch for watch in waiting if watch.due_s <= now_s]
             for watch in due:
-                # Before ``submit``: the check may have ended, and reset this, when that returns.
+                # Before ``submit``: when it returns, the check may have ended and reset this.
                 watch.running = True
             later = [watch.due_s for watch in waiting if watch.due_s > now_s]
         for watch in due:

@@ -4,9 +4,9 @@
 ``MARKERS.type`` beside it, and at most once for each name; later requests get ``false``.
 
 Writing is group commit without a timer: creations that arrive while a flush runs are written
-together by the next one. Tasks ask for their next marker as soon as they have the last, so a flush
-waits a fraction of the previous flush's time for the tasks which that one answered; otherwise two
-groups of tasks would form, each waiting for the other's flushes.
+together by the next one. A task requests its next marker as soon as it has the last one, so a flush
+waits a fraction of the previous flush's duration for the tasks answered by it; otherwise two groups
+of tasks would form, each waiting for the other's flushes.
 
 Source: Hudi 1.2.0 ``MarkerDirState``.
 """
@@ -94,8 +94,8 @@ class MarkerDirectory:
             clock: Times flushes and use.
             clusterings: See ``concurrent_clusterings``; may read storage.
             watch: Starts to watch a directory for conflicts; ``None``: none are detected.
-            is_one_of_many: Whether other services create markers here, too. Then a marker may be
-                told to be new by each of them.
+            is_one_of_many: Whether other services create markers here, too. Then each of them may
+                report the same marker as new.
         """
         self.instant = instant
         self.used_s = clock.monotonic()
@@ -215,7 +215,7 @@ class MarkerDirectory:
                 self._gather()
                 batch, self._pending = self._pending, []
                 if not batch:
-                    # Under the lock of that look: the next ``submit`` starts another flusher.
+                    # Under the same lock as that check: the next ``submit`` starts another flusher.
                     self._flushing = False
                     return
             # It may have been found since ``submit`` asked.
@@ -239,7 +239,7 @@ class MarkerDirectory:
         try:
             # At every flush: the clustering may have been planned or completed since the last.
             concurrent = self._clusterings(named)
-        # An error that escaped would leave ``_flushing`` set, and all later markers waiting.
+        # An error that escaped would leave ``_flushing`` set, and all later markers unwritten.
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
             error = exc
         admitted: list[_Pending] = []
@@ -252,14 +252,14 @@ class MarkerDirectory:
 
     def _fail_all(self, error: StorageUnavailableError) -> None:
         with self._lock:
-            # Others may have come since, and rely on the flusher that couldn't be started.
+            # Others may have been queued since, and rely on the flusher that couldn't be started.
             failed, self._pending = self._pending, []
             self._flushing = False
         for pending in failed:
             pending.created.set_exception(error)
 
     def _gather(self) -> None:
-        """Wait a moment for the clients answered last; the caller holds ``_lock``."""
+        """Wait a moment for the clients of the last flush; the caller holds ``_lock``."""
         expected, timeout_s = self._expected, min(self._took_s * GATHER_SHARE, GATHER_MAX_S)
         if expected > 1:
             # The wait gives up the lock, so that ``submit`` can add markers.
@@ -281,7 +281,7 @@ class MarkerDirectory:
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
             error = exc
         with self._lock:
-            # Before the answers: a client that comes back at once mustn't be counted twice.
+            # Before the answers: a client that repeats at once mustn't be counted twice.
             self._took_s = self._clock.monotonic() - began_s
             self._expected = len(batch) + len(self._pending)
         new = set(fresh)

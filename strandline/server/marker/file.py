@@ -73,7 +73,7 @@ class MarkerFiles:
     none from before a restart is written again, and none whose last write is in doubt.
 
     Others delete directories too (a rollback that doesn't use the service, a dropped table). So the
-    cache is valid for one ``MARKERS.type``, told by its modification time.
+    cache is valid for one ``MARKERS.type``, identified by its modification time.
     """
 
     def __init__(self, storage: Storage, instant: str, *, is_one_of_many: bool = False) -> None:
@@ -115,12 +115,12 @@ class MarkerFiles:
     def all_names(self) -> Collection[str]:
         """Return the markers, those of other services included, in the order of their files.
 
-        Cost: as ``names``; of many services, what ``read_stored`` costs.
+        Cost: as ``names``; with several services, what ``read_stored`` costs.
         """
         names = self.names()
         if not self._is_one_of_many:
             return names
-        # Others add files without a trace in ``MARKERS.type``. The own ones are on storage, too.
+        # Other services add files without changing ``MARKERS.type``. Our own are on storage, too.
         return read_stored(self._storage, self._path).names
 
     def append(self, fresh: Collection[str]) -> None:
@@ -160,20 +160,20 @@ class MarkerFiles:
         try:
             return self._storage.delete_tree(self._path)
         finally:
-            self._forget()  # also after a failure half-way: the next use reads what is left
+            self._forget()  # also after a partial failure: the next use reads what is left
 
     def _read_type_ms(self) -> int | None:
         found = self._storage.stat(f"{self._path}/{TYPE_FILE}")
         return None if found is None else found.mtime_ms
 
     def _create_type(self) -> None:
-        # While the properties are replaced, their backup may be there alone.
+        # While the properties are being replaced, only their backup may exist.
         if all(self._storage.stat(path) is None for path in (CONFIG_PATH, BACKUP_PATH)):
             raise TableNotFoundError(f"no table at {self._storage.base_path}")
         try:
             self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
         except AlreadyExistsError:
-            # Somebody else has made it since the look.
+            # Another server has created it since the check.
             logger.debug("%s/%s already exists", self._path, TYPE_FILE)
         self._type_ms = self._read_type_ms()
 

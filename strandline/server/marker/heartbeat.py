@@ -1,4 +1,4 @@
-"""Heartbeats of writers, which show whose write is still under way.
+"""Heartbeats of writers, which show which writes are still under way.
 
 A Hudi writer touches ``<base>/.hoodie/.heartbeat/<instant>`` while it lives, and deletes the file
 when it is done. Only the file's modification time counts; Strandline's writers also note in it that
@@ -27,8 +27,8 @@ def alive(
 ) -> tuple[str, ...]:
     """Return the instants with a fresh heartbeat, in the given order.
 
-    A heartbeat may be as far in the future as in the past: the storage's clock and ours differ,
-    and a clock that was set back must not keep a dead writer alive for ever.
+    A heartbeat may be as far in the future as in the past: the storage's clock and ours differ, and
+    a clock that was set back must not keep a dead writer alive forever.
 
     Cost: one list call, none without instants.
     """
@@ -39,7 +39,7 @@ def alive(
 
 
 def has_ended(storage: Storage, instant: str) -> bool:
-    """Return whether a writer of Strandline's has noted that it failed. Cost: one read."""
+    """Return whether a writer of Strandline has recorded that it failed. Cost: one read."""
     try:
         content = json.loads(storage.read(f"{HEARTBEAT_FOLDER}/{instant}", FileKind.PROPERTIES))
     except (ValueError, RecursionError, StorageError, CorruptMetadataError):

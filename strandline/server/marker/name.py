@@ -13,8 +13,8 @@ and at the commit if the commit doesn't report the file. So a marker of these ki
 another write's file would destroy it, and is refused by its name alone.
 
 A write may name another instant in one case: while a clustering resizes the buckets of consistent
-hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that bears
-the clustering's instant. Only the timeline tells whether there is such a clustering
+hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that has
+the clustering's instant in its name. Only the timeline shows whether there is such a clustering
 (``strandline.server.marker.registry``).
 
 Source: Hudi 1.2.0 and 0.15.0 ``WriteMarkers``, ``HoodieWriteHandle``, ``HoodieAppendHandle``,

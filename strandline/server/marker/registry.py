@@ -1,8 +1,8 @@
 """``MarkerService``: the marker directories of all tables of a service.
 
-A directory is identified by table and instant, however its base path is spelled. It is kept while
-markers are created in it; requests that only read keep nothing. One that hasn't been used for
-``IDLE_S`` is dropped: its content is on storage, and is read again on the next use.
+A directory is identified by table and instant, however its base path is spelled. It stays in memory
+while markers are created in it; read-only requests add none. A directory unused for ``IDLE_S`` is
+dropped: its content is on storage, and is read again on the next use.
 
 Tables aren't opened: markers can be created while a table's timeline can't be read.
 
@@ -41,7 +41,7 @@ END_S: Final = 0.3
 
 OF_A_TABLE: Final = 8
 THREADS: Final = 16 * OF_A_TABLE
-"""For 16 tables that hang with ``OF_A_TABLE`` threads each."""
+"""Enough for 16 tables that hang with ``OF_A_TABLE`` threads each."""
 QUEUED: Final = 1000
 """Most tasks of one table that wait for a thread."""
 
@@ -175,7 +175,7 @@ class MarkerService:
 
     def delete(self, directory: str) -> bool:
         """Delete a directory; return whether it existed."""
-        # Kept meanwhile, so that creations use the same object and wait for its ``_io``.
+        # Kept during the delete, so that creations use the same object and wait for its ``_io``.
         place, storage = self._place_of(directory)
         with self._lock:
             found = self._kept(place, storage)
@@ -226,7 +226,7 @@ class MarkerService:
         return _Place(table, instant), storage
 
     def _looked_up(self, directory: str) -> MarkerDirectory:
-        """Return a directory to read from; it isn't kept for that."""
+        """Return a directory to read from, without adding it to those in memory."""
         place, storage = self._place_of(directory)
         with self._lock:
             return self._directories.get(place) or self._made(place, storage)
@@ -260,7 +260,7 @@ class MarkerService:
 
     def _make_room(self) -> None:
         """Drop directories that are idle, or the least recently used; the caller holds the lock."""
-        # Those in conflict last: a conflict that was found must stay while others come and go.
+        # Those with a conflict last: a detected conflict must be kept.
         known = sorted(
             self._directories.values(), key=lambda each: (each.has_conflict, each.used_s)
         )
@@ -322,7 +322,7 @@ def _is_concurrent(client: TableMetaClient, found: Instant | None, instant: str)
     # Its logs are committed: a marker for them would have them deleted.
     if (found.completion_time or "") <= instant:
         return False
-    # A completed clustering is a replacecommit, as is an insert overwrite; its plan tells them
-    # apart.
+    # A completed clustering is a replacecommit, as is an insert overwrite; its plan distinguishes
+    # them.
     plan = Instant(found.requested_time, CLUSTERING, State.REQUESTED)
     return client.storage.stat(client.path_of(plan)) is not None

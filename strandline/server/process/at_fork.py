@@ -1,8 +1,8 @@
 """Descriptors that a forked process must close: pipes to a child process, listening sockets.
 
-A pipe ends and a port is refused only when the last copy of the descriptor is closed. A process
-that was forked from the driver (``multiprocessing``, a daemon) gets copies of all of them, so it
-closes them at once. Programs that are executed inherit none.
+A pipe reaches its end, and a port refuses connections, only when the last copy of the descriptor is
+closed. A process that was forked from the driver (``multiprocessing``, a daemon) gets copies of all
+of them, so it closes them at once. Executed programs inherit none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _abandon_all() -> None:
     for owner in list(_owners):
         owner.abandon()
     _owners.clear()
-    # The thread that forked took it, and is the only one that goes on in this process.
+    # The forking thread holds it, and is the only thread of this process.
     making.release()
 
 

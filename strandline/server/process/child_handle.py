@@ -31,7 +31,7 @@ COMMAND_S: Final = 60.0
 KILL_AFTER_S: Final = 2.0
 PING_EVERY_S: Final = 1.0
 _WAITS: Final = 10
-"""An answer to a ping is awaited in as many equal waits."""
+"""Number of equal waits in which the answer to a ping is awaited."""
 STDERR_S: Final = 1.0
 """How long the end of the child's stderr is waited for, once the child has ended."""
 _STDERR_LINES: Final = 40
@@ -89,14 +89,14 @@ class ChildProcess:
                 lines.
         """
         try:
-            # Threads can't be started any more while the interpreter exits.
+            # While the interpreter exits, no thread can be started.
             self._stderr_reader.start()
             line = replace(birth, descriptors=self._descriptors).to_line()
             answer = self._exchange(line, START_S)
         except ServiceTimeoutError:
             answer = None
         except BaseException:
-            # The caller gets no child that it could reap.
+            # After an error the caller has no child to reap.
             self.end()
             raise
         if answer is None:
@@ -121,7 +121,7 @@ class ChildProcess:
         return self._command("add_root", root)
 
     def remove_root(self, root: str) -> bool:
-        """Have the child refuse the tables at and below ``root``; returns and raises likewise."""
+        """Have the child refuse the tables at and below ``root``; as ``add_root`` otherwise."""
         return self._command("remove_root", root)
 
     def _command(self, name: str, root: str) -> bool:
@@ -161,7 +161,7 @@ class ChildProcess:
                     self.kill()
                     self.end()
                     return f"did not answer for {ping_timeout_s:g} s and was killed"
-            # Looked at first: if the child ended as well, a service that stops replaces nothing.
+            # Checked first: a service that stops replaces no child, even if it has ended as well.
             if wake.fileno() in dict(ready):
                 return None
             if not self._pong():
@@ -235,9 +235,9 @@ class ChildProcess:
     def _exchange(self, line: bytes, timeout_s: float) -> dict[str, Any] | None:
         """Write a line and return the answer; ``None`` if the child has ended.
 
-        A child whose answer isn't read, because of the timeout or an interrupt, is killed: the
-        next command would take that answer for its own, or wait behind one that hangs. Pings don't
-        find that, as the event loop answers them.
+        A child whose answer isn't read, because of the timeout or an interrupt, is killed: the next
+        command would take that answer for its own, or wait behind one that hangs. Pings don't
+        detect that, as the event loop answers them.
 
         Raises:
             ServiceTimeoutError: There was no answer in time.

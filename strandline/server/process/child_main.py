@@ -2,9 +2,9 @@
 
 The protocol over stdin and stdout is one JSON object a line:
 
-1. The driver writes a ``Birth``: all options and the token, which so appears neither in the list of
-   processes nor in an environment. It names the descriptors that the child inherited: the listening
-   socket and a socket for pings.
+1. The driver writes a ``Birth``: all options and the token, which therefore appears neither in the
+list of processes nor in an environment. It names the descriptors that the child inherited: the
+listening socket and a socket for pings.
 2. The child answers ``{"ok": true}`` once it serves, or ``{"error": "..."}`` and exits.
 3. The driver may write ``{"add_root": PATH}`` and ``{"remove_root": PATH}``; the answer is
    ``{"ok": true}`` or an error.
@@ -12,7 +12,7 @@ The protocol over stdin and stdout is one JSON object a line:
    driver dies, so the child never outlives it.
 
 Pings have a socket of their own, because ``add_root`` resolves a path and so may wait for storage.
-The event loop echoes them, so that a loop that hangs is noticed.
+The event loop echoes them, so that a hanging loop is detected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         stdin: What the driver writes.
         stdout: What the driver reads; nothing else may write to it.
     """
-    # Ctrl-C and the terminal's end reach driver and child alike; the driver decides what to do.
+    # SIGINT and SIGHUP of the terminal reach driver and child alike; the driver decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     share_heap()
@@ -80,7 +80,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     def started() -> None:
         asyncio.get_running_loop().add_reader(pings, _echo, pings)
         _answer(stdout, {"ok": True})
-        # After the answer: that thread writes to stdout, too.
+        # After the answer, as that thread also writes to stdout.
         control.start()
 
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
@@ -145,7 +145,7 @@ def _end(code: int, log: LogWriter) -> None:
 
 def own_stdout() -> IO[bytes]:
     """Return the real stdout, and redirect everything else that is printed to stderr."""
-    # The driver would take for an answer what a library prints.
+    # The driver would take a library's output for an answer.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return channel

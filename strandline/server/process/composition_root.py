@@ -1,7 +1,7 @@
-"""The composition root: makes all objects of one service, and hands each what it needs.
+"""The composition root: creates all objects of one service and injects their dependencies.
 
-These are views, answers, markers, metrics, admission, routes, the hot path. No other module makes
-them, so what depends on what is seen here.
+These are views, answers, markers, metrics, admission, routes, the hot path. No other module creates
+them, so all dependencies are visible here.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from timeline.storage.table_id import TableId
 logger = logging.getLogger(__name__)
 
 GIVEN_AWAY_S: Final = 60.0
-"""How long a server of a fleet keeps a table that isn't its own any more."""
+"""How long a server of a fleet keeps a table open after it has lost the table's seat."""
 _LOOKS: Final = 12
-"""Looks for such tables within this time."""
+"""Interval of the search for such tables."""
 
 
 class Parts:
@@ -84,8 +84,8 @@ class Parts:
             clock: For every part.
             opener: Opens a table's storage; ``None``: by the scheme of its base path.
             ending: For ``SamplingCheck``.
-            forwarder: Passes requests on to the other servers of a fleet; ``None``: there is none.
-            copies: Tells those servers of changes; ``None``: with its defaults, in a fleet.
+            forwarder: Forwards requests to the other servers of a fleet; ``None``: no fleet.
+            copies: Notifies those servers of changes; ``None``: default ones, in a fleet.
             fleet: Returns what the status shows of the fleet.
         """
         self._clock = clock or SystemClock()
@@ -140,7 +140,7 @@ class Parts:
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
         self._fleet = fleet
-        # Requests about starts name no table, so in a fleet all servers compute the same ones.
+        # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
         self.router = Router(
             (
@@ -194,8 +194,8 @@ class Parts:
         """Return counters and figures of the service, and of some of its tables.
 
         Args:
-            start: As of ``ViewManager.status``.
-            at_most: Likewise.
+            start: See ``ViewManager.status``.
+            at_most: See ``ViewManager.status``.
         """
         with self._lock:
             self._count_hot()
@@ -246,7 +246,7 @@ class Parts:
         self._settings = {**self._settings, **shown}
 
     def find_roots(self) -> None:
-        """Look for the roots that are awaited now, and from now on until they are there."""
+        """Search for the awaited roots now, and from then on until all of them exist."""
         self.readiness.ask().result()
         with self._lock:
             is_needed = self.views.awaited_roots() and not self._finds_roots
@@ -257,7 +257,7 @@ class Parts:
     def add_root(self, root: str) -> None:
         """Serve the tables at and below a path.
 
-        If it is a root that leads elsewhere than before, what is held of the old place is dropped.
+        If it is a root that now resolves to another place, the state of the old place is dropped.
         """
         try:
             has_moved = self.views.add_root(root)
@@ -269,7 +269,7 @@ class Parts:
             self._forget_unserved()
 
     def remove_root(self, root: str) -> None:
-        """Refuse the tables at and below a path, and drop what is held of them.
+        """Refuse the tables at and below a path, and drop their state.
 
         Tables at or below another root stay.
         """
@@ -287,7 +287,7 @@ class Parts:
             threading.Thread(target=self._give_away, name="tables", daemon=True).start()
 
     def _give_away(self) -> None:
-        """Close tables once they have been other servers' for ``GIVEN_AWAY_S`` seconds."""
+        """Close tables that have belonged to other servers for ``GIVEN_AWAY_S`` seconds."""
         assert self._forwarder is not None
         while not self._ending.wait(GIVEN_AWAY_S / _LOOKS):
             try:
@@ -296,11 +296,11 @@ class Parts:
                 logger.warning("tables of other servers can't be closed: %s", error)
 
     def _find_roots(self) -> None:
-        """Look for roots that aren't there every ``RETRY_S`` seconds, until all are."""
+        """Search for missing roots every ``RETRY_S`` seconds, until all exist."""
         while not self._ending.wait(RETRY_S):
             self.readiness.ask().result()
             with self._lock:
-                # In one step: who awaits a root later starts another thread.
+                # Under one lock: a caller that awaits a root later starts another thread.
                 if not self.views.awaited_roots():
                     self._finds_roots = False
                     return
@@ -313,7 +313,7 @@ class Parts:
         self.views.close()
 
     def _forget_unserved(self) -> None:
-        """Drop what is kept of tables that aren't served any more."""
+        """Drop the state of tables that aren't served any more."""
         serves = self.views.serves
         self.answers.forget_unserved()
         self.markers.forget(serves)
@@ -326,7 +326,7 @@ class Parts:
         self.metrics.merge(lambda text: serves(TableId.of(text)))
 
     def _forget_closed(self, table: TableView) -> None:
-        """Drop what is kept of a table that was closed, but is served."""
+        """Drop the state of a table that was closed, but is still served."""
         self.answers.forget(table)
         with self._lock:
             self._count_hot_of(table)

@@ -1,4 +1,4 @@
-"""``FleetPart``: what a server in a fleet has beside the parts of one on its own."""
+"""``FleetPart``: the additional parts of a server that belongs to a fleet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from timeline.errors import ConfigError
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104 - not bound to, but refused
 
 LEAST_SESSION_S: Final = 4.0
-"""ZooKeeper makes no session end sooner, by default."""
+"""Shortest session timeout that ZooKeeper allows by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class FleetOptions:
         address: Where clients and other servers reach it.
         is_standby: Whether it waits for a seat.
         layout: How tables are placed.
-        heartbeat_s: Longest time between two signs of life.
+        heartbeat_s: Longest time between two heartbeats.
         dead_s: When it counts as dead.
         ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
     """
@@ -64,7 +64,7 @@ class FleetOptions:
         """Return what the settings say; ``None``: the server is on its own.
 
         Raises:
-            ConfigError: A URL isn't one, is missing, or is there without a fleet.
+            ConfigError: A URL is invalid or missing, or is given without a fleet.
         """
         get = settings.get
         if not get(FLEET):
@@ -93,7 +93,7 @@ class FleetPart:
     Args:
         options: Its part.
         token: Bearer token of all servers of the fleet.
-        roots: What all of them serve.
+        roots: The roots that all of them serve.
 
     Attributes:
         forwarder: Passes requests on.
@@ -141,7 +141,7 @@ class FleetPart:
         )
 
     def start(self, load: Callable[[], tuple[int, int]], views: ViewManager) -> None:
-        """Join the fleet; if a member has this address, wait until a killed one has ended.
+        """Join the fleet; if a killed member has this address, wait until its lease has expired.
 
         Args:
             load: Returns how many tables are open, and the bytes that are held; for any thread.
@@ -149,7 +149,8 @@ class FleetPart:
 
         Raises:
             ConfigError: The fleet has another schema, layout or token, or other roots.
-            FleetError: A member has this address, a record can't be read, or the store is away.
+            FleetError: A member has this address, a record can't be read, or the store can't be
+                reached.
         """
         self._load = load
         current = self._membership.current
@@ -213,7 +214,7 @@ def _refuse_without_fleet(settings: ServeSettings) -> None:
 
 
 def _address(settings: ServeSettings) -> str:
-    """Return the address in the one form in which all servers have it."""
+    """Return the address in the canonical form that all servers use."""
     given, key = settings.get(ADVERTISE), settings.key(ADVERTISE)
     if not given:
         raise ConfigError("--fleet needs --advertise URL, where the other servers reach this one")

@@ -36,7 +36,7 @@ class PartsOptions:
         admit_networks: Networks that need no token, see ``strandline.server.http.authorization``.
         read_limits: How much of a table's files is read at most.
         most_open_tables: How many tables may be open, as far as memory allows.
-        awaits_roots: Whether roots that aren't there yet are looked for until they are.
+        awaits_roots: Whether the service searches for missing roots until they exist.
         requires_roots: Whether the service is ready only if all roots are.
         restarts: How many processes of this service ended before this one, for the status.
     """

@@ -9,8 +9,8 @@ keeps exactly the roots that it may still be asked for:
 * the service stops with its last root. At most one service without clients lingers: it ends when
   another one is to start or to linger.
 
-A driver that writes thousands of tables over its life so holds those in use, and those released
-within the linger time.
+So a driver that writes thousands of tables over its life serves only those in use and those
+released within the linger time.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineServerHelper``.
 """
@@ -74,7 +74,7 @@ class SharedService(TimelineService):
         self._is_shared = settings.get(config.EMBED_REUSE)
         self._linger_s = settings.get(config.EMBED_LINGER)
         options = repr(sorted((storage_options or {}).items()))
-        # Else writes would look for other conflicts than they asked for.
+        # Else writes would get another conflict detection than they asked for.
         self._key = (host, port, advertised, options, ConflictOptions.of(settings))
         self._changing = threading.Lock()
         self._uses = RootUses()
@@ -152,7 +152,7 @@ class SharedService(TimelineService):
             logger.warning("ignoring %s: the shared service was started with %s", requested, used)
 
     def release(self, root: str) -> None:
-        """Give up a use of ``root`` that ``acquire`` gave; never waits unless the service stops.
+        """End a use of ``root`` begun by ``acquire``; never waits unless the service stops.
 
         The last use of a root has it removed, and the last of all has the service stopped, after
         the linger time.
@@ -205,7 +205,7 @@ class SharedService(TimelineService):
     def _set_timer(self) -> bool:
         """Set the timer for the next root to be removed, if any; return whether it is set."""
         due_s = self._uses.next_due_s
-        # One that is set is for a root that was released before, and is followed by this one's.
+        # A timer that is set is for a root released earlier; this root's timer follows it.
         if self._timer.thread is None and due_s is not None:
             self._timer.start(max(0.0, due_s - self._clock.monotonic()), self._end_lingering)
         return self._timer.thread is not None
@@ -236,7 +236,7 @@ class SharedService(TimelineService):
         with self._shared_lock:
             if not (is_unused and self._uses.is_empty):
                 self._set_timer()
-            # Its place may be another's if it ended.
+            # If it has ended, another service may have taken its place.
             elif self._shared.get(self._key) is self:
                 del self._shared[self._key]
 
@@ -250,7 +250,7 @@ class SharedService(TimelineService):
 
 
 def _forget_shared() -> None:
-    """Begin a forked process without services."""
+    """Reset the shared services in a forked process."""
     SharedService._shared.clear()
     # A thread that held the old one doesn't exist in this process.
     SharedService._shared_lock = threading.RLock()
@@ -287,7 +287,7 @@ class LingerTimer:
             thread.cancel()
 
     def take(self) -> bool:
-        """Whether the calling thread is the timer that is set, which it no longer is then."""
+        """Return whether the calling thread is the timer that is set; if so, unset it."""
         if self.thread is not threading.current_thread():
             return False
         self.thread = None

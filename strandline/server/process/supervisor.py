@@ -1,8 +1,8 @@
 """``Supervisor``: the listening socket of a service, and the child process that serves it.
 
 The driver binds the socket and keeps it open, so a child that died or hangs is replaced on the same
-port, in the middle of a job, too: with the same token and TLS files, and the roots as they are by
-now. Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
+port, even in the middle of a job, with the same token and TLS files and the current roots.
+Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
 ``RESTARTS_WITHIN_S`` the supervisor gives up and closes the socket, so that clients are refused at
 once instead of waiting on a socket that nobody serves.
 """
@@ -171,7 +171,7 @@ class Supervisor:
         with self._changed:
             # The thread waits for a child that starts, up to ``START_S``. Under the lock ``_start``
             # has either set ``_child``, or will find ``_stopping``.
-            # One that has ended, or is ending by itself, has its grace.
+            # A child that has ended, or is ending by itself, keeps its grace period.
             if self._child is not None and not self._serving and not self._ended:
                 self._child.kill()
         self._thread.join()
@@ -183,7 +183,7 @@ class Supervisor:
         """
         if os.getpid() != self._pid:
             return
-        # Before the wake-up: a thread that is replacing a child looks only at this.
+        # Before the wake-up: a thread that is replacing a child checks only this.
         self._stopping = True
         with contextlib.suppress(OSError):  # it has ended
             self._wake.send(b".")
@@ -241,7 +241,7 @@ class Supervisor:
             # Read in one step with setting ``_child``: a root that is recorded later finds another
             # child, and is sent to that (``add_root``).
             birth = self._birth
-            # A fork finds the pipes only once ``_child`` owns them.
+            # A forked process finds the pipes only once ``_child`` owns them.
             with at_fork.making:
                 child = self._child = ChildProcess(self._listener)
         # Outside the lock: this takes up to ``START_S``, and ``stop`` must get the lock to kill it.
@@ -252,7 +252,7 @@ class Supervisor:
         return child
 
     def _replacement(self, pid: int, reason: str) -> ChildProcess | None:
-        """Return a child in place of one that has ended; ``None`` after ``stop`` or giving up."""
+        """Return a replacement of a child that has ended; ``None`` after ``stop`` or giving up."""
         with self._changed:
             # From here on ``add_root`` waits for the successor.
             self._serving = False
@@ -281,7 +281,7 @@ class Supervisor:
                 # ``stop`` kills a child that starts, which is no failure.
                 if not self._stopping:
                     logger.warning("the timeline service's process can't be replaced: %s", exc)
-                # What is short for a moment, such as descriptors, may be there again.
+                # A shortage, such as of descriptors, may be over by then.
                 select.select([self._woken], [], [], pause_s)
                 pause_s *= 2
             else:
@@ -302,10 +302,10 @@ class Supervisor:
         with self._changed:
             self._ended = True
             self._serving = False
-            # A fork finds the sockets open and owned, or closed.
+            # A forked process finds the sockets open and owned, or closed.
             with at_fork.making:
                 for owned in (self._listener, self._wake, self._woken):
                     owned.close()
-            # Those that wait in ``_successor`` must find that no child will come.
+            # Threads that wait in ``_successor`` must notice that no child will come.
             self._changed.notify_all()
         atexit.unregister(self.stop)

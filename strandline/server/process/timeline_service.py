@@ -63,7 +63,7 @@ class TimelineService:
         storage_options: For fsspec, if a root isn't local.
         in_process: Whether to serve from a thread of this process instead of a child.
         settings: Values of ``strandline.settings.service.SERVICE_SETTINGS``; ``None``: defaults.
-        clock: Limits how often a child is replaced within a time.
+        clock: Measures how often a child is replaced within a time.
     """
 
     def __init__(
