@@ -1,8 +1,8 @@
-"""The announcement of a completion, which tells what the commit changes.
+"""The announcement of a completion, which describes the changes of the commit.
 
-A writer that finds a commit whose completion is in doubt must know what that one changes. Markers
-don't tell: they name neither the file groups that a replacecommit replaces nor the schema. So the
-file ``.hoodie/.heartbeat/<instant>.completing`` holds a JSON object::
+A writer that finds a commit whose completion is in doubt must know the changes of that commit.
+Markers don't suffice: they name neither the file groups that a replacecommit replaces nor the
+schema. So the file ``.hoodie/.heartbeat/<instant>.completing`` holds a JSON object::
 
     {"version": 1, "operation": "UPSERT", "schema": "…", "groups": {"eu": ["<file id>", …]}}
 
@@ -20,7 +20,7 @@ from strandline.commit.conflict import ConcurrentOperation
 from timeline.instant import Instant
 
 _VERSION: Final = 1
-"""To be raised by a change after which this version would miss a conflict."""
+"""To be incremented by a change after which readers of this version would miss a conflict."""
 
 
 def encode_announcement(operation: ConcurrentOperation) -> bytes:
@@ -38,10 +38,10 @@ def encode_announcement(operation: ConcurrentOperation) -> bytes:
 
 
 def decode_announcement(instant: Instant, data: bytes) -> ConcurrentOperation | None:
-    """Return what a commit changes by its announcement; ``None`` if the content doesn't tell.
+    """Return the changes of a commit by its announcement; ``None`` if the content is unknown.
 
     Args:
-        instant: The commit, which the operation is to have.
+        instant: The commit, which becomes the operation's instant.
         data: The announcement's content; empty or of another version if another release wrote it.
     """
     try:

@@ -1,8 +1,8 @@
-"""What other writers' instants changed, also if they were archived while a write was under way.
+"""The changes of other writers' instants, even of those archived while a write was under way.
 
 Hudi archives completed instants up to the newest one before the earliest pending instant. A write's
 own pending instant thus keeps later ones on the active timeline, but an earlier one may be archived
-as soon as it has completed. Only a look into the archive tells what that one changed.
+as soon as it has completed. Its changes are then found only in the archive.
 
 Source: Hudi 1.2.0 ``TimelineArchiverV2.getCommitInstantsToArchive``.
 """
@@ -24,7 +24,7 @@ from timeline.timeline import Timeline
 def operations_archived_since(
     meta: TableMetaClient, seen: Timeline, now: Timeline, ours: Instant
 ) -> Iterator[ConcurrentOperation]:
-    """Yield what the writes changed that were pending in ``seen`` and are archived by now.
+    """Yield the changes of the writes that were pending in ``seen`` and are archived by now.
 
     Args:
         meta: The table's meta client.
@@ -49,10 +49,10 @@ def operations_archived_since(
 def archived_operation(
     meta: TableMetaClient, instant: Instant, ours: Instant
 ) -> ConcurrentOperation:
-    """Return what a write changed that isn't on the active timeline any more.
+    """Return the changes of a write that isn't on the active timeline any more.
 
     Raises:
-        WriteConflictError: The archive hasn't its content.
+        WriteConflictError: The archive doesn't have its content.
 
     Cost: reads the archive: layout 2: the history files that may hold the instant; layout 1: all.
     """
@@ -73,7 +73,7 @@ def archived_operation(
 def operation_at(
     meta: TableMetaClient, instant: Instant, ours: Instant
 ) -> ConcurrentOperation | None:
-    """Read what an instant changes; ``None`` if its plan was withdrawn since it was listed.
+    """Read the changes of an instant; ``None`` if its plan was withdrawn since the listing.
 
     Raises:
         WriteConflictError: It has completed and was archived without its content.
@@ -99,8 +99,8 @@ def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> 
     later = now.filter(lambda each: each.requested_time > time)
     if rollback_of(meta, {time}, later.completed(), Timeline()) is not None:
         return True
-    # A pending one deletes the instant before it completes. It may also name an instant that has
-    # completed all the same, and was archived.
+    # A pending rollback deletes the instant before it completes. It may also name an instant that
+    # has completed nevertheless, and was archived.
     return (
         rollback_of(meta, {time}, later.pending(), Timeline()) is not None
         and meta.archived_timeline().timeline.find(time) is None

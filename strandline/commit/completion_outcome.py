@@ -1,20 +1,20 @@
 """Completing an instant so that its outcome is known: completed, not completed, or in doubt.
 
 The completed file is the commit point, and creating it may fail in three ways: it wasn't created;
-it was, and the answer was lost; or the request is still under way and may create it later. An
-object store's client repeats a request without an answer, so "exists already" may be the answer to
-its own success.
+it was, but the answer was lost; or the request is still under way and may create it later. An
+object store's client repeats an unanswered request, so "exists already" may be the result of its
+own success.
 
 Only the writer that requested an instant completes it, so any completed file of the instant is its
 own. From table version 8 on the file's name has the completion time, so exclusive creation doesn't
 exclude a second file under a new time. A create is therefore repeated under the same name only.
 
-Another writer may roll the instant back at the same time, if it takes this one for dead. It puts
-its rollback on the timeline and then looks whether the instant has completed, before it deletes a
-file; here the instant is completed first, and then the timeline is searched for such a rollback. At
-least one of the two sees the other. What remains: readers may see the commit for a moment before it
-is withdrawn, and a writer that dies in between leaves a completed instant without its files. A lock
-provider closes that window.
+Another writer that takes this one for dead may roll the instant back at the same time. It puts its
+rollback on the timeline and then checks whether the instant has completed, before it deletes a
+file; this writer completes the instant first, and then searches the timeline for such a rollback.
+So at least one of the two sees the other. A window remains: readers may see the commit briefly
+before it is withdrawn, and a writer that dies in between leaves a completed instant without its
+files. A lock provider closes this window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from timeline.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
-"""Attempts of the completing create, and of each look at the timeline after it."""
+"""Attempts of the completing create, and of each listing of the timeline after it."""
 
 
 def complete_surely(
@@ -54,7 +54,7 @@ def complete_surely(
     Args:
         meta: The table's meta client.
         instant: The instant in state inflight, requested by the caller.
-        metadata: What it did.
+        metadata: The commit's metadata.
         completion_time: See ``TableMetaClient.complete``.
         check_alive: Called before the create is repeated; raises if another writer may have taken
             over meanwhile.
@@ -75,7 +75,7 @@ def complete_surely(
             if attempt > 1:
                 raise _unknown(meta, instant, error) from error
             raise not_pending(error) from error
-        # Whatever failed, the request may have taken effect.
+        # Whichever call failed, the request may have taken effect.
         except Exception as error:
             found = _completed(meta, instant)
             if found is not None:
@@ -87,20 +87,20 @@ def complete_surely(
 
 
 def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> Timeline:
-    """Delete the completed file of a commit that was rolled back meanwhile, or beside a restore.
+    """Delete the completed file of a commit that a concurrent rollback or restore undoes.
 
     Args:
         meta: The table's meta client.
         completed: The instant that this writer has just completed.
-        seen: The timeline read before that; its rollbacks are known not to name the instant, and
-            its restores to have completed before the write began.
+        seen: The timeline read before the completion; its rollbacks don't name the instant, and its
+            restores completed before the write began.
 
     Returns:
         The active timeline, read after the instant was completed.
 
     Raises:
         ConcurrentWriteError: There was such a rollback or restore; the completed file is deleted.
-        CommitOutcomeUnknownError: It isn't known whether there was one, or the file can't be
+        CommitOutcomeUnknownError: It is unknown whether there was one, or the file can't be
             deleted.
 
     Cost: a list call, and a read of each rollback that isn't in ``seen``.
@@ -110,7 +110,7 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
         return now
     try:
         meta.delete_instant_file(completed)
-    # Whatever failed, the file may still be there, and the commit visible.
+    # Whichever call failed, the file may still exist, and the commit be visible.
     except Exception as error:
         raise _unknown(meta, completed, error) from error
     raise rolled_back_by(rollback, completed, meta)
@@ -119,7 +119,7 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
 def rollback_of(
     meta: TableMetaClient, times: Collection[str], now: Timeline, seen: Timeline
 ) -> tuple[Instant, str] | None:
-    """Return a rollback in ``now`` that isn't in ``seen``, and which of some instants it names.
+    """Return the first rollback that isn't in ``seen`` and names one of ``times``, and that time.
 
     Args:
         meta: The table's meta client.
@@ -136,7 +136,7 @@ def rollback_of(
         try:
             content = meta.read(found) if found.is_completed else meta.read_plan(found)
         except InstantNotFoundError:
-            # Withdrawn. Nobody carries out a rollback without its requested file, even if there is
+            # Withdrawn. No writer executes a rollback without its requested file, even if there is
             # an inflight one.
             continue
         for time in _rolled_back(content):
@@ -148,8 +148,8 @@ def rollback_of(
 def restore_since(now: Timeline, seen: Timeline) -> Instant | None:
     """Return a restore in ``now`` that hadn't completed in ``seen``.
 
-    It may undo any commit of ``seen``; the table's content in ``seen`` already lacks what a
-    completed one undid.
+    It may undo any commit of ``seen``. A restore that had completed in ``seen`` can't: what it
+    undid is already absent there.
     """
     restores = (i for i in now if i.action == RESTORE)
     return next((i for i in restores if not (i.is_completed and seen.contains(i))), None)
@@ -196,7 +196,7 @@ def _rollback_of_completed(
             now = meta.active_timeline()
             found = rollback_of(meta, {completed.requested_time}, now, seen)
             return now, restore_since(now, seen) if found is None else found[0]
-        # Whatever failed, the commit is completed: its caller mustn't take it for a failed one.
+        # Whichever call failed, the commit is completed: the caller mustn't take it for failed.
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

@@ -1,14 +1,14 @@
 """Conflicts between a commit and the instants of other writers; pure functions of values.
 
-Concurrency is optimistic: writers work side by side, and whoever completes second compares the file
-groups that it changed with those of the instants that it hasn't seen. A copy-on-write file is made
-from its predecessor, so of two commits from one predecessor the later would undo the earlier.
+Concurrency is optimistic: writers work in parallel, and a writer that completes later compares the
+file groups that it changed with those of the instants that it hasn't seen. A copy-on-write file is
+made from its predecessor, so of two commits from one predecessor the later would undo the earlier.
 Inserts into new file groups never conflict, not even with equal keys.
 
-An overwrite concerns a partition whatever its groups are: of two that overlap, both would add their
-rows, and neither would replace the other's groups. So it conflicts with another overwrite of one of
-its partitions, and with a write that looked up keys there and opened groups for those that it
-didn't find. Hudi compares file groups only, and lets both commit.
+An overwrite concerns a whole partition: two overlapping overwrites would both add their rows, and
+neither would replace the other's groups. So an overwrite conflicts with another one of the same
+partition, and with a write that looked up keys there and opened groups for those not found. Hudi
+compares only file groups, and lets both commit.
 
 Source: Hudi 1.2.0 ``SimpleConcurrentFileWritesConflictResolutionStrategy``,
 ``PreferWriterConflictResolutionStrategy``,
@@ -63,7 +63,7 @@ _PACKAGE: Final = "org.apache.hudi.client.transaction."
 REPEAT: Final = (
     "this write is rolled back; repeat it, with fresh data if it was made from the table's"
 )
-"""What the caller of a write that conflicts should do."""
+"""Advice for the caller of a conflicting write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ class ConflictStrategy:
         class_name: Name of Hudi's class.
         counts_pending: Whether planned clusterings, replacecommits and (version 6) compactions
             count; if not, writers take precedence over table services.
-        unit_of: Returns what two instants must not both change, from a file group.
+        unit_of: Maps a file group to the unit (group or bucket) that two instants must not both
+            change.
     """
 
     class_name: str
@@ -87,7 +88,7 @@ def _same_group(group: TouchedGroup) -> tuple[str, str | int]:
 
 
 def _same_bucket(group: TouchedGroup) -> tuple[str, str | int]:
-    """Return partition and bucket: two writers may open a group each for one bucket."""
+    """Return partition and bucket: two writers may each open a group for the same bucket."""
     partition, file_id = group
     return partition, int(file_id[:8])
 
@@ -111,7 +112,7 @@ class Partitions:
 
     Attributes:
         paths: Their paths; empty if ``is_table``.
-        is_table: Whether these are all partitions, also those that don't exist yet.
+        is_table: Whether these are all partitions, even those that don't exist yet.
     """
 
     paths: frozenset[str] = frozenset()
@@ -136,15 +137,15 @@ NOWHERE: Final = Partitions()
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentOperation:
-    """What an instant changes or is going to change.
+    """The changes of an instant, or those that it plans.
 
     Attributes:
         instant: The instant.
         operation: Hudi's ``WriteOperationType``; ``UNKNOWN`` if nothing is known yet.
         groups: The file groups that it writes or replaces.
         avro_schema: The table's schema that it records; ``""`` if none.
-        searched: Partitions in which it looked up keys, as far as only its writer knows them;
-            those in which it wrote afterwards needn't be among them.
+        searched: Partitions in which it looked up keys, known only to its own writer; those in
+            which it also wrote may be missing.
     """
 
     instant: Instant
@@ -155,7 +156,7 @@ class ConcurrentOperation:
 
     @property
     def overwrites(self) -> bool:
-        """Whether its rows take the place of all rows of its partitions."""
+        """Whether its rows replace all rows of its partitions."""
         return self.instant.action == REPLACE_COMMIT and self.operation != CLUSTER
 
     @property
@@ -180,16 +181,16 @@ class ConcurrentOperation:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Another instant that changed file groups of a commit, or what an overwrite is about.
+    """An instant that conflicts with a commit by file groups or overwritten partitions.
 
     Attributes:
         instant: Requested time of the other instant.
         action: Its action.
         operation: Its ``WriteOperationType``.
         groups: The file groups that both changed, as (partition, file id), sorted.
-        resolved: Whether the commit may complete all the same.
-        partitions: If there are none: the partitions that one of both overwrote and the other
-            overwrote or looked up keys in, sorted; none if that is all of the table's.
+        resolved: Whether the commit may complete nevertheless.
+        partitions: Without groups: the partitions that one of both overwrote and the other
+            overwrote or looked up keys in, sorted; empty if those are all of the table's.
     """
 
     instant: str
@@ -228,15 +229,15 @@ def candidates(
     """Return the instants that a commit must be compared with, in timeline order.
 
     They are the writes and table services that have completed since the timeline was read at the
-    commit's start. Hudi finds them as those later than the last one completed then, and those that
-    were pending then. Planned ones count, too, because they remove file groups once they complete:
-    clusterings whenever they were planned, others if that was after ours.
+    commit's start. Hudi takes those later than the last one completed then, and those pending then.
+    Planned ones count, too, because they remove file groups once they complete: clusterings
+    whenever they were planned, others if they were planned after ours.
 
     Args:
         seen: The active timeline that the commit's look-ups were pinned to.
         now: The active timeline under the lock.
         ours: The commit.
-        strategy: Tells whether planned ones count.
+        strategy: Decides whether planned ones count.
         table_version: The table's version.
     """
     same = now.same_start(seen)
@@ -268,12 +269,12 @@ def _is_planned(instant: Instant, ours: Instant, table_version: int) -> bool:
 
 
 def operation_of(instant: Instant, metadata: InstantMetadata | None) -> ConcurrentOperation:
-    """Return what an instant changes.
+    """Return the changes of an instant.
 
     Args:
         instant: The instant.
-        metadata: Of a completed instant its metadata; of a pending one its plan, or the profile in
-            the inflight file of a replacecommit without a plan; ``None`` if it has neither yet.
+        metadata: A completed instant's metadata; a pending one's plan, or the profile in the
+            inflight file of a replacecommit without a plan; ``None`` if it has neither yet.
     """
     if isinstance(metadata, CommitMetadata):
         groups = {
@@ -303,7 +304,7 @@ def conflicts_with(
     others: Iterable[ConcurrentOperation],
     strategy: ConflictStrategy,
 ) -> tuple[Conflict, ...]:
-    """Return the operations that changed what ours changes, in the order given."""
+    """Return the operations that conflict with ours, in the order given."""
     units: dict[tuple[str, str | int], TouchedGroup] = {strategy.unit_of(g): g for g in ours.groups}
     found = []
     for other in others:
@@ -350,11 +351,11 @@ def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:
 def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) -> bool:
     """Return whether another instant records a schema that isn't ours.
 
-    Readers take the schema from the newest commit: one would undo the other's change.
+    Readers take the schema from the newest commit: the later commit would undo the other's change.
     """
     return other.avro_schema not in ("", ours.avro_schema)
 
 
 def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:
-    """Return whether both instants hold: an earlier compaction only rewrites what ours saw."""
+    """Return whether both may commit: an earlier compaction only rewrites what ours read."""
     return other.operation == COMPACT and other.instant.requested_time < ours.requested_time

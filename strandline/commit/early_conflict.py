@@ -1,7 +1,7 @@
-"""Early detection of conflicts by direct markers: tasks look for concurrent writes themselves.
+"""Early detection of conflicts by direct markers: tasks search for concurrent writes themselves.
 
-With markers of the timeline service, the service looks (``strandline.server.marker.conflict``,
-which has the rules for both). In doubt there is no conflict: the commit decides.
+With markers of the timeline service, the service searches (``strandline.server.marker.conflict``,
+which has the rules for both). In doubt no conflict is reported: the commit decides.
 
 Source: Hudi 1.2.0 ``SimpleDirectMarkerBasedDetectionStrategy``,
 ``SimpleTransactionDirectMarkerBasedDetectionStrategy``.
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EarlyConflicts:
-    """How a write's tasks look for conflicts; pickles.
+    """How a write's tasks search for conflicts; pickles.
 
     Attributes:
-        options: What counts as a conflict, and whose heartbeat is alive.
+        options: What counts as a conflict, and when a heartbeat has expired.
         before: The instants that had completed when the write began.
-        clock: Tells the age of heartbeats.
+        clock: Measures the age of heartbeats.
     """
 
     options: ConflictOptions
@@ -38,7 +38,7 @@ class EarlyConflicts:
     clock: Clock
 
     def refuse(self, storage: Storage, instant: str, names: Sequence[str]) -> None:
-        """Look whether the file groups of a write's markers are another write's, too.
+        """Raise if another write also has markers for the file groups of this write's markers.
 
         Raises:
             WriteConflictError: One of them is.

@@ -1,4 +1,4 @@
-"""The order of instants on a timeline, by which readers tell the newer of two files."""
+"""The order of instants on a timeline, by which readers choose the newer of two files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timeline.timeline import Timeline
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     """Return the newest time of a timeline; ``""`` for an empty one."""
     newest = timeline.last_time
-    # Layout 1 takes completion times from files' modification times, so they don't count there.
+    # Layout 1 takes completion times from files' modification times, so they are ignored there.
     # In layout 2 only completed instants have one.
     if meta.config.layout_version > 1:
         newest = max([newest, *[i.completion_time or "" for i in timeline.instants]])
@@ -22,8 +22,8 @@ def check_newest(meta: TableMetaClient, ours: Instant, timeline: Timeline) -> No
     """Check that an instant just requested is newer than all others.
 
     The files of a later instant would hide its files in the same groups, although it builds on
-    them. Its time was chosen after an earlier look, since when another writer, whose clock is
-    ahead, may have requested or completed an instant.
+    those. Since its time was chosen, another writer whose clock is ahead may have requested or
+    completed an instant.
 
     Args:
         meta: The table's meta client.

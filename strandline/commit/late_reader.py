@@ -1,13 +1,13 @@
 """Waits for Hudi's writes that were requested earlier and may not have read the timeline yet.
 
-Hudi requests its instant under the lock and reads the timeline afterwards, without it. A commit
-that is requested and completed in between is one that Hudi's write builds on, so Hudi finds no
-conflict. But Hudi's files have the earlier time: in a file group that both changed, readers take
-the file of the later instant, and the rows that Hudi committed are lost. Two writers of Hudi lose
-rows like that, too.
+Hudi requests its instant under the lock and reads the timeline afterwards, without the lock. Hudi's
+write builds on a commit that is requested and completed in between, so Hudi finds no conflict. But
+Hudi's files have the earlier time: in a file group that both changed, readers take the file of the
+later instant, and the rows that Hudi committed are lost. Two Hudi writers can lose rows in the same
+way.
 
-Hudi creates its inflight file after it has read the timeline. From then on it compares every commit
-that completes, and refuses itself.
+Hudi creates its inflight file after it has read the timeline. From then on it compares itself with
+every commit that completes, and aborts on a conflict.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient.startCommit`` and ``preWrite``,
 ``BaseSparkCommitActionExecutor.execute``; Hudi 0.15.0 does the same.
@@ -28,7 +28,7 @@ from timeline.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
-"""Time between two looks at the timeline."""
+"""Time between two listings of the timeline."""
 
 
 def wait_for_late_readers(
@@ -41,20 +41,20 @@ def wait_for_late_readers(
 ) -> None:
     """Wait until each write of Hudi requested before ``ours`` has read the timeline.
 
-    A write is waited for at most until its heartbeat would have expired if its process had stalled
-    since the request: a large write of Hudi stays requested while it looks its rows up, but has
-    read the timeline by then.
+    The wait ends at the latest when the heartbeat of a process that stalled at the request would
+    have expired: a large write of Hudi stays requested while it looks up its rows, but has read the
+    timeline by then.
 
     Args:
         meta: The table's meta client.
         ours: The caller's instant, requested under the lock that Hudi's writers take, too.
         timeline: The active timeline, read after that.
-        settings: How long a beat counts.
-        clock: Tells the age of beats and requests.
+        settings: When a heartbeat expires.
+        clock: Measures the age of heartbeats and requests.
         wait: Waits for a number of seconds.
 
-    Cost: none without an earlier requested commit; else three calls for each, and a list, at each
-        look.
+    Cost: none without an earlier requested commit; else, at each poll, a list and three calls for
+        each.
     """
     while True:
         late = [
@@ -75,8 +75,9 @@ def wait_for_late_readers(
 def _may_be_late(
     meta: TableMetaClient, instant: Instant, settings: HeartbeatSettings, clock: Clock
 ) -> bool:
-    """Return whether a live writer of Hudi has requested an instant a short while ago."""
-    # Hudi's writers beat wherever they take a lock. This package's read the timeline under it.
+    """Return whether a live writer of Hudi requested an instant a short time ago."""
+    # Hudi's writers send heartbeats whenever they use a lock. This package's writers read the
+    # timeline under the lock.
     beat = read_beat(meta.storage, instant.requested_time)
     if beat is None or beat.owner is not None or is_expired(beat, clock.now_ms(), settings):
         return False

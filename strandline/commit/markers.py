@@ -38,7 +38,7 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.
     """
     found = announced(storage, instant)
-    # An empty folder tells that no file was created yet; a missing one tells nothing.
+    # An empty folder means that no file was created yet; a missing one means nothing.
     if not found and storage.stat(directory_path(instant)) is None:
         return None
     return _own_files(found, instant)
@@ -64,7 +64,7 @@ def delete_markers(storage: Storage, instant: str, known: Collection[str] | None
         storage: The table's storage.
         instant: Requested time of the instant.
         known: The files in the marker folder, if the caller knows them: an object store then
-            deletes these without a list. Files that appear later are left to the next sweep.
+            deletes these without a list call. Files that appear later are left to the next sweep.
     """
     folder = directory_path(instant)
     if known is None or storage.has_directories:
@@ -122,15 +122,15 @@ def _delete_unreported(
 def finish_markers(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
     """Delete the files that an ended instant doesn't report, then its markers; return the files.
 
-    Call it when the instant has completed, or its pending files are gone. A task that looks for its
-    instant afterwards deletes its own files (``delete_if_ended``). One that looked before had
-    created its marker and file by then, so that they are found here.
+    Call it when the instant has completed, or its pending files are gone. A task that checks its
+    instant afterwards deletes its own files (``delete_if_ended``). A task that checked before had
+    created its marker and file by then, so they are found here.
 
     Cost: a tree list, a read for each ``MARKERS`` file, and a delete.
     """
     listed = storage.list_tree(directory_path(instant))
     deleted = _delete_unreported(storage, instant, listed, reported)
-    # No markers but those whose files were looked at.
+    # Only the markers whose files were checked.
     delete_markers(storage, instant, [info.name for info in listed])
     return deleted
 
@@ -139,7 +139,7 @@ def delete_if_ended(meta: TableMetaClient, time: str, paths: Collection[str]) ->
     """Delete a task's files if the write at a time isn't inflight; return whether it isn't.
 
     Called after the task has written them: its instant may have completed with the files of another
-    attempt, or have been rolled back, and nobody else may know of these files.
+    attempt, or have been rolled back, and no other process may know of these files.
 
     Cost: one list call of the timeline.
     """

@@ -1,17 +1,17 @@
-"""``Beat``: the last sign of life of a pending instant's writer, as other writers read it.
+"""``Beat``: the last heartbeat of a pending instant's writer, as other writers read it.
 
-A beat is the modification time of the file ``.hoodie/.heartbeat/<instant>``, which is written again
-in each interval, from before the instant is requested until it has completed. A writer whose last
-beat is older than the tolerated number of intervals must not commit any more, because another one
-may be rolling its instant back.
+A beat is the modification time of the file ``.hoodie/.heartbeat/<instant>``, which is rewritten in
+each interval, from before the instant is requested until it has completed. A writer whose last beat
+is older than the tolerated number of intervals must not commit any more, because another writer may
+be rolling its instant back.
 
-Hudi's heartbeat files are empty, and Hudi reads only their modification time. Strandline's hold the
-writer's process as JSON, so that a writer on the same machine knows at once that it was killed.
-That isn't enough for one that was killed while it completed its instant: the request may be under
-way, and an object store may carry it out later. Such a writer has announced that it is about to
-complete, so others wait for the expiry. The announcement is a file of its own beside the heartbeat,
-``<instant>.completing``: a beat without an answer may reach the storage late, and would replace an
-announcement in the heartbeat. ``strandline.commit.announcement`` has its content. Hudi asks for
+Hudi's heartbeat files are empty, and Hudi reads only their modification time. Strandline's contain
+the writer's process as JSON, so that a writer on the same machine detects at once that it was
+killed. That isn't enough for a writer that was killed while it completed its instant: the request
+may be under way, and an object store may execute it later. Such a writer has announced its
+completion, so others wait for the expiry. The announcement is a separate file,
+``<instant>.completing``: an unanswered beat may reach the storage late, and would overwrite an
+announcement in the heartbeat. ``strandline.commit.announcement`` has its content. Hudi reads
 heartbeats by name and never lists their folder.
 
 Clocks of machines that share a table must agree to within a fraction of the interval.
@@ -75,7 +75,7 @@ class Beat:
         owner: The writer's process; ``None`` if Hudi wrote the heartbeat, it is corrupt, or only
             the announcement is left.
         token: Identifies the writer within its process.
-        ended: Whether the writer wrote that it failed.
+        ended: Whether the writer recorded that it failed.
         completing: Whether the writer may have sent the request that completes the instant.
     """
 
@@ -128,11 +128,11 @@ def is_expired(beat: Beat, now_ms: int, settings: HeartbeatSettings) -> bool:
 
 
 def writer_is_gone(beat: Beat) -> bool:
-    """Return whether a beat's writer is known to do nothing any more, expired or not.
+    """Return whether a beat's writer is known to be inactive, expired or not.
 
-    It wrote that it failed, or it is a failed write of this process, or its process has ended
-    before it began to complete its instant. False for Hudi's heartbeats and for other machines', of
-    which only the expiry tells.
+    It recorded that it failed, or it is a failed write of this process, or its process ended before
+    it began to complete its instant. False for heartbeats of Hudi and of other machines, for which
+    only the expiry counts.
     """
     if beat.owner is None:
         return False
@@ -176,7 +176,7 @@ class LiveWrites:
     """The tokens of this process's writes that may still commit; its lock guards them.
 
     A failed write whose last beat couldn't be written looks alive to other processes until it
-    expires; this one knows better. A write that was left in doubt stays until the process ends.
+    expires, but not to this process. A write that was left in doubt stays until the process ends.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class LiveWrites:
             self._tokens.discard(token)
 
     def leave(self, token: str) -> None:
-        """Note that a write ended in doubt."""
+        """Record that a write ended in doubt."""
         with self._lock:
             self._left.add(token)
 
@@ -211,7 +211,7 @@ class LiveWrites:
 
 
 LIVE_WRITES: Final = LiveWrites()
-"""Those of this process."""
+"""The live writes of this process."""
 
 
 def _read_heartbeat(storage: Storage, path: str) -> tuple[dict[str, Any], int | None]:

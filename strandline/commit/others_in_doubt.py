@@ -1,10 +1,10 @@
-"""Commits of other writers whose completion is in doubt: the request was sent, perhaps.
+"""Commits of other writers whose completion is in doubt: the request may have been sent.
 
-A writer holds the table's lock while it completes its instant. If another one holds the lock and
+A writer holds the table's lock while it completes its instant. If another writer holds the lock and
 finds such an instant pending, the first one failed in between, lost its lock, got no answer, or was
-stopped before it could send the request. The request may still take effect, at the latest when a
-rollback names the instant: whoever completes an instant looks for rollbacks afterwards. So the age
-of the heartbeat doesn't matter here. What the commit changes is known from its announcement.
+paused before it could send the request. The request may still take effect, until a rollback names
+the instant: a writer that completes an instant checks for rollbacks afterwards. So the age of the
+heartbeat doesn't matter here. The announcement describes the changes of the commit.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def conflicts_in_doubt(
     ours: ConcurrentOperation,
     strategy: ConflictStrategy,
 ) -> Iterator[str]:
-    """Yield the commits in doubt that may conflict with ours, each with the reason, as text.
+    """Yield the commits in doubt that may conflict with ours, each with the reason as text.
 
-    One whose announcement can't be read conflicts with every commit.
+    A commit whose announcement can't be read conflicts with every other.
 
     Args:
         meta: The table's meta client.
@@ -64,14 +64,14 @@ def _commits_in_doubt(meta: TableMetaClient, now: Timeline, ours: Instant) -> It
 
 
 def _announced(meta: TableMetaClient, instant: Instant) -> ConcurrentOperation | None:
-    """Read what a commit in doubt changes; ``None`` if that is unknown."""
+    """Read the changes of a commit in doubt; ``None`` if they are unknown."""
     path = announcement_path(instant.requested_time)
     try:
         data = meta.storage.for_cause("heartbeat").read(path, FileKind.INSTANT)
     except (CorruptMetadataError, PathNotFoundError):
         return None
-    # It has compared itself already and won't again, so unlike other pending instants it counts as
-    # completed, even a replacecommit requested before ours.
+    # Its writer has checked for conflicts and won't again, so unlike other pending instants it
+    # counts as completed, even a replacecommit requested before ours.
     return decode_announcement(replace(instant, state=State.COMPLETED), data)
 
 

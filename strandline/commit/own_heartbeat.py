@@ -1,8 +1,8 @@
-"""``Heartbeat`` beats for one write, so that other writers know that it is alive.
+"""``Heartbeat``: the heartbeat of one write, which shows other writers that it is alive.
 
-From before the instant is requested until it has completed, a thread writes the heartbeat file
-again in each interval. A writer whose last beat has expired must not commit any more, because
-another one may be rolling its instant back.
+From before the instant is requested until it has completed, a thread rewrites the heartbeat file
+in each interval. A writer whose last beat has expired must not commit any more, because another
+writer may be rolling its instant back.
 
 Source: Hudi 1.2.0 ``HoodieHeartbeatClient``.
 """
@@ -37,11 +37,11 @@ _RETRIES: Final = 10
 """A beat that failed is repeated after this fraction of an interval."""
 
 _MIN_WAIT_MS: Final = 1000
-"""Least time before a failed beat is repeated: GCS lets an object be written once a second."""
+"""Least time before a failed beat is repeated: GCS allows one write of an object per second."""
 
 
 class Heartbeat:
-    """The heartbeat of one write, beaten by a daemon thread.
+    """The heartbeat of one write, written by a daemon thread.
 
     ``_writing`` serialises the writes of the heartbeat file; ``_lock`` guards the last beat's time
     and is taken within it.
@@ -49,7 +49,7 @@ class Heartbeat:
     Args:
         storage: The table's storage.
         settings: How often it beats, and when it has expired.
-        clock: Tells the time of beats.
+        clock: Measures the time of beats.
     """
 
     def __init__(self, storage: Storage, settings: HeartbeatSettings, clock: Clock) -> None:
@@ -88,7 +88,7 @@ class Heartbeat:
             takes_over: Whether another writer's heartbeat is replaced.
 
         Raises:
-            ConcurrentWriteError: Another writer beats for this instant.
+            ConcurrentWriteError: Another writer has a heartbeat for this instant.
             StorageError: The first beat can't be written.
         """
         assert self._thread is None
@@ -113,14 +113,14 @@ class Heartbeat:
     def _create(self) -> None:
         """Write the first beat of an instant that is going to be requested.
 
-        Two writers may choose the same time. The one that can't request it would write into the
-        other's heartbeat that it has failed.
+        Two writers may choose the same time. The one that can't request the instant would otherwise
+        mark the other's heartbeat as failed.
         """
         try:
             self._storage.create(heartbeat_path(self._instant), self._content())
         except AlreadyExistsError as error:
             beat = read_beat(self._storage, self._instant)
-            # It is this one's if the storage's client repeated a request without an answer.
+            # It is our own if the storage's client repeated an unanswered request.
             if beat is None or beat.token != self._token:
                 raise ConcurrentWriteError(
                     f"another writer beats for instant {self._instant} of"
@@ -165,12 +165,12 @@ class Heartbeat:
         """
         self.check()
         self._completing = True
-        # Not by a beat: one that got no answer may take effect after this, and would replace it.
+        # Not in the heartbeat: an unanswered beat may take effect later, and would overwrite it.
         self._storage.replace(announcement_path(self._instant), content)
         with self._writing:
             age_ms = self._age_ms()
-            # Hudi sees only beats, and the completing request is to have most of a timeout. Not
-            # always, because GCS lets an object be written once a second.
+            # Hudi sees only beats, and the completing request should have most of a timeout. Not
+            # always, because GCS allows one write of an object per second.
             if age_ms is not None and age_ms > self._settings.interval_ms / 2:
                 self._beat()
         self.check()
@@ -182,11 +182,11 @@ class Heartbeat:
         delete_heartbeat(self._storage, self._instant)
 
     def abandon(self) -> None:
-        """Stop beating and write that the write failed, so that the next writer rolls it back."""
+        """Stop the heartbeat and record that the write failed: the next writer rolls it back."""
         self._end()
         LIVE_WRITES.discard(self._token)
         try:
-            # It counts for more than an announcement, because the caller is certain that the
+            # It takes precedence over an announcement, because the caller is certain that the
             # instant wasn't completed.
             self._write(ended=True)
         except StorageError as error:
@@ -196,8 +196,8 @@ class Heartbeat:
     def withdraw(self, requested_path: str) -> None:
         """End the heartbeat of an instant that couldn't be requested because its file exists.
 
-        Hudi's writers don't look for heartbeats, so it may be theirs, and mustn't look failed. It
-        may also be this writer's own: an object store's client repeats a request without an answer.
+        Hudi's writers don't check for heartbeats, so it may be theirs, and mustn't look failed. It
+        may also be this writer's own: an object store's client repeats an unanswered request.
 
         Args:
             requested_path: The requested file.
@@ -210,29 +210,29 @@ class Heartbeat:
             self.leave()
             return
         if beat is None or beat.token != self._token:
-            # A writer of Hudi beats in its place.
+            # A writer of Hudi has replaced it with its own.
             self._end()
             LIVE_WRITES.discard(self._token)
         elif request and request.mtime_ms < beat.modified_ms and self._last == self._first:
-            # It was there before the first beat, after which this writer requested its instant.
+            # The file existed before the first beat, after which this writer requested its instant.
             self.stop()
         else:
             self.abandon()
 
     def leave(self) -> None:
-        """Stop beating and leave the file to expire, because the commit may still become visible.
+        """Stop the heartbeat and let the file expire, because the commit may still become visible.
 
-        A request to storage that timed out may take effect later; the timeout is the time it gets.
+        A storage request that timed out may take effect later, until the heartbeat expires.
         """
         self._end()
         LIVE_WRITES.leave(self._token)
 
     def give_up(self) -> None:
-        """End a heartbeat that an error or an interrupt left; nothing if it was ended before."""
+        """End a heartbeat left by an error or an interrupt; do nothing if it has ended."""
         if not self._is_started or self._is_ended:
             return
         if self._completing:
-            self.leave()  # whether the completing request was sent isn't known here
+            self.leave()  # it is unknown here whether the completing request was sent
         else:
             self.abandon()
 
@@ -251,7 +251,7 @@ class Heartbeat:
                 with self._writing:
                     if not self._beat():
                         return
-            except Exception as error:  # noqa: BLE001 - the thread has to go on
+            except Exception as error:  # noqa: BLE001 - the thread must continue
                 logger.warning("the heartbeat of %s can't be written: %s", self._instant, error)
                 wait_ms = min(interval_ms, max(interval_ms / _RETRIES, _MIN_WAIT_MS))
                 continue
@@ -264,7 +264,7 @@ class Heartbeat:
             return False
         started = self._now()
         self._write()
-        # If this call took too long, others saw the beat before it expire.
+        # If this call took too long, others saw the previous beat expire.
         if self._age_ms() is None:
             return False
         with self._lock:
@@ -282,7 +282,7 @@ class Heartbeat:
         return self._clock.monotonic(), self._clock.now_ms()
 
     def _age_ms(self) -> float | None:
-        """Return the last beat's age; ``None`` from the first time on that it has expired.
+        """Return the last beat's age; ``None`` once a call has found it expired.
 
         The monotonic clock stands still while a machine is suspended, and the wall clock may be
         set back, so the greater of both counts.

@@ -95,7 +95,7 @@ def check_concurrency(values: Settings) -> None:
 
 
 def detects_early(values: Settings) -> bool:
-    """Return whether writes look for conflicts before they commit; as in Hudi, not if alone."""
+    """Return whether writes detect conflicts early; as in Hudi, not for a single writer."""
     return values.get(CONCURRENCY) == OPTIMISTIC and values.get(service_settings.EARLY_CONFLICTS)
 
 
@@ -104,7 +104,7 @@ def conflict_strategy(values: Settings, *, by_bucket: bool = False) -> ConflictS
 
     Args:
         values: The settings.
-        by_bucket: Whether the table has a bucket index, for which Hudi's default is its strategy.
+        by_bucket: Whether the table has a bucket index, whose strategy is then Hudi's default.
 
     Raises:
         ConfigError: It isn't one of Hudi's, or needs a bucket index.

@@ -1,7 +1,7 @@
 """``Transaction``: one commit's instant, and the timeline that its look-ups are pinned to.
 
-Requesting and completing are done under the table's lock, which isn't held in between. Instants'
-times are made inside it, so that their order is the order of the changes.
+An instant is requested and completed under the table's lock, which isn't held in between. Instants'
+times are generated under the lock, so that their order is the order of the changes.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``TransactionUtils``,
 ``CommitUtils``.
@@ -76,14 +76,14 @@ class Transaction:
         strategy: Decides which instants conflict.
         action: Action of the instant.
         seen: The active timeline as the caller has read it; ``None``: it is read under the lock,
-            as it must be if the lock excludes other processes.
+            which is required if the lock excludes other processes.
         look: Reads the timeline after the instant was requested.
 
     Attributes:
         instant: The instant in its current state.
         timeline: The active timeline, read after the instant was requested.
         after: The active timeline, read after the instant completed.
-        conflicts: The conflicts found that don't keep the commit from completing.
+        conflicts: The conflicts found that don't prevent the commit.
         compared: Requested times of the instants that were compared when it completed.
 
     Raises:
@@ -119,11 +119,10 @@ class Transaction:
                 # the instant was requested may: another writer may take it for dead at once.
                 self._before = meta.active_timeline() if seen is None else seen
                 time = times.next(newest_time(meta, self._before))
-                # Before the instant exists: without a heartbeat others take it for a failed
-                # write's.
+                # Before the instant exists: without a heartbeat others take its write for failed.
                 heartbeat.start(time)
                 lock.check()
-                # An expired heartbeat may have been swept; a later expiry is seen by ``start``.
+                # An expired heartbeat may have been deleted; ``start`` detects a later expiry.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
                 self.instant = self._requested(action, time)
@@ -167,7 +166,7 @@ class Transaction:
         """
         self._heartbeat.check()
         self._replaced = replaced or {}
-        # An empty folder tells a rollback that this write uses markers and has created no file.
+        # An empty folder shows a rollback that this write uses markers and has created no file.
         self._meta.storage.make_dir(directory_path(self.time))
         # Data files are created only while the instant is inflight, so the folder comes first.
         try:
@@ -195,29 +194,29 @@ class Transaction:
             stats: Statistics of each file.
             avro_schema: The table's schema without the meta columns.
             extra_metadata: Text to store next to the schema.
-            check_table: Called under the lock before anything is decided, on another thread if the
-                storage is remote; raises if the table can't be written any more.
+            check_table: Called under the lock before any decision, on another thread if the storage
+                is remote; raises if the table can't be written any more.
             searched: Partitions in which keys were looked up.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, overwrote
                 a partition that this write overwrites or has searched, or rolled back a commit that
-                it saw; the instant is inflight, and the caller rolls it back.
+                this one read; the instant is inflight, and the caller rolls it back.
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
             LockError: The lock can't be acquired, or was lost; nothing was completed.
-            CommitOutcomeUnknownError: Storage doesn't tell whether the instant has completed.
+            CommitOutcomeUnknownError: It is unknown whether the instant has completed.
         """
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
         ours = replace(operation_of(self.instant, metadata), searched=searched)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
-            # If the table can't be written any more, ``fail`` ends the heartbeat, which counts for
-            # more than the announcement.
+            # If the table can't be written any more, ``fail`` ends the heartbeat, which takes
+            # precedence over the announcement.
             with meanwhile(self._meta.storage, check_table):
-                # If this process ends before the answer of the completing call comes, others
-                # mustn't roll the instant back at once. Before the timeline is read, so that this
-                # look for the instant is the last call before that one.
+                # If this process ends before the completing call is answered, others mustn't roll
+                # the instant back at once. Before the timeline is read, so that this check of the
+                # instant is the last call before the completing one.
                 self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
@@ -234,8 +233,8 @@ class Transaction:
     def make_room(self) -> None:
         """Delete the data files of a write that failed, unless its completion is in doubt.
 
-        The rollback would delete them, too, but writes its plan first: if they have filled the
-        disk, there is no room for it, nor for the next write's heartbeat.
+        The rollback would delete them, too, but writes its plan first: if the files have filled the
+        disk, there is no room for the plan, nor for the next write's heartbeat.
 
         Cost: a list of the markers, a read for each ``MARKERS`` file, and the deletes.
         """
@@ -250,11 +249,12 @@ class Transaction:
     def fail(self, files: Collection[str] = ()) -> None:
         """End the heartbeat of a write that failed; the next writer may roll it back.
 
-        If the completing call may still take effect, only after the heartbeat has expired.
+        If the completing call may still take effect, that writer waits until the heartbeat has
+        expired.
 
         Args:
-            files: What the write has created. It is deleted if another writer has rolled the
-                instant back, which may have happened before these files were there.
+            files: Files that the write has created. They are deleted if another writer has rolled
+                the instant back, perhaps before these files existed.
         """
         if self._in_doubt:
             self._heartbeat.leave()
@@ -263,15 +263,15 @@ class Transaction:
         try:
             is_gone = self._meta.active_timeline().find(self.time, self.instant.action) is None
             if is_gone:
-                # Another writer has rolled the instant back and deleted its heartbeat: nobody would
-                # delete the file that was written just now.
+                # Another writer has rolled the instant back and deleted its heartbeat: the file
+                # that was written just now would never be deleted.
                 self._heartbeat.stop()
                 self._meta.storage.delete_all(files)
         except StorageError as error:
             logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)
 
     def _check_rollbacks(self, now: Timeline) -> None:
-        """Check that nothing requested since the start undoes this commit or what it saw."""
+        """Check that no rollback or restore since the start undoes this commit or its inputs."""
         own = rollback_of(self._meta, {self.time}, now, self._before)
         if own is not None:
             raise rolled_back_by(own[0], self.instant, self._meta)
@@ -292,7 +292,7 @@ class Transaction:
             )
 
     def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
-        """Compare what this commit changed with what others have changed since its start."""
+        """Compare the changes of this commit with those of others since its start."""
         version = self._meta.config.version
         found = candidates(self.timeline, now, self.instant, self._strategy, version)
         read = (operation_at(self._meta, each, self.instant) for each in found)
@@ -319,8 +319,8 @@ class Transaction:
     def _compare_doubtful(self, now: Timeline, ours: ConcurrentOperation) -> None:
         """Compare this commit with those whose completion is in doubt, by their announcements.
 
-        The lock excludes their writers, not their requests to storage, which may still take effect:
-        of two commits from one predecessor the later would undo the earlier.
+        The lock excludes their writers, but not their storage requests, which may still take
+        effect: of two commits from one predecessor the later would undo the earlier.
         """
         for other in conflicts_in_doubt(self._meta, now, ours, self._strategy):
             raise WriteConflictError(
@@ -330,7 +330,7 @@ class Transaction:
             )
 
     def _finish(self, metadata: CommitMetadata, completion_time: str, now: Timeline) -> None:
-        """Pass the commit point."""
+        """Complete the instant; this is the commit point."""
         self._check_alive()
         self._in_doubt = True
         try:
@@ -350,7 +350,7 @@ class Transaction:
         self._in_doubt = False
 
     def _is_alone(self, now: Timeline) -> bool:
-        """Return whether nothing was read since ``now``, which has the inflight instant."""
+        """Return whether our inflight instant is the only pending one, and none was compared."""
         pending = now.pending()
         found = pending.find(self.time, self.instant.action)
         is_inflight = found is not None and found.state is State.INFLIGHT

@@ -1,4 +1,4 @@
-"""``WriteMarkers`` creates the markers of one write before its tasks create the data files.
+"""``WriteMarkers``: creates the markers of one write before its tasks create the data files.
 
 ==================  ============================================================================
 ``DirectMarkers``   each marker is an empty file
@@ -8,10 +8,10 @@
 
 The driver chooses one of them for the whole write, because Hudi's rollback ignores markers that are
 files of their own where there is a ``MARKERS.type``. That file is therefore created before the
-tasks begin, and also a task that does without the service adds lines, not files.
+tasks begin, and even a task that works without the service adds lines, not files.
 
-A marker is a name in a set, so creating it twice does no harm. That decides what a lost answer
-means: the service may have the marker or not, and the task writes it itself.
+A marker is a name in a set, so creating it twice does no harm. So after a lost answer, when the
+service may or may not have the marker, the task writes it itself.
 
 Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``.
 """
@@ -92,7 +92,7 @@ class WriteMarkers(ABC):
         Args:
             storage: The table's storage.
             reported: Paths of the files that the commit reports.
-            known: The markers, if there can't be any of other files.
+            known: The markers, if there can be no others.
         """
 
 
@@ -110,16 +110,16 @@ class DirectMarkers(WriteMarkers):
 
     @property
     def at_once(self) -> int:
-        """One, which a crash leaves behind without its file at most."""
+        """One: a crash leaves at most one marker without its file."""
         return 1
 
     def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
-        """Create a file for each marker, then look for conflicts."""
+        """Create a file for each marker, then check for conflicts."""
         for name in names:
             create_marker(storage, self.instant, name)
         if self.early is not None:
-            # After the markers, so that no older write announces a file between look and marker
-            # unseen by both. Hudi looks first; its transactional strategy locks the file group.
+            # After the markers: otherwise an older write could announce a file between check and
+            # marker, unseen by both. Hudi checks first; its transactional strategy locks the group.
             self.early.refuse(storage, self.instant, names)
         return None
 
@@ -149,7 +149,7 @@ class ServiceMarkers(WriteMarkers):
 
     @property
     def at_once(self) -> int:
-        """One where conflicts are detected, as each request asks whether one has been found."""
+        """One if conflicts are detected, as each request asks whether a conflict was found."""
         return 1 if self.detects else _AT_ONCE
 
     def begin(self, storage: Storage) -> Fallback | None:
@@ -168,7 +168,7 @@ class ServiceMarkers(WriteMarkers):
             # The instant is new, so this is a call repeated after a lost answer.
             logger.debug("%s already exists", path)
         try:
-            # The service opens the table by its base path, which need not be this storage.
+            # The service opens the table by its base path, which may resolve to another storage.
             if self.service.open_markers(directory_path(self.instant)).exists():
                 return None
             fallback = Fallback("refused", "the timeline service doesn't see this table's storage")
@@ -183,8 +183,8 @@ class ServiceMarkers(WriteMarkers):
         client = self.service.open_markers(directory_path(self.instant))
         try:
             are_free = client.create(names, early_conflicts=self.detects)
-        # Any error: the task's own storage may do what the service's didn't, and a marker that was
-        # created twice is one marker.
+        # On any error: the task's own storage may succeed where the service's failed, and creating
+        # a marker twice does no harm.
         except StrandlineError as error:
             self._create_own(storage, names)
             return _fallback(error)
@@ -197,7 +197,7 @@ class ServiceMarkers(WriteMarkers):
     def finish(
         self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
     ) -> None:
-        """Have the service delete the directory, so that it forgets it, or delete it after all."""
+        """Have the service delete and forget the directory; on a failure delete it here."""
         if known is None:
             delete_unreported(storage, self.instant, reported)
         try:
@@ -214,7 +214,7 @@ class ServiceMarkers(WriteMarkers):
             try:
                 storage.create(f"{directory_path(self.instant)}/{PREFIX}{number}", lines)
             except AlreadyExistsError:
-                # Another task's, or this one's after a lost answer; both hold what they hold.
+                # Another task's, or this one's after a lost answer; both remain valid.
                 continue
             return
 

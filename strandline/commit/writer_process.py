@@ -1,9 +1,9 @@
-"""``WriterProcess``: identifies the process of a writer, so that others can tell that it has ended.
+"""``WriterProcess``: identifies the process of a writer, so that others can detect its end.
 
-A process id alone identifies nothing: it is reused, and containers on one machine have their own.
-So it comes with the process's start time and with the boot and namespaces that both belong to. An
-owner of another machine, or on a system without ``/proc``, is never known to have ended; then only
-the expiry of its heartbeat tells.
+A process id alone isn't unique: ids are reused, and containers on one machine have their own. So it
+is combined with the process's start time and with the boot and namespaces that both belong to. The
+end of an owner on another machine, or on a system without ``/proc``, can't be detected; then only
+the expiry of its heartbeat counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WriterProcess:
 
 
 def this_process() -> WriterProcess:
-    """Return the owner that is the calling process."""
+    """Return the calling process as an owner."""
     pid = os.getpid()
     stat = _stat_of(pid)
     return WriterProcess(socket.gethostname(), _namespace(), pid, 0 if stat is None else stat[1])
@@ -57,7 +57,8 @@ def owner_is_gone(owner: WriterProcess) -> bool:
         return False
     stat = _stat_of(owner.pid)
     if stat is None:
-        # Where others' processes are hidden (mount option hidepid), a missing folder tells nothing.
+        # Where others' processes are hidden (mount option hidepid), a missing folder proves
+        # nothing.
         return not _exists(owner.pid)
     state, started = stat
     if owner.started and started != owner.started:

@@ -1,8 +1,8 @@
 """``LockProvider``, the contract of lock providers, and ``TableLock``, which retries one.
 
-A provider may lose its lock while it holds it: the lease ran out, the session ended, or somebody
-deleted the file. A writer therefore calls ``TableLock.check`` right before the step that must not
-happen twice.
+A provider may lose a lock that it holds: the lease expired, the session ended, or the file was
+deleted. A writer therefore calls ``TableLock.check`` right before the step that must not happen
+twice.
 
 Source: Hudi 1.2.0 ``LockProvider``, ``LockManager``.
 """
@@ -61,9 +61,9 @@ class LockProvider(ABC):
 
     @abstractmethod
     def is_held(self) -> bool:
-        """Return whether this instance holds the lock, which it may have lost since it acquired it.
+        """Return whether this instance still holds the lock.
 
-        An error counts as lost: the result is ``True`` only if nobody else can hold the lock.
+        An error counts as lost: the result is ``True`` only if no other client can hold the lock.
         """
 
     @abstractmethod
@@ -71,25 +71,25 @@ class LockProvider(ABC):
         """Return where the lock is, for messages: a path or an address."""
 
     def holder(self) -> str:
-        """Return what is known about another holder, for messages; ``""`` if nothing is."""
+        """Describe another holder, for messages; ``""`` if nothing is known."""
         return ""
 
     def advice(self) -> str | None:
-        """Return what to do about a holder that was killed, for messages."""
+        """Advise what to do about a holder that was killed, for messages."""
         return None
 
     def close(self) -> None:
-        """Release the lock, if it is held, and what the provider keeps open; idempotent."""
+        """Release the lock, if held, and the provider's resources; idempotent."""
         self.unlock()
 
 
 class PollingProvider(LockProvider):
-    """A provider that looks at the lock again and again until it is free.
+    """A provider that polls the lock until it is free.
 
     Args:
-        interval_s: Seconds between two looks.
+        interval_s: Seconds between two polls.
         clock: Measures time-outs and ages.
-        wait: Waits between two looks.
+        wait: Waits between two polls.
     """
 
     def __init__(self, interval_s: float, clock: Clock | None, wait: Wait) -> None:
@@ -161,10 +161,10 @@ class TableLock:
     def held(self, purpose: str) -> Iterator[None]:
         """Hold the lock while the block runs.
 
-        A release that fails is logged: what the block did has happened.
+        A failed release is only logged: the effects of the block stand.
 
         Args:
-            purpose: What the lock is held for, for messages: ``"commit 20261122164930123"``.
+            purpose: Why the lock is held, for messages: ``"commit 20261122164930123"``.
 
         Raises:
             LockError: The lock wasn't acquired in any attempt.
@@ -190,7 +190,7 @@ class TableLock:
         """Check that the lock, if there is one, hasn't been lost since it was acquired.
 
         Raises:
-            LockError: It has been lost, or that can't be found out.
+            LockError: It has been lost, or its state can't be determined.
         """
         if self._provider is not None and not self._provider.is_held():
             raise LockError(
@@ -201,8 +201,8 @@ class TableLock:
     def close(self) -> None:
         """Close the provider; a release that fails again is logged.
 
-        What was written under the lock has happened: a caller that got an error from here would
-        take the write for failed and repeat it.
+        Writes under the lock stand: a caller that got an error from here would take the write for
+        failed and repeat it.
         """
         if self._provider is None:
             return

@@ -2,12 +2,12 @@
 
 The file ``lock`` is in ``.hoodie`` or the configured folder. It exists while the lock is held; its
 text describes the holder, in the form of Hudi's ``LockInfo``, and is unique to an acquisition, so
-that only the holder deletes it. Hudi itself leaves the file empty, and deletes whatever is there
-when a writer gives up waiting. A holder therefore reads it again before it relies on the lock.
+that only the holder deletes it. Hudi itself leaves the file empty, and deletes any lock file when a
+writer gives up waiting. A holder therefore reads it again before it relies on the lock.
 
-Without an expiry, a killed holder's file stays until somebody deletes it. With one, a file whose
-modification time is older may be deleted by any writer. Between two writers here an advisory lock
-on the folder (``flock``) makes looking and deleting one step; Hudi's writers don't take it.
+Without an expiry, a killed holder's file stays until it is deleted by hand. With an expiry, any
+writer may delete a file whose modification time is older. Among Strandline's writers an advisory
+lock on the folder (``flock``) makes check and delete atomic; Hudi's writers don't take it.
 
 Source: Hudi 1.2.0 ``FileSystemBasedLockProvider``, ``LockInfo``.
 """
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "lock"
 _RELEASE_S: Final = 5.0
-"""How long a release waits for other writers that are looking at an expired lock."""
+"""How long a release waits for other writers that are checking for an expired lock."""
 _RELEASE_POLL_S: Final = 0.01
 
 
@@ -48,11 +48,11 @@ class FileSystemLock(PollingProvider):
     Args:
         folder: Local path of the folder of the lock file.
         expire_s: Age in seconds from which a lock file counts as abandoned; 0: never.
-        interval_s: Seconds between two looks at the lock.
+        interval_s: Seconds between two polls of the lock.
         clock: Measures time-outs and ages.
-        wait: Waits between two looks.
+        wait: Waits between two polls.
         storage: The folder's storage, or that of a table in which the folder is.
-        within: The folder's path in ``storage``; ``""`` if it is the folder's own.
+        within: The folder's path in ``storage``; ``""`` if that is the folder's own storage.
     """
 
     name: ClassVar[str] = "FileSystemBasedLockProvider"
@@ -103,7 +103,7 @@ class FileSystemLock(PollingProvider):
             logger.warning("deleted the expired lock file %s of %s", self.describe(), self.holder())
         self._held_since = self._clock.monotonic()
         self._content = _lock_info(self._clock)
-        # If this raises, the file may exist all the same; the next attempt or `unlock` finds it.
+        # If this raises, the file may exist nevertheless; the next attempt or `unlock` finds it.
         try:
             self._storage.create(self._path, self._content)
         except AlreadyExistsError:
@@ -112,7 +112,7 @@ class FileSystemLock(PollingProvider):
                 self._content = None
                 return False
         self._held = True
-        # Java looks before it creates a local file, and would overwrite one created in between.
+        # Java checks before it creates a local file, and would overwrite one created in between.
         self._held = self.is_held()
         return self._held
 
@@ -164,7 +164,7 @@ class FileSystemLock(PollingProvider):
         return f"{self._folder}/{LOCK_FILE}"
 
     def holder(self) -> str:
-        """Return the thread that another holder's file names, and since when the file exists."""
+        """Return the thread named in another holder's file, and the file's modification time."""
         try:
             info = json.loads(self._other)
             return f"{info['lockThreadName']} since {info['lockCreateTime']}"
@@ -172,7 +172,7 @@ class FileSystemLock(PollingProvider):
             return self._unnamed_holder()
 
     def _unnamed_holder(self) -> str:
-        """Return since when the file exists; Hudi leaves it empty."""
+        """Describe the holder of a file without content, as Hudi's is, by its modification time."""
         try:
             info = self._storage.stat(self._path)
         except StorageError:
@@ -203,7 +203,7 @@ class FileSystemLock(PollingProvider):
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:
-        """Yield whether this process has the advisory lock on the folder; never waits for it."""
+        """Try to take the advisory lock on the folder; yield whether it is held. Never waits."""
         self._storage.make_dir(self._within)
         try:
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -3,8 +3,8 @@
 It excludes no other process, so Hudi's writers, which run in a JVM, aren't excluded either.
 
 An interrupt (``KeyboardInterrupt`` from a signal handler) may come between any two steps of Python
-code, such as the return of ``threading.Lock.acquire`` and the note that the lock is held. So the
-lock is its holder in a dictionary: taking it is one atomic step, which leaves nothing to note.
+code, such as the return of ``threading.Lock.acquire`` and the assignment that records it. So the
+lock is an entry of a dictionary, whose value is the holder: acquiring it is one atomic step.
 
 Source: Hudi 1.2.0 ``InProcessLockProvider``.
 """
@@ -29,7 +29,7 @@ class InProcessLock(PollingProvider):
     Args:
         base_path: The table's base path.
         clock: Measures time-outs.
-        wait: Waits between two looks at the lock.
+        wait: Waits between two polls of the lock.
     """
 
     name: ClassVar[str] = "InProcessLockProvider"

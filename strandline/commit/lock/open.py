@@ -73,7 +73,7 @@ def open_lock(
 
 
 class ProviderOpener:
-    """What providers are opened from; one method opens each.
+    """Opens providers, one method for each.
 
     Args:
         values: The writer's settings.
@@ -110,7 +110,7 @@ class ProviderOpener:
             )
         return FileSystemLock(
             local_path(folder) if folder else f"{local_path(place)}/{META_FOLDER}",
-            # In the table's folder its calls are the table's, counted with the others.
+            # In the table's folder its calls are counted with the table's other calls.
             storage=None if folder else self._storage,
             within="" if folder else META_FOLDER,
             expire_s=60.0 * self._values.get(settings.FILE_SYSTEM_EXPIRE),

@@ -2,11 +2,11 @@
 
 The object ``.hoodie/.locks/table_lock.json`` holds ``expired``, ``validUntil`` (ms since the epoch)
 and ``owner``. A client that finds it absent, expired or past ``validUntil`` writes its own lease
-under the condition that nobody else has written the object since. The holder extends the lease from
-a thread and marks it expired to release it. Hudi has this provider since 1.0.2.
+under the condition that no other client has written the object since. The holder extends the lease
+from a thread and marks it expired to release it. Hudi has this provider since 1.0.2.
 
 A write whose answer was lost may have succeeded, and its repetition by the store's client then
-fails. The owner's name is unique to an instance, so reading the object tells who wrote it.
+fails. The owner's name is unique to an instance, so reading the object shows which one wrote it.
 
 Source: Hudi 1.2.0 ``StorageBasedLockProvider``, ``StorageLockData``, ``S3StorageLockClient``.
 """
@@ -79,7 +79,7 @@ class LockData:
         return cls(expired, until, owner)
 
     def holds_at(self, now_ms: int) -> bool:
-        """Return whether somebody may hold the lease at this time of this machine's clock."""
+        """Return whether the lease may be held at this time of this machine's clock."""
         return not self.expired and now_ms <= self.valid_until_ms + CLOCK_DRIFT_MS
 
 
@@ -88,7 +88,7 @@ class _Lease:
     """A lease that this instance holds.
 
     Attributes:
-        version: The object's version with it.
+        version: The object's version that has this lease.
         until_ms: Its end by the wall clock.
         until_s: Its end by the monotonic clock, which isn't set back.
     """
@@ -102,15 +102,15 @@ class StorageBasedLock(PollingProvider):
     """A lock by a lease.
 
     While the renewing thread runs, only it replaces the lease; ``unlock`` ends the thread before it
-    ends the lease. Looking at the lease needs no lock, as it is one immutable value.
+    ends the lease. Reading the lease needs no lock, as it is one immutable value.
 
     Args:
         file: The object.
         validity_s: Length of a lease in seconds.
         renew_s: Seconds between two extensions.
-        interval_s: Seconds between two looks at the lock; Hudi's writers look every second.
+        interval_s: Seconds between two polls of the lock; Hudi's writers poll every second.
         clock: Measures time-outs and leases.
-        wait: Waits between two looks at the lock.
+        wait: Waits between two polls of the lock.
     """
 
     name: ClassVar[str] = "StorageBasedLockProvider"
@@ -143,7 +143,7 @@ class StorageBasedLock(PollingProvider):
         if self._lease is None:
             return False
         stop = threading.Event()
-        # A daemon: a process that ends without releasing leaves a lease that ends by itself.
+        # A daemon: if the process ends without a release, the lease expires by itself.
         thread = JoinedThread(partial(self._renew_until, stop), "table-lock-renewal", daemon=True)
         self._renewal = (thread, stop)
         thread.start()
@@ -180,7 +180,8 @@ class StorageBasedLock(PollingProvider):
             is_ours = found is not None and found[0] == content
             lease = _Lease(found[1], until_ms, until_s) if found is not None and is_ours else None
         if lease is not None:
-            # Before the doubt ends: an interrupt in between would leave a lease that nobody ends.
+            # Before the doubt is cleared: an interrupt in between would leave a lease that isn't
+            # released.
             self._lease = lease
         self._in_doubt = False
         return lease
@@ -197,12 +198,12 @@ class StorageBasedLock(PollingProvider):
     def renew(self) -> bool:
         """Extend the lease once; return whether it is still to be extended."""
         lease = self._lease
-        # A lease that has ended stays lost: its owner may have been told so.
+        # A lease that has expired stays lost: its owner may have been notified.
         if lease is None or not self._is_valid(lease):
             return False
         try:
             renewed = self._written(lease.version) or self._renewed_before()
-        except Exception as error:  # noqa: BLE001 - the thread has to go on
+        except Exception as error:  # noqa: BLE001 - the thread must continue
             logger.warning("%s wasn't extended, which is tried again: %s", self._called, error)
             return True
         self._lease = renewed
@@ -226,7 +227,7 @@ class StorageBasedLock(PollingProvider):
     def is_held(self) -> bool:
         """Return whether the lease is valid, by both clocks; no request.
 
-        Until it ends nobody else can have replaced it.
+        Until it ends no other client can replace it.
         """
         lease = self._lease
         return lease is not None and self._is_valid(lease)

@@ -5,8 +5,8 @@ the server numbers it. The lowest number has the lock, and each of the others wa
 one. Curator orders all nodes by what follows ``lock-``, so that name is part of the protocol:
 kazoo's own lock names its nodes differently, and Hudi's writers wouldn't be excluded by it.
 
-Nodes end with their session, so a killed holder is followed after the session's time-out, and a
-holder that can't reach the server must take its lock for lost.
+Nodes end with their session, so a killed holder's lock is free after the session's time-out, and a
+holder that can't reach the server must consider its lock lost.
 
 Source: Hudi 1.2.0 ``BaseZookeeperBasedLockProvider``; Curator ``InterProcessMutex``,
 ``LockInternals``, ``StandardLockInternalsDriver``; the XXH64 specification (a table's
@@ -72,7 +72,7 @@ class ZookeeperAddress:
 
 
 def implicit_path(base_path: str) -> str:
-    """Return the node that Hudi derives from a base path, as its text is, for an implicit lock."""
+    """Return the node that Hudi derives from the text of a base path for an implicit lock."""
     text = re.sub("^s3a://", "s3://", base_path, flags=re.IGNORECASE)
     return f"/tmp/{xxhash64(text.encode(), _HASH_SEED):016X}/{IMPLICIT_KEY}"  # noqa: S108 - a node
 
@@ -131,9 +131,9 @@ class ZookeeperLock(LockProvider):
         changed = threading.Event()
         found = self._read(lower, lambda _: changed.set())
         if found is None:
-            return True  # it has just left
+            return True  # the node is gone already
         self._other = found
-        # The watch is told of lost connections, too; the next request then shows what is left.
+        # The watch also fires when the connection is lost; the next request then shows the state.
         return changed.wait(max(deadline - self._clock.monotonic(), 0))
 
     def _join(self) -> None:
@@ -192,8 +192,8 @@ class ZookeeperLock(LockProvider):
         try:
             was_there = self._asked(self._left)
         except LockError:
-            # A node that stays would be ahead of this client's own next one: it ends with its
-            # session.
+            # A node that stays would be ahead of this client's own next one: closing the session
+            # removes it.
             self.close()
             raise
         if was_held and not was_there:
@@ -225,7 +225,7 @@ class ZookeeperLock(LockProvider):
     def is_held(self) -> bool:
         """Return whether this client's node exists in the session that created it.
 
-        The server is asked for its newest state: a client that was stopped hears too late that its
+        Asks the server for its newest state: a client that was paused learns too late that its
         session has ended.
         """
         if not self._held or self._client is None or self._client.client_id != self._session:
@@ -244,7 +244,7 @@ class ZookeeperLock(LockProvider):
         return f"{self._address.hosts}{self._address.path}"
 
     def holder(self) -> str:
-        """Return what the node waited for says of its client: Hudi writes an application's id."""
+        """Return the content of the awaited node: Hudi writes an application's id."""
         return self._other.decode(errors="replace")
 
     def advice(self) -> str:
@@ -280,7 +280,7 @@ class ZookeeperLock(LockProvider):
         )
         try:
             client.start(address.connection_timeout_s)
-        # Also an interrupt: the client's threads would run on.
+        # On an interrupt, too: the client's threads would keep running.
         except BaseException:
             _closed(client)
             raise
@@ -317,7 +317,7 @@ class ImplicitZookeeperLock(ZookeeperLock):
 
 
 def _closed(client: Any) -> None:
-    """End a client's session, or let it run out where the server can't be reached."""
+    """End a client's session, or let it expire if the server can't be reached."""
     from kazoo.exceptions import KazooException  # noqa: PLC0415 - optional
 
     try:
@@ -328,7 +328,7 @@ def _closed(client: Any) -> None:
 
 
 def _sequence_of(node: str) -> str:
-    """Return what Curator orders nodes by: all behind the last ``lock-``, or the whole name."""
+    """Return Curator's sort key of a node: the text after the last ``lock-``, or the whole name."""
     return node.rpartition(_SEQUENCE)[2]
 
 
