@@ -1,7 +1,7 @@
 """``Circuit``: the circuit breaker of one address of the service, kept by the worker process.
 
 A Spark task lasts seconds, its worker process hours. If one task finds that an address doesn't
-answer, later tasks must not wait for the same result. A *closed* circuit lets questions through. An
+answer, later tasks must not wait for the same result. A *closed* circuit lets requests through. An
 *open* one doesn't; a background thread probes the address (the *half-open* state) and closes the
 circuit when it answers.
 
@@ -28,7 +28,7 @@ FIRST_PROBE_S: Final = 1.0
 LONGEST_PROBE_S: Final = 60.0
 """Bound of every wait between probes."""
 MAX_PROBES: Final = 100
-"""Then the thread ends: one for an address that is gone for good must not live for ever."""
+"""Probes after which the thread ends: it must not run forever if the address is gone for good."""
 
 random_share: Final = random.SystemRandom().random
 """Returns a number in [0, 1). Neither a job's seed nor a fork makes workers wait alike, and the
@@ -48,10 +48,10 @@ class Circuit:
         begin: Runs a function in the background.
 
     Attributes:
-        is_open: Whether questions must not be sent; read without a lock.
-        has_answered: Whether this process ever got an answer to a question; read without a lock.
-        was_reached: Whether a question or a probe was ever answered; read without a lock.
-        failure: Why it opened last, for the questions that it doesn't let through.
+        is_open: Whether requests must not be sent; read without a lock.
+        has_answered: Whether this process ever got an answer to a request; read without a lock.
+        was_reached: Whether a request or a probe was ever answered; read without a lock.
+        failure: Why it opened last; reported for the requests that it rejects.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Circuit:
         self.failure: StrandlineError | None = None
 
     def answered(self) -> None:
-        """Record an answer to a question."""
+        """Record an answer to a request."""
         # Read without the lock, because nearly every answer finds nothing to change.
         if self._failures or not self.has_answered:
             with self._lock:
@@ -96,12 +96,12 @@ class Circuit:
             # others read without the lock.
             self.failure = type(error)(str(error))
             self.is_open = True
-            # Doubled each time: a service that answers probes may still be too slow for questions.
+            # Doubled each time: a service that answers probes may still be too slow for requests.
             bound = min(FIRST_PROBE_S * 2 ** (self._failures - 1), LONGEST_PROBE_S)
         try:
-            # Outside the lock: the open circuit keeps other failures out already.
+            # Outside the lock: the circuit is open, so no other thread gets here.
             self._begin(partial(self._probe, probe, bound))
-        except RuntimeError as exc:  # no thread could be started, so nobody would close it
+        except RuntimeError as exc:  # no thread could be started that would close it
             self.is_open = False
             logger.warning("%s can't be probed and is asked as before: %s", self._address, exc)
         else:
@@ -114,14 +114,14 @@ class Circuit:
             self._wait(bound * (1 + self._jitter()) / 2)
             try:
                 probe()
-            except Exception as error:  # noqa: BLE001 - whatever it is, a circuit must close again
+            except Exception as error:  # noqa: BLE001 - whatever the error, a circuit must close again
                 logger.debug("no answer from %s to a probe: %s", self._address, error)
                 bound = min(bound * 2, LONGEST_PROBE_S)
             else:
                 logger.info("%s answers again", self._address)
                 self.was_reached = True
                 break
-        # After ``MAX_PROBES`` failures, too: then the next question finds out.
+        # Even after ``MAX_PROBES`` failures: then the next request tries the address.
         self.is_open = False
 
 

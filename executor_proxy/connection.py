@@ -4,7 +4,7 @@ A Python worker of Spark runs many tasks in sequence, each of which opens new vi
 outlive the tasks: each thread keeps one for each of the ``MAX_PEERS`` peers used last. They belong
 to the process that opened them; a forked process opens its own.
 
-Each wait for the socket is cut to the time left until the exchange's deadline (``TimedSocket``).
+Each wait for the socket ends at the exchange's deadline (``TimedSocket``).
 
 Failures map to errors as follows::
 
@@ -13,9 +13,9 @@ Failures map to errors as follows::
     no answer within the timeouts             ServiceTimeoutError       (retryable)
     not HTTP, or a body longer than allowed   BadAnswerError
 
-The service may have closed a kept connection while it was idle. This shows before the request is
-sent (the socket is readable), or as a connection lost before the first byte of the answer; then a
-request that is safe to repeat is sent once more on a new connection.
+The service may have closed a kept connection while it was idle. This is detected before the request
+is sent (the socket is readable), or by the loss of the connection before the first byte of the
+answer; then a request that is safe to repeat is sent once more on a new connection.
 
 Source: Hudi 1.2.0 ``TimelineServiceClient``; the stale-connection test is urllib3's.
 """
@@ -60,14 +60,14 @@ MAX_PEERS: Final = 64
 """Most connections of a thread."""
 _CHUNK_BYTES: Final = 1 << 18
 _LEAST_S: Final = 0.001
-"""Time-out of a connection that is opened at the deadline; 0 would mean none."""
+"""Least time-out of a connection opened at the deadline, as 0 would make it non-blocking."""
 _MARGIN_BYTES: Final = 1 << 20
-"""For the head of an answer, and the framing of its chunks."""
+"""Allowance for the head of an answer and the framing of its chunks."""
 _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class _Connection:
-    """A connection that knows whether it has been used, and closes itself with its thread.
+    """A connection that records whether it was used, and closes itself with its thread.
 
     With TLS the bytes of HTTP are the same; the encryption lies below them.
 
@@ -89,7 +89,7 @@ class _Connection:
         """
         if self._sock is None:
             self._sock = TimedSocket(_connected(self._peer, timeouts, deadline, what))
-        # Set for each exchange, as a kept connection still has the bounds of the last one.
+        # Set for each exchange, as a kept connection still has those of the last one.
         self._sock.deadline, self._sock.read_s = deadline, timeouts.read_s
         self._sock.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
 
@@ -115,7 +115,7 @@ class _Connection:
         )
 
     def is_dropped(self) -> bool:
-        """Whether the peer closed it: on an idle connection only the end can be readable."""
+        """Whether the peer closed it: an idle connection is readable only at its end."""
         if self._sock is None:
             return True
         if hasattr(select, "poll"):  # select() fails for descriptors above 1023
@@ -147,14 +147,14 @@ def _connected(peer: Endpoint, timeouts: Timeouts, deadline: float, what: str) -
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not peer.encrypted:
             return sock
-        # The system accepts a connection for a busy service, which has to shake hands itself. So
-        # the handshake may take as long as an answer.
+        # The system accepts connections for a busy service, but the handshake needs the service. So
+        # it may take as long as an answer.
         sock.settimeout(min(timeouts.read_s, max(deadline - time.monotonic(), _LEAST_S)))
         fingerprint = fingerprint_of(peer.ca_file)
         if fingerprint is None:
             return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
         encrypted = pinned_context().wrap_socket(sock, server_hostname=peer.host)
-        sock = encrypted  # what is closed below
+        sock = encrypted  # the socket that is closed below
         _check_fingerprint(encrypted, fingerprint, what)
     except TimeoutError as error:
         sock.close()
@@ -166,9 +166,9 @@ def _connected(peer: Endpoint, timeouts: Timeouts, deadline: float, what: str) -
 
 
 def _check_fingerprint(sock: ssl.SSLSocket, fingerprint: str, what: str) -> None:
-    """Refuse a peer with another certificate than the one that is trusted.
+    """Refuse a peer with another certificate than the trusted one.
 
-    Before anything is sent: whoever has taken the port of a service that ended gets no token.
+    Before anything is sent: a program that has taken the port of an ended service gets no token.
     """
     found = sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
     if found != fingerprint:
@@ -219,18 +219,18 @@ class _Connections(threading.local):
             # connections.
             self._by_peer.clear()
             self._pid = os.getpid()
-        # Taken out and put back last, so the order is that of use.
+        # Removed and inserted again at the end: the order is that of use (LRU).
         connection = self._by_peer.pop(peer, None)
         if connection is None:
             self._make_room()
         elif connection.is_dropped():
             connection.close()
-            # A new object: that of a request which failed half-built keeps that half.
+            # A new object: one whose request failed half-built keeps that half.
             connection = None
         return self._by_peer.setdefault(peer, connection or _Connection(peer))
 
     def _make_room(self) -> None:
-        """Close connections that their peer dropped, and the least recently used of too many."""
+        """Close connections that their peer dropped, and the least recently used over the limit."""
         # A driver may start one service after another, each on a port of its own.
         for peer in [peer for peer, each in self._by_peer.items() if each.is_dropped()]:
             self._by_peer.pop(peer).close()
@@ -247,7 +247,7 @@ class KeptConnections:
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
-        ca_file: What is trusted, for https, as of ``Endpoint``.
+        ca_file: Trusted authorities for https, see ``Endpoint``.
     """
 
     url: str
@@ -280,7 +280,8 @@ class KeptConnections:
                     raise failure from error
                 may_repeat = False
             except BaseException:
-                # Interrupted, as by a killed task: the unread rest would precede the next answer.
+                # Interrupted, for instance by a killed task: the unread rest would precede the next
+                # answer.
                 connection.close()
                 raise
 
@@ -288,14 +289,14 @@ class KeptConnections:
 def streamed(
     peer: Endpoint, request: Outgoing, timeouts: Timeouts, most_bytes: int
 ) -> Iterator[bytes]:
-    """Yield the body of an answer as it comes, on a connection of its own.
+    """Yield the body of an answer as it arrives, on a connection of its own.
 
-    What was yielded counts only once the iterator has ended.
+    The pieces are valid only once the iterator has ended.
 
     Args:
         peer: Where to send the request.
         request: A request, which is sent once.
-        timeouts: Of the exchange; its time goes on while the caller is at work on a piece.
+        timeouts: Of the exchange; the time that the caller spends on a piece counts.
         most_bytes: Longest body; a little more may come.
 
     Raises:
@@ -362,7 +363,7 @@ def _service_error(
 
 
 class TimedSocket:
-    """A socket for ``http.client`` on which every wait ends with the exchange's deadline.
+    """A socket for ``http.client`` whose every wait ends at the exchange's deadline.
 
     Args:
         sock: A connected socket, which this object owns.
@@ -380,7 +381,7 @@ class TimedSocket:
         self.read_s = 0.0
 
     def limit(self) -> None:
-        """Cut the next wait to the time left until the deadline.
+        """Limit the next wait to the time left until the deadline.
 
         Raises:
             TimeoutError: The deadline has passed.
@@ -401,7 +402,7 @@ class TimedSocket:
         self._sock.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader of one response, whose end leaves the socket open."""
+        """Return a reader of one response; closing it leaves the socket open."""
         assert mode == "rb"
         return io.BufferedReader(_Reading(self))
 

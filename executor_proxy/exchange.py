@@ -19,7 +19,7 @@ from timeline.errors import BadAnswerError, ConfigError
 FINGERPRINT: Final = "sha256:"
 """Begins a fingerprint in place of a CA file."""
 MAX_BODY_BYTES: Final = 256 << 20
-"""Longest body that is taken, as sent and again decoded."""
+"""Longest body that is accepted, as sent and decoded."""
 
 
 def check_positive(values: object, *names: str) -> None:
@@ -100,7 +100,7 @@ class Incoming:
 
 
 class Transport(Protocol):
-    """Whatever carries a request to an address and brings the answer; safe from several threads."""
+    """Sends requests to an address and receives the answers; thread-safe."""
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
         """Send a request and read its answer.
@@ -165,7 +165,7 @@ def fingerprint_of(ca_file: str | None) -> str | None:
     """Return the fingerprint in place of a CA file; ``None``: it is a file, or there is none.
 
     Raises:
-        ConfigError: It is none of SHA-256.
+        ConfigError: It isn't a SHA-256 fingerprint.
     """
     if ca_file is None or not ca_file.startswith(FINGERPRINT):
         return None

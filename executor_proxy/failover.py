@@ -1,4 +1,4 @@
-"""``ServiceClient`` asks the addresses of one service in turn, and decides how often and how long.
+"""``ServiceClient``: tries the addresses of one service in turn, with retries and deadlines.
 
 ==========================  ====================================================================
 failure                     consequence
@@ -13,16 +13,16 @@ any other answer            raised
 A request that may not be repeated goes to another address only if it certainly reached none, or was
 answered with 503 and ``Retry-After``.
 
-The first ``copies`` addresses have the table in memory. Questions at an instant are shared among
-them: each worker begins with another one. All others go to the first address, the table's owner,
-which hears of a commit first.
+The first ``copies`` addresses have the table in memory. Requests at an instant are shared among
+them: each worker begins with a different one. All other requests go to the first address, the
+table's owner, which is notified of commits first.
 
-Until the service has answered this process once, all tries of a question share ``first_s``: a job
+Until the service has answered this process once, all attempts of a request share ``first_s``: a job
 whose driver is unreachable must not wait long in each worker. Each address gets an equal share, so
-that a silent one leaves time for the others, and no later question waits for these. An address that
-failed is not asked again before it answered a probe (``executor_proxy.circuit``), or, if there is
-no fallback, not before all others; one that was late and has answered before is only spared
-questions about the same table.
+that a silent one leaves time for the others, and no later request waits for silent ones. An address
+that failed gets no request before it answers a probe (``executor_proxy.circuit``), or, without a
+fallback, only after all others; one that was late but has answered before is skipped only for
+requests about the same table.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ _PROBE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long and how often a question is asked.
+    """How long and how often a request is tried.
 
     Attributes:
-        first_s: Time for all tries of a question until the service has answered once, seconds. With
-            the default a dead service costs a worker less than 3 s, the fallback's start included.
-        deadline_s: Time for all tries of a question afterwards, seconds.
-        retries: Number of further rounds after no address could be reached.
+        first_s: Time for all attempts of a request until the service has answered once, seconds.
+            With the default a dead service costs a worker less than 3 s, the fallback's start
+            included.
+        deadline_s: Time for all attempts of a request afterwards, seconds.
+        retries: Number of further rounds if no address could be reached.
         first_wait_s: Upper bound of the wait before the first of them, which doubles each time.
         longest_wait_s: Upper bound of all these waits.
     """
@@ -90,12 +91,12 @@ class ServiceClient:
     Args:
         sessions: One for each address, in order of preference.
         circuit_of: Returns the circuit of an address, or of one table at it.
-        table: The table that is asked about.
-        insists: Whether addresses are asked in spite of open circuits, the last of all, for want of
-            a fallback.
-        patience: How long and how often to ask.
-        copies: How many of the first addresses share questions that any of them can answer.
-        turn: Returns the number of the worker, by which it begins with one of them.
+        table: The table that requests are about.
+        insists: Whether addresses with open circuits are tried, too, after all others, because
+            there is no fallback.
+        patience: How long and how often to try.
+        copies: How many of the first addresses share requests that any of them can answer.
+        turn: Returns the worker's number, which selects the address that it begins with.
         clock: Returns seconds of a monotonic clock.
         wait: Waits a number of seconds.
         jitter: Returns a random number in [0, 1).
@@ -152,11 +153,12 @@ class ServiceClient:
         Args:
             send: Sends the request in a session, within a number of seconds.
             is_safe: Whether the request may be repeated after a lost connection.
-            is_shared: Whether any copy may be asked first; else the owner is.
+            is_shared: Whether any copy may be asked first; else only the owner.
 
         Raises:
             ServiceUnreachableError: No address could be reached, now or when its circuit opened.
-            ServiceTimeoutError: The last address didn't answer in time, now or likewise.
+            ServiceTimeoutError: The last address didn't answer in time, now or when its circuit
+                opened.
             ServiceBusyError: The service was still loading at the deadline.
             StrandlineError: The error that the service answered.
         """
@@ -170,7 +172,7 @@ class ServiceClient:
             except ServiceBusyError as busy:
                 last: StrandlineError = busy
                 pause = max(busy.retry_after_s, self._patience.first_wait_s)
-                # With jitter, so that waiting workers don't return all at once.
+                # With jitter, so that waiting workers don't all retry at once.
                 pause *= 1 + self._jitter() / 4
                 if pause >= self._left(started):
                     raise
@@ -186,7 +188,7 @@ class ServiceClient:
                     raise
                 logger.info("retrying in %.2f s: %s", pause, error)
             self._wait(pause)
-            # A busy machine wakes late; then this is the last error, not that no time is left.
+            # A busy machine wakes late; then raise this error, not one about the deadline.
             if self._left(started) <= 0:
                 _open(failed)
                 raise last
@@ -200,13 +202,13 @@ class ServiceClient:
         *,
         is_safe: bool,
     ) -> bytes:
-        """Ask the addresses in order until one answers; add those that don't to ``failed``."""
+        """Try the addresses in order until one answers; add those that don't to ``failed``."""
         kept_open: StrandlineError | None = None
         busy: list[ServiceBusyError] = []
         refused: RemoteFailureError | None = None
         for session in self._closed_first(sessions) if self._insists else sessions:
             left = self._left(started)
-            # Asked for anew each time: a forked process has circuits of its own.
+            # Looked up each time: a forked process has circuits of its own.
             address, of_table = self._circuits(session)
             if left <= 0:
                 continue
@@ -219,8 +221,8 @@ class ServiceClient:
                     left /= len(sessions) - len(failed)
                 answer = send(session, left)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
-                # One table's storage may hang while the service is well, so only it is spared.
-                # Of an address that never answered this isn't known.
+                # One table's storage may hang while the service is up, so only that table's circuit
+                # opens; for an address that never answered, the address's own.
                 is_well = isinstance(error, ServiceTimeoutError) and address.was_reached
                 failed.append(_Failure(session, of_table if is_well else address, error))
                 # If the request may have arrived, no other address may get it.
@@ -240,18 +242,18 @@ class ServiceClient:
             else:
                 address.answered()
                 of_table.answered()
-                # The next question must not wait for the addresses before this one again.
+                # The next request must not wait for the addresses before this one again.
                 _open(failed)
                 return answer
         if busy:
-            # Those that are at work answer at the next round, so it need not ask the others again.
+            # Busy addresses answer in the next round, so it need not try the others again.
             _open(failed)
             raise min(busy, key=lambda each: each.retry_after_s)
         if failed:
             raise failed[-1].error
         if refused is not None:
             raise refused
-        # The same cause as that of the question that failed: a late service can be reached.
+        # The same error class as that of the failed request: a late service is reachable.
         kind = type(kept_open) if isinstance(kept_open, ServiceError) else ServiceUnreachableError
         raise kind(f"{self!r} is not asked until it answers a probe: {kept_open or 'no time left'}")
 
@@ -262,22 +264,22 @@ class ServiceClient:
         return (*copies[first:], *copies[:first], *others)
 
     def _closed_first(self, sessions: tuple[HttpSession, ...]) -> list[HttpSession]:
-        """Return the addresses, those last whose circuits are open."""
+        """Return the addresses, those with open circuits last."""
         return sorted(sessions, key=lambda s: any(each.is_open for each in self._circuits(s)))
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
-        """Return the circuit of an address, and that of the table at it."""
+        """Return the circuit of an address, and that of the table at this address."""
         return self._circuit_of(session, None), self._circuit_of(session, self._table)
 
     def _left(self, started: float) -> float:
-        """Return the seconds left for the tries of a question."""
+        """Return the seconds left for the attempts of a request."""
         patience = self._patience
         bound = patience.deadline_s if self._has_answered else patience.first_s
         return float(started + bound - self._clock())
 
     @property
     def _has_answered(self) -> bool:
-        """Whether any address has answered a question of this process."""
+        """Whether any address has answered a request of this process."""
         return any(self._circuit_of(session, None).has_answered for session in self._sessions)
 
     def _pause(self, rounds: int) -> float:
@@ -288,7 +290,7 @@ class ServiceClient:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An address that didn't answer, and the circuit that this opens."""
+    """An address that didn't answer, and the circuit that the failure opens."""
 
     session: HttpSession
     circuit: Circuit
@@ -300,7 +302,7 @@ def _may_have_arrived(error: ServiceError) -> bool:
 
 
 def _is_unavailable(error: StrandlineError) -> TypeGuard[RemoteFailureError]:
-    """Whether a server answered that it can't answer, as one that stops does."""
+    """Whether the answer is that the server is unavailable, for instance as it shuts down."""
     return (
         isinstance(error, RemoteFailureError) and error.answered == HTTPStatus.SERVICE_UNAVAILABLE
     )

@@ -46,11 +46,11 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _MESSAGE_CHARS: Final = 500
 """Maximum length of an unexpected body quoted in an error."""
 _WAIT_S: Final = 2
-"""How long the service may keep a question before it answers 503 with ``Retry-After``, at most."""
+"""Most time that the service may take before it answers 503 with ``Retry-After``."""
 _WAIT_SHARE: Final = 0.75
-"""The same as a share of the timeouts: a service that is loading must not seem dead."""
+"""The same, as a fraction of the timeouts: a service that is loading must not seem dead."""
 _LONGEST_RETRY_AFTER_S: Final = 60.0
-"""Bound of a ``Retry-After``, whatever the answer says."""
+"""Upper bound of ``Retry-After``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class HttpSession:
         return self._call(Outgoing(method, path, target, headers, body, is_safe), timeouts)
 
     def _call(self, request: Outgoing, timeouts: Timeouts) -> bytes:
-        """Send the request, decode the body, raise the error that the status means."""
+        """Send the request, decode the body, raise the error for the status."""
         what = f"{request.method} {request.path} at {self.url}"
         answer = self.transport.exchange(request, timeouts)
         body = _decoded(answer.body, answer.encoding, what)
@@ -152,7 +152,7 @@ class HttpSession:
 
 
 def _wait_within(timeouts: Timeouts) -> str:
-    """Return how many seconds the service may keep a question, for ``WAIT_HEADER``."""
+    """Return how many seconds the service may take, for ``WAIT_HEADER``."""
     seconds = min(timeouts.read_s, timeouts.exchange_s) * _WAIT_SHARE
     return str(_WAIT_S) if seconds >= _WAIT_S else f"{seconds:.3f}"
 

@@ -1,4 +1,4 @@
-"""``LookupCache`` keeps a worker's answers, so that tasks with the same question need no request.
+"""``LookupCache``: a worker's cached answers, so that equal look-ups of its tasks need no request.
 
 Only answers that never change for their key are cached: those of a pinned view, for the routes in
 ``fsview.wire.routes.FIXED_BY_TIMELINE``.
@@ -16,7 +16,7 @@ from fsview.wire.column_form import is_in_columns
 
 DEFAULT_BYTES: Final = 32 << 20
 _OBJECT_RATIO: Final = 1
-"""Memory of a decoded answer for each byte in Hudi's form; 0.92 to 0.95 were measured."""
+"""Memory of a decoded answer per byte in Hudi's form; measured: 0.92 to 0.95."""
 _COLUMN_RATIO: Final = 2
 """Memory of decoded texts for each byte in columns. With the next two this is within an eighth of
 what was measured for base files and for slices with 0 to 20 logs, with short and long file ids."""
@@ -38,7 +38,7 @@ def memory_of(body: bytes, found: Any) -> int:
     """
     if not is_in_columns(body):
         return len(body) * _OBJECT_RATIO
-    # Counted in the values: a search for separators would read the whole body once more.
+    # Counted from the decoded values: counting separators would read the whole body once more.
     logs = [len(each.log_files) for each in found if type(each) is FileSlice]
     values = (len(found) + len(logs) + sum(logs)) * _FILE_VALUES
     return len(body) * _COLUMN_RATIO + values * _VALUE_BYTES + sum(logs) * _LOG_BYTES

@@ -1,4 +1,4 @@
-"""``MarkerClient`` creates the markers of one write through the timeline service.
+"""``MarkerClient``: creates the markers of one write through the timeline service.
 
 Source: Hudi 1.2.0 ``TimelineServerBasedWriteMarkers``.
 """
@@ -38,7 +38,7 @@ class MarkerClient:
         self._directory = {MARKER_DIRECTORY: f"{base_path.rstrip('/')}/{directory}"}
 
     def create(self, names: Sequence[str], *, early_conflicts: bool = False) -> bool:
-        """Create markers, in as few requests as take them; return whether all may be used.
+        """Create markers in as few requests as possible; return whether all may be used.
 
         Args:
             names: The markers, relative to the base path, without duplicates.
@@ -85,6 +85,6 @@ class MarkerClient:
         def send(session: HttpSession, within_s: float) -> bytes:
             return session.request("POST", path, params, within_s=within_s)
 
-        # After a lost connection Hudi's server answers a repeated creation with ``false``, which
-        # a client that asks for early conflicts takes for one.
+        # After a lost connection Hudi's server answers a repeated creation with ``false``, which a
+        # client that asks for early conflict detection takes for a conflict.
         return self._service.ask(send, is_safe=False)

@@ -1,10 +1,10 @@
-"""``PriorityView`` asks the service first; once that fails, it uses a local view from then on.
+"""``PriorityView``: asks the service first; after a failure it uses a local view from then on.
 
 Both answer at the same instant, so a job continues with the same rows; the local view lists only
 the partitions that are asked for. ``executor_proxy.failover`` decides how often and how long
 the service is asked before it counts as failed.
 
-Source: Hudi 1.2.0 ``PriorityBasedFileSystemView``, which goes to listing for good at the first
+Source: Hudi 1.2.0 ``PriorityBasedFileSystemView``, which switches to listing for good at the first
 error.
 """
 
@@ -47,8 +47,8 @@ class PriorityView(FileSystemView):
 
     Args:
         remote: The view that is asked first.
-        make_local: Opens the local view when it is needed. ``None``: without a fallback; errors of
-            the service are raised.
+        make_local: Opens the local view when it is needed. ``None``: there is no fallback; errors
+            of the service are raised.
         report: Where look-ups are recorded.
         make_newest: Opens the local view at the newest instant, when the service fails at ``sync``:
             only the service may still be able to answer at the instant before. ``None`` uses
@@ -87,7 +87,7 @@ class PriorityView(FileSystemView):
         if name == "sync":
             return self._sync()
         with self._report.timed(name, SERVICE) as sources:
-            # Before the choice of a view: after a fallback cached answers still hold.
+            # Before the choice of a view: after a fallback cached answers are still valid.
             cached = self._remote.cached(name, arguments)
             if cached is not None:
                 sources.append(CACHE)
@@ -105,7 +105,7 @@ class PriorityView(FileSystemView):
 
     def _first(self, ask: Callable[[FileSystemView], T], sources: list[str]) -> T:
         """Ask the remote view, or the local one after a failure; add to ``sources``."""
-        # Read without the lock: at worst a thread asks the service once more.
+        # Read without the lock: at worst a thread sends one more request to the service.
         if not self._fell_back:
             try:
                 return ask(self._remote)
@@ -139,7 +139,7 @@ class PriorityView(FileSystemView):
             if self._fell_back:
                 return
             self._fell_back = True
-        # Outside the lock, because recording takes the worker's own.
+        # Outside the lock, because recording takes the worker's lock.
         self._report.fall_back(cause_of(error), error, self._remote.urls)
 
     def _sync_local(self) -> None:
@@ -156,7 +156,7 @@ class PriorityView(FileSystemView):
             previous = self._local
             self._local = self._newest = newest
             self._fell_back = True
-            # So cached answers, and a copy of this view in another process, are of the same
+            # So that cached answers, and a copy of this view in another process, are at the same
             # instant.
             self._remote.pin_to(timeline)
         if previous is not None and previous is not newest:
@@ -166,7 +166,7 @@ class PriorityView(FileSystemView):
     def _return_to_service(self) -> None:
         """Close the local views, so that the service is asked again."""
         with self._lock:
-            # By identity: after a failed sync both names stand for one view.
+            # By identity: after a failed sync both names refer to one view.
             views = {id(view): view for view in (self._local, self._newest) if view is not None}
             self._local = self._newest = None
             self._fell_back = False
@@ -195,7 +195,7 @@ def cause_of(error: StrandlineError) -> str:
 
 
 def _is_failure(error: StrandlineError) -> bool:
-    """Whether an answer of the service is its failure rather than that of a wrong question."""
+    """Whether an error is a failure of the service, not of an invalid request."""
     # A root is removed when the last client of its table is closed, and tasks may be under way.
     # Listing reveals nothing: the task uses its own rights.
     failures = (ServiceError, ViewBehindError, RootNotAllowedError)

@@ -1,9 +1,9 @@
-"""``RemoteView`` asks the timeline service about a table at one instant.
+"""``RemoteView``: the timeline service's view of a table at one instant.
 
-Questions go through the service's own route table (``fsview.wire.routes``). The view is pinned:
-each request carries the hash of its timeline, and the answer is that of this timeline however far
-the table has moved on, or a ``ViewBehindError``. Any server that has the table may give it. What
-is asked at no instant goes to the service's first address; another one is told to sync first.
+Requests are built from the service's own route table (``fsview.wire.routes``). The view is pinned:
+each request carries the hash of its timeline, and the answer is that of this timeline, whatever has
+been committed since, or a ``ViewBehindError``. Any server that has the table may give it. Requests
+at no instant go to the service's first address; any other address must sync first.
 
 Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 """
@@ -38,7 +38,7 @@ _SYNC: Final = BY_NAME["sync"]
 MOST_BYTES: Final = 1 << 20
 """Longest body of a request: the service's default (``strandline.service.body.max.bytes``)."""
 Batch = list[tuple[int, LookupQuery]]
-"""Queries of one request, each with the number of the query that it is all or a part of."""
+"""Queries of one request, each with the number of the original query that it is (a part of)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RemoteView(FileSystemView):
         """Do nothing: connections are shared by views and outlive them."""
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the service; the view's own timeline is asked for at most once.
+        """Ask the service; the view's own timeline is requested at most once.
 
         Raises:
             ServiceError: No valid answer came.
@@ -123,7 +123,7 @@ class RemoteView(FileSystemView):
         self._pin = _Pin(timeline.last_time, timeline.hash, timeline)
 
     def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
-        """Return an answer from the cache, in a tuple; ``None`` if it isn't there."""
+        """Return an answer from the cache, in a tuple; ``None`` if it isn't cached."""
         return self._cached(self._pin, name, arguments)
 
     def _cached(self, pin: _Pin, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
@@ -131,7 +131,7 @@ class RemoteView(FileSystemView):
         return None if key is None else self._answers().get(key)
 
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
-        """See ``FileSystemView``: one request for all that isn't cached, or as few as take it.
+        """See ``FileSystemView``: as few requests as possible, for the uncached look-ups.
 
         Raises:
             ServiceError: No valid answer came.
@@ -153,14 +153,14 @@ class RemoteView(FileSystemView):
                 ):
                     raise
                 if error.answered == HTTPStatus.NOT_FOUND:
-                    self._takes_batches = False  # a server of Hudi's
+                    self._takes_batches = False  # a server of Hudi
                 return super().look_up(queries)
         return tuple(_collected(query, found) for query in queries)
 
     def _missing(
         self, pin: _Pin, queries: Sequence[LookupQuery], found: dict[Hashable, Any]
     ) -> list[LookupQuery]:
-        """Return queries of what isn't cached, each once; add what is cached to ``found``."""
+        """Return queries for uncached answers, each once; add cached answers to ``found``."""
         queries_to_send = []
         asked: set[Hashable] = set()
         for query in map(LookupQuery.without_repeats, queries):
@@ -247,7 +247,7 @@ class RemoteView(FileSystemView):
         return self._service.ask(send, is_shared=is_pinned)
 
     def _timeline(self) -> Timeline:
-        """Return the pinned timeline, searched for among earlier states of the service's newest.
+        """Return the pinned timeline, found among earlier states of the service's newest timeline.
 
         Raises:
             ViewBehindError: It wasn't found: instants of it were archived or rolled back.
@@ -268,9 +268,9 @@ class RemoteView(FileSystemView):
 
 
 def _units(query: LookupQuery) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of what is cached as one answer: a partition's, or all groups'.
+    """Yield the arguments of each answer that is cached as one: a partition's, or all groups'.
 
-    A partition's are those of the single query, which shares the cached answer.
+    A partition's arguments are those of the single query, which shares the cached answer.
     """
     if query.is_of_groups:
         yield {"partition": query.partitions[0], "file_ids": query.file_ids}
@@ -291,7 +291,7 @@ def _unit_key(query: LookupQuery, unit: Mapping[str, Any]) -> Hashable:
 
 
 def _collected(query: LookupQuery, found: Mapping[Hashable, Any]) -> tuple[Any, ...]:
-    """Return the answers of a query, whose units may be repeated."""
+    """Return the answers of a query, whose units may occur repeatedly."""
     if not query.is_of_groups:
         return tuple(found[_unit_key(query, unit)] for unit in _units(query))
     if not query.file_ids:
@@ -325,7 +325,7 @@ def batches(
     Args:
         queries: The queries.
         most_lookups: Most partitions, file groups and queries of one request together.
-        most_bytes: Longest body. A single name that is longer is sent all the same.
+        most_bytes: Longest body. A single longer name is sent nevertheless.
     """
     count = len(queries) + sum(query.answers for query in queries)
     if count <= most_lookups and len(write_queries(queries)) <= most_bytes:
@@ -335,7 +335,7 @@ def batches(
     left_lookups, left_bytes = most_lookups, most_bytes - len(write_queries([]))
     for number, query in enumerate(queries):
         names = query.file_ids if query.is_of_groups else query.partitions
-        # With the comma between two queries.
+        # Includes the comma between two queries.
         frame_bytes = len(write_queries([_part(query, ())])) + 1
         first = 0
         while first < len(names):

@@ -1,4 +1,4 @@
-"""``LookupReport`` records a task's look-ups, their duration and their storage calls.
+"""``LookupReport``: records a task's look-ups, their duration and their storage calls.
 
 It is filled in an executor and merged in the driver, and travels as plain lists and numbers.
 """
@@ -25,7 +25,7 @@ LOCAL: Final = "local"
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One question to a view.
+    """One look-up in a view.
 
     Attributes:
         route: Name of the view's method.
@@ -75,7 +75,7 @@ class LookupReport:
 
     @contextmanager
     def counting(self, calls: StorageCalls) -> Iterator[None]:
-        """Include the calls of a shared storage that this thread makes within the block."""
+        """Include this thread's calls of a shared storage within the block."""
         with calls.of_this_thread() as made:
             try:
                 yield
@@ -98,7 +98,7 @@ class LookupReport:
         """
         reason = f"{type(error).__name__}: {error}"
         self.fallbacks.append(Fallback(cause, reason))
-        # Answers without a class of their own, such as a 401, are told apart by their status.
+        # Answers without a class of their own, such as a 401, are distinguished by their status.
         answered = error.answered if isinstance(error, RemoteFailureError) else 0
         this_worker().log_fallback((type(error), answered, urls), reason)
 
@@ -108,7 +108,7 @@ class LookupReport:
 
     @contextmanager
     def timed(self, route: str, source: str) -> Iterator[list[str]]:
-        """Record the block as one look-up; the last source that it appends to the list counts."""
+        """Record the block as one look-up; its source is the last item appended to the list."""
         sources = [source]
         start = time.perf_counter()
         yield sources
@@ -151,12 +151,12 @@ class ReportedView(FileSystemView):
         self._view: FileSystemView | None = None
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the view, opening it for the first question."""
+        """Ask the view, opening it at the first look-up."""
         with self._report.timed(name, self._source):
             return self._opened().ask(name, **arguments)
 
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
-        """Look up in the view, opening it for the first question; recorded as one look-up."""
+        """Look up in the view, opening it at the first look-up; recorded as one look-up."""
         with self._report.timed("look_up", self._source):
             return self._opened().look_up(queries)
 

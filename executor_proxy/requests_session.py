@@ -62,7 +62,7 @@ def _new_session(name: str) -> Any:
     """Make a session.
 
     Raises:
-        ConfigError: The factory fails, or makes something else.
+        ConfigError: The factory fails, or returns something else.
     """
     try:
         session = _factory(name)()
@@ -87,7 +87,7 @@ def _factory(name: str) -> Callable[[], Any]:
     module, _, attribute = str(name).partition(":")
     try:
         made = getattr(import_module(module), attribute) if module and attribute else None
-    except (Exception, SystemExit) as exc:  # whatever the module does when it is imported
+    except (Exception, SystemExit) as exc:  # whatever the module raises when it is imported
         raise ConfigError(f"session is {name!r}, which can't be imported: {exc}") from exc
     if not callable(made):
         raise ConfigError(f"session is {name!r}; allowed: MODULE:FUNCTION")
@@ -120,7 +120,7 @@ class RequestsSessions:
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
         """Send a request and read its answer, its body within ``exchange_s``."""
-        # Imported here: clients of the default transport needn't have them.
+        # Imported here: clients of the default transport don't need these packages.
         requests, urllib3 = import_module("requests"), import_module("urllib3")
         what = f"{request.method} {request.path} at {self.url}"
         deadline = time.monotonic() + timeouts.exchange_s
@@ -174,10 +174,10 @@ def _body(raw: Any, path: str, deadline: float) -> bytes:
     """Read a body as it was sent.
 
     Raises:
-        TimeoutError: It isn't there by the deadline.
+        TimeoutError: It isn't complete by the deadline.
     """
     chunks, size = [], 0
-    # read1 returns what there is; read would wait for a whole chunk, whatever the deadline.
+    # read1 returns the available bytes; read would wait for a whole chunk, beyond the deadline.
     while chunk := raw.read1(_CHUNK_BYTES, decode_content=False):
         chunks.append(chunk)
         size += len(chunk)

@@ -1,18 +1,18 @@
-"""``SeatRing`` gives each table its seats in a fleet of servers; pure.
+"""``SeatRing``: consistent hashing of tables to the seats of a fleet of servers; pure.
 
 A *seat* is a place on the ring, known by its number; the server that holds it may change. A seat
 has ``tokens`` points on the circle of SHA-1's 160-bit values, a table has one, and the seat of the
 first point at or after the table's is its *owner*. The copies are at the next other seats to the
-right and to the left. Points depend on numbers alone: those who have the same seats and layout find
-the same owners, and replacing the server of a seat moves no table.
+right and to the left. Points depend on numbers alone: all clients and servers with the same seats
+and layout find the same owners, and replacing the server of a seat moves no table.
 
 At depth 1 a table is a point, so all its partitions have the same owner (the paper's hash of the
 parent's path). At depth 2 each partition is one, for tables too large for a server.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 3.4, 4.1 and 4.2. There a server has one
-point, and neighbours are those of the server. Here it has many, because with one the fullest of ten
-servers has three times the mean. So neighbours are those of the point, and what a dead seat served
-is spread over all others.
+point, and neighbours are those of the server. Here a seat has many, because with one the fullest of
+ten servers has three times the mean. So neighbours are those of the point, and the tables of a
+vacant seat are spread over all others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MAX_COPIES: Final = 3
 MAX_DEPTH: Final = 2
 MAX_TOKENS: Final = 10_000
 _MORE: Final = 2
-"""Servers beside a table's own that clients know, in case these are away."""
+"""Further servers that clients know, in case the table's own are down."""
 _KEPT_RINGS: Final = 8
-"""Rings that a process keeps: usually one, and for a moment those before and after a change."""
+"""Rings that a process caches: usually one, briefly those before and after a change."""
 
 
 def _check(name: str, value: object, least: int, most: int | None) -> None:
@@ -49,8 +49,8 @@ class Seat:
 
     Attributes:
         number: Its identity, from 0.
-        url: Address of the server that holds it; ``None`` while it is vacant, which moves nothing:
-            the next of the owners serves.
+        url: Address of the server that holds it; ``None`` while it is vacant, which moves no table:
+            the next owner serves.
 
     Raises:
         ConfigError: The number is negative.
@@ -65,11 +65,11 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What all of a fleet must agree on to find the same owners.
+    """The parameters of the ring, equal in the whole fleet.
 
     Attributes:
         copies: Seats that have a table, its owner included: 1 to 3.
-        depth: 1: all of a table at the same seats; 2: each partition at seats of its own.
+        depth: 1: a whole table at the same seats; 2: each partition at seats of its own.
         tokens: Points of each seat, 1 to 10,000: more make the shares more even. Of ten seats, the
             fullest has about 3 times the mean with 1 and 1.2 times with 100.
 
@@ -121,7 +121,7 @@ class SeatRing:
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table, see ``owners``."""
         within = partition if self._layout.depth == MAX_DEPTH else None
-        # No path has a NUL, so no table's text is that of another one's partition.
+        # No path contains a NUL, so no table's text equals that of another table's partition.
         text = f"{table}\0{within}" if within else table
         return self._ring.first(text, self._layout.copies)
 
@@ -131,14 +131,14 @@ def owners(
 ) -> tuple[Seat, ...]:
     """Return the seats that have a table: the owner, the next to its right, the next to its left.
 
-    When a seat joins, a table either keeps its seats, or the new one takes the place of at most one
-    of them; it goes to the new one or stays where it is.
+    When a seat joins, it replaces at most one of a table's seats; the table's owner stays or
+    becomes the new seat.
 
     Args:
         seats: The fleet's seats, in any order.
         table: Text of the table's ``TableId``, so that all spellings of a base path are one table.
-        partition: Path under the table's base; ``None`` or ``""`` for the table itself. It counts
-            at depth 2 only.
+        partition: Path under the table's base; ``None`` or ``""`` for the table itself. Ignored at
+            depth 1.
         layout: How tables are placed.
 
     Returns:
@@ -147,18 +147,17 @@ def owners(
     Raises:
         ConfigError: Two seats have the same number.
 
-    Cost: some microseconds with seats that were asked for before, else that of making a
-        ``SeatRing``.
+    Cost: some microseconds if the seats' ring is cached, else that of making a ``SeatRing``.
     """
     return _ring(frozenset(seats), layout).owners(table, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where clients ask about a table, in the order of ``ViewLocation.urls``.
+    """The addresses that clients ask about a table, in the order of ``ViewLocation.urls``.
 
     Attributes:
-        urls: Of the owner, of the other copies, and of up to two servers more, each once.
+        urls: Of the owner, of the other copies, and of up to two further servers, each once.
         copies: How many of the first have the table.
     """
 
@@ -167,7 +166,7 @@ class Addresses:
 
 
 def addresses(seats: Collection[Seat], base_path: str, layout: Layout = DEFAULT) -> Addresses:
-    """Return where clients ask about a table; vacant seats are left out.
+    """Return the addresses that clients ask about a table; vacant seats are left out.
 
     Args:
         seats: The fleet's seats, in any order.
@@ -178,7 +177,7 @@ def addresses(seats: Collection[Seat], base_path: str, layout: Layout = DEFAULT)
         ConfigError: Two seats have the same number, or none has a server.
     """
     placed = owners(seats, str(TableId.of(base_path).normal()), layout=layout)
-    # The others from the owner's number on, so that not all tables have the same two.
+    # The further servers begin at the owner's number, so that tables have different ones.
     first = placed[0].number if placed else 0
     others = sorted(
         (seat for seat in seats if seat not in placed),

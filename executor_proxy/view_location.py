@@ -1,4 +1,4 @@
-"""``ViewLocation`` says where a task finds a view; ``connect`` opens a view elsewhere.
+"""``ViewLocation``: from which a task opens its view; ``connect`` opens a view without one.
 
 The driver makes a ``ViewLocation`` for each write, which reaches tasks in Spark's closures. There
 ``open`` returns a view at the driver's instant, through the service if there is one. ``connect``
@@ -36,7 +36,7 @@ from timeline.storage.table_id import absolute
 T = TypeVar("T")
 
 NEWEST: Final = ""
-"""In place of a timeline's hash: whatever instant is the newest."""
+"""In place of a timeline's hash: the newest instant."""
 
 TRUSTED_S: Final = 60.0
 """How long a worker's local view takes its look at the timeline to hold, seconds; see
@@ -50,8 +50,7 @@ class ViewLocation:
     Attributes:
         base_path: The table's base path, in the caller's spelling.
         urls: The service's addresses, ``http(s)://host:port``, in order of preference; empty if
-            tasks list storage themselves. Those of a fleet are ``addresses`` of
-            ``executor_proxy.seat_ring``.
+            tasks list storage themselves. For a fleet: ``executor_proxy.seat_ring.addresses``.
         token: The service's bearer token; never shown.
         storage_options: Options of fsspec for a task that lists; never shown.
         last_instant: Requested time of the timeline's last instant, ``""`` if there is none.
@@ -67,9 +66,9 @@ class ViewLocation:
             with the fingerprint of the service's certificate; ``None`` for the system's.
         session: See ``HttpSession``.
         copies: How many of the first ``urls`` have the table in memory. Look-ups at the instant are
-            shared among them: each worker begins with another one.
+            shared among them: each worker begins with a different one.
         local_urls: Addresses that only this process uses, in place of ``urls``; not pickled. A
-            driver may not reach its own service where executors do.
+            driver may not reach its own service at the address that executors use.
     """
 
     base_path: str
@@ -95,8 +94,8 @@ class ViewLocation:
     def open(self, report: LookupReport | None = None) -> FileSystemView:
         """Return a view at this instant, whose look-ups are recorded in ``report``.
 
-        Cost: nothing until the first question. Without a service that one lists the timeline, too,
-        and raises ``ViewBehindError`` if storage no longer has this instant's state.
+        Cost: nothing until the first look-up. Without a service, the first look-up also lists the
+        timeline, and raises ``ViewBehindError`` if storage no longer has this instant's state.
 
         Raises:
             ConfigError: One of ``urls`` is malformed.
@@ -123,7 +122,7 @@ class ViewLocation:
     def open_markers(self, directory: str) -> MarkerClient:
         """Return a client of the marker directory at a path under the base path.
 
-        Requires an address. One that isn't answering is spared, whatever ``fallback`` says.
+        Requires an address. An address that doesn't answer is skipped, whatever ``fallback`` is.
         """
         return MarkerClient(self._service(insists=False), self.base_path, directory)
 
@@ -212,13 +211,13 @@ class _LocatedView(FileSystemView):
 
 
 class _OwnView(FileSystemView):
-    """A view that lists storage, opened by its first question.
+    """A view that lists storage, opened by its first look-up.
 
-    Until it is synced, all tasks of the worker share what it reads, if the location allows that.
+    Until it is synced, all tasks of the worker share its data, if the location allows that.
 
     Args:
         location: The table and its instant.
-        report: Where the storage calls of this view's questions are recorded.
+        report: Where the storage calls of this view's look-ups are recorded.
     """
 
     def __init__(self, location: ViewLocation, report: LookupReport) -> None:
@@ -234,7 +233,7 @@ class _OwnView(FileSystemView):
         return self._location.at(timeline.last_time, timeline.hash)
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the view, opening it for the first question."""
+        """Ask the view, opening it at the first look-up."""
         if name != "sync":
             return self._of_view(lambda view: view.ask(name, **arguments))
         if self._view is None:
@@ -244,7 +243,7 @@ class _OwnView(FileSystemView):
             return self._view.ask(name)
 
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
-        """Look up in the view, opening it for the first question."""
+        """Look up in the view, opening it at the first look-up."""
         return self._of_view(lambda view: view.look_up(queries))
 
     def _of_view(self, question: Callable[[LocalView], T]) -> T:
@@ -264,7 +263,7 @@ class _OwnView(FileSystemView):
             return question(self._view)
 
     def _opened(self, location: ViewLocation) -> LocalView:
-        """Open a view, and record the calls that this took."""
+        """Open a view, and record its storage calls."""
         view = location.open_local()
         if self._is_counted:
             self._report.add_calls(view.table.storage.calls.snapshot())
@@ -311,7 +310,7 @@ def connect(
         fallback: Whether to list storage if the service fails, now or later.
         storage_options: Options of fsspec for listing.
         timeouts: Timeouts of each exchange with the service.
-        patience: How long and how often the service is asked.
+        patience: How long and how often each request is tried.
         ca_file: PEM file of trusted certificate authorities, or ``sha256:`` with the fingerprint of
             the service's certificate, in 64 hexadecimal digits; ``None`` for the system's.
         session: ``"module:factory"``, an importable function that returns a ``requests.Session``;

@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 MAX_CIRCUITS: Final = 256
 """Most circuits of a process: a driver may ask about thousands of tables over its life."""
 MAX_LOGGED: Final = 1024
-"""Most kinds of fallbacks that are remembered as logged: a driver may start many services."""
+"""Most kinds of logged fallbacks that are remembered: a driver may start many services."""
 _TURNS: Final = 1 << 16
-"""How many numbers of workers there are; far more than servers."""
+"""Number of distinct workers' numbers; far more than servers."""
 
 DEFAULT_BYTES: Final = 64 << 20
 MAX_VIEWS: Final = 8
-"""A view holds its timeline, too, which the bytes don't count."""
+"""Bounds the views by number, too, as the bytes don't count their timelines."""
 
 
 @dataclass(slots=True)
@@ -78,10 +78,10 @@ class LocalViews:
             return self._views.setdefault(key, _Kept(view)).view
 
     def measure(self, key: Hashable) -> None:
-        """Update the size of a view after a question, and drop other views beyond the bound.
+        """Update the size of a view after a look-up, and drop other views beyond the bound.
 
-        Cost: amortised constant. A view is measured when it has an eighth more partitions than when
-        it was measured last; so up to an eighth of them aren't counted.
+        Cost: amortised constant. A view is measured again when it has an eighth more partitions
+        than at the last measurement; so up to an eighth of them aren't counted.
         """
         with self._lock:
             kept = self._views.get(key)
@@ -122,7 +122,7 @@ class Worker:
     def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
         """Return the circuit of an address as a session reaches it, or of one table there.
 
-        Sessions that differ in certificates or transport fail for reasons of their own.
+        Sessions that differ in certificates or transport fail independently.
         """
         key = (session.url, session.ca_file, session.session, table)
         with self._lock:
@@ -135,10 +135,10 @@ class Worker:
             return circuit
 
     def _make_room(self) -> None:
-        """Drop the least recently used circuit of too many; the caller holds the lock."""
+        """Drop the least recently used circuit beyond the limit; the caller holds the lock."""
         if len(self._circuits) >= MAX_CIRCUITS:
             closed = (key for key, circuit in self._circuits.items() if not circuit.is_open)
-            # An open one saves a wait, so one of those goes only if all are open.
+            # An open circuit saves a wait, so one is dropped only if all are open.
             del self._circuits[next(closed, next(iter(self._circuits)))]
 
     def log_fallback(self, kind: Hashable, reason: str) -> None:
