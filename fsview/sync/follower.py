@@ -1,16 +1,18 @@
 """``TimelineFollower``: keeps the state of one table in step with its timeline.
 
-A sync lists the timeline and reads what is new on it (``TableReader``), then has the state publish
-all snapshots that follow at once. What fails on the way leaves the state as it was: the error goes
-to the callers of that sync, and the next request tries again.
+A sync reads the table from nothing, continues from the snapshot that an earlier process recorded, or
+lists the timeline and reads what is new on it; then it has the state publish all snapshots that
+follow at once. A failure on the way leaves the state as it was: the error goes to the callers of
+that sync, and the next request tries again.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -18,13 +20,16 @@ from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
-from fsview.sync.table_reader import TableReader
+from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.timeline_diff import read_change
 from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
-from timeline.errors import InstantNotFoundError, StoreBehindError, StoreError
-from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage
+from timeline.errors import InstantNotFoundError, RecordLostError, StoreBehindError, StoreError
+from timeline.meta_client import RefusedFiles, TableMetaClient
+from timeline.storage.base import FileInfo, Storage
+from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -51,7 +56,9 @@ class TimelineFollower:
         self.state = state
         self._metrics = metrics
         self._clock = clock
-        self._reader = TableReader(storage, state, partial(metrics.add, table=str(state.table_id)))
+        self._client: TableMetaClient | None = None
+        self._properties: FileInfo | None = None
+        self._refused = RefusedFiles()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._barrier = TimedBarrier(clock)
         self._synced_s = -math.inf
@@ -63,7 +70,8 @@ class TimelineFollower:
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
-        return self._reader.client_for(cause)
+        assert self._client is not None, "asked before the first sync"
+        return self._client.for_cause(cause)
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter of this table."""
@@ -141,12 +149,12 @@ class TimelineFollower:
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:
-            newest = self._reader.resume(alone=alone)
+            newest = self._resume(alone=alone)
             if newest is not None:
                 return newest
             # If this fails, the next attempt goes on from the record that is shown by now.
             return self._follow(self.state.history, alone=alone)
-        newest = self._reader.start(alone=alone)
+        newest = self._start(alone=alone)
         self.count("reloads", cause=cause)
         return newest
 
@@ -168,14 +176,14 @@ class TimelineFollower:
         """
         told = self.state.told(whole=whole)
         if told is not None:
-            client = self._reader.client_of(told.head.recorded.snapshot.config)
+            client = self._client_of(told.head.recorded.snapshot.config)
             before = self.state.history.newest.completion
             completion = partial(client.completion_times, before=before)
             found = self.state.adopt(told, completion, whole=whole)
             if found is not None:
                 self.count("adoptions")
                 self.count("adopted_instants", found.completed)
-                self._reader.count_dropped(found.dropped)
+                self._count_dropped(found.dropped)
         return told is not None or self.state.status.is_behind
 
     def adopt_if_read(self) -> None:
@@ -217,16 +225,6 @@ class TimelineFollower:
                 return self._adopted(active)
             return self._read_on(history, active, alone=alone)
 
-    def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
-        """Bring the history up to a timeline by reading what is new on it; see ``_follow``."""
-
-        def forestalled() -> Snapshot:
-            with suppress(StoreError):
-                self.adopt(whole=True)
-            return self._adopted(active)
-
-        return self._reader.read_on(history, active, alone=alone, forestalled=forestalled)
-
     def _adopted(self, active: Timeline) -> Snapshot:
         """Return the newest snapshot after an adoption, if it is that of the timeline as listed.
 
@@ -237,3 +235,134 @@ class TimelineFollower:
         if self.state.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
         return newest
+
+    # Reading: one sync at a time does.
+
+    def _start(
+        self,
+        reload: Reload | None = None,
+        *,
+        outdated: Snapshot | None = None,
+        alone: bool,
+    ) -> Snapshot:
+        """Read the table from nothing; see ``TableState.restart``."""
+        # Before the properties are read: a rewrite in between shows as a change at the next sync.
+        properties = self._stat_properties("table")
+        client = TableMetaClient.open(self.storage, refused=self._refused)
+        snapshot = snapshot_of(client)
+        self._client, self._properties = client, properties  # before a load can need them
+        self.state.restart(snapshot, reload, outdated=outdated, alone=alone)
+        return self.state.history.newest
+
+    def _resume(self, *, alone: bool) -> Snapshot | None:
+        """Go on from the snapshot that an earlier process recorded, or else start anew.
+
+        Returns:
+            The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
+
+        Raises:
+            StoreError: The store was closed; or as ``_start``.
+        """
+        cause = "behind" if self.state.status.is_behind else "start"
+        try:
+            recorded = self.state.recorded()
+        except StoreError as exc:
+            if self.state.is_closed:
+                raise
+            if not isinstance(exc, RecordLostError):
+                self.state.warn(exc)
+                return self._start(alone=alone)
+            logger.warning("%s is loaded anew: %s", self.state.table_id, exc)
+            newest = self._start(alone=alone)
+            self.count("reloads", cause="store-damaged")
+            return newest
+        if recorded is None:
+            return self._start(alone=alone)
+        self.count("record_reads", cause=cause)
+        properties, then = self._stat_properties("table"), recorded.snapshot
+        client = TableMetaClient.open(self.storage, refused=self._refused)
+        # An upgrade may change what earlier instants mean, so nothing recorded is followed.
+        if client.config.version != then.config.version:
+            newest = self._start(outdated=then, alone=alone)
+            self.count("reloads", cause="table-upgraded")
+            return newest
+        self._client, self._properties = client, properties
+        completion = client.completion_times(then.active)
+        self.state.resume(recorded, replace(then, config=client.config, completion=completion))
+        self.count("partition_loads", len(then.files.versions), source="record")
+        return None
+
+    def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
+        """Bring the history up to a timeline by reading what is new on it.
+
+        Args:
+            history: The history.
+            active: The active timeline as it was listed.
+            alone: As of ``TableState.publish``.
+
+        Raises:
+            StoreBehindError: Another server has recorded another timeline meanwhile.
+        """
+        client = self.client_for("sync")
+        old = history.newest
+        properties = self._stat_properties("sync")
+        if properties != self._properties:
+            client = self._open_anew()
+        # An upgrade may change what earlier instants mean, so nothing held is followed.
+        if client.config.version != old.config.version:
+            newest = self._start(outdated=old, alone=alone)
+            self.count("reloads", cause="table-upgraded")
+            return newest
+        change = read_change(client, old, active)
+        if isinstance(change, TimelineChange):
+            if change.unexplained:  # their files may still exist, and no instant names them
+                self.state.require_listing()
+            unclear = history.touched_by(change.unexplained)
+            if unclear is not None:
+                # Before the snapshots are shown, as a load at one of them needs it.
+                self._client = client
+                try:
+                    dropped = self.state.publish(
+                        change,
+                        client.config,
+                        partial(client.completion_times, before=old.completion),
+                        unclear,
+                        old=old,
+                        alone=alone,
+                    )
+                except StoreBehindError:
+                    with suppress(StoreError):
+                        self.adopt(whole=True)
+                    return self._adopted(active)
+                # Only now: if the publication fails, the next sync reads the properties again.
+                self._properties = properties
+                self.count("sync_instants", change.completed)
+                self._count_dropped(dropped)
+                return self.state.history.newest
+            change = Reload("instant-vanished", change.undone, change.lost)
+        # Without ``undone`` this isn't the same table any more, and its snapshots are dropped.
+        newest = self._start(change, outdated=old if change.undone is None else None, alone=alone)
+        self.count("reloads", cause=change.cause)
+        return newest
+
+    def _client_of(self, config: TableConfig) -> TableMetaClient:
+        """Return the client, opened anew if another server has seen other properties."""
+        client = self.client_for("sync")
+        if client.config != config:
+            client = self._open_anew()
+            if client.config.version == config.version:
+                self._client = client
+        return client
+
+    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
+        """Count the partitions that must be listed again, by cause."""
+        for cause, count in dropped.items():
+            if count:
+                self.count("partition_reloads", count, cause=cause)
+
+    def _open_anew(self) -> TableMetaClient:
+        return TableMetaClient.open(self.storage, cause="sync", refused=self._refused)
+
+    def _stat_properties(self, cause: str) -> FileInfo | None:
+        """Return what shows whether the properties were rewritten, as by an upgrade."""
+        return self.storage.for_cause(cause).stat(CONFIG_PATH)

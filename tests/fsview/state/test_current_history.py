@@ -14,7 +14,6 @@ import pytest
 import fsview.state.current_history
 import fsview.state.table_state
 import fsview.sync.follower
-import fsview.sync.table_reader
 from fsview.local_view import LocalView
 from fsview.snapshot.history import MAX_LINKS_IN_USE
 from fsview.state.current_history import SPARED
@@ -30,7 +29,6 @@ FILES = {
     fsview.state.current_history.__file__,
     fsview.state.table_state.__file__,
     fsview.sync.follower.__file__,
-    fsview.sync.table_reader.__file__,
 }
 PARTITIONS = ("a", "b", "c")
 
