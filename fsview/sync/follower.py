@@ -1,7 +1,7 @@
 """``TimelineFollower``: keeps the state of one table in step with its timeline.
 
-A sync reads the table from nothing, continues from the snapshot that an earlier process recorded, or
-lists the timeline and reads what is new on it; then it has the state publish all snapshots that
+A sync reads the table from nothing, continues from the snapshot that an earlier process recorded,
+or lists the timeline and reads what is new on it; then it has the state publish all snapshots that
 follow at once. A failure on the way leaves the state as it was: the error goes to the callers of
 that sync, and the next request tries again.
 """
