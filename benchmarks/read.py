@@ -36,7 +36,7 @@ from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.block_rows import data_pieces
 from strandline.read.logs.log_blocks import LogReader
-from strandline.read.slice_reader import SliceRules, read_slice
+from strandline.read.pinned_rows import SliceRules, read_slice
 from strandline.records.file.base_file_writer import BaseFileWriter
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields

@@ -1,28 +1,226 @@
-"""``PinnedRows``: the rows of a table at one time that match a filter, or how many they are."""
+"""``PinnedRows``: the rows of a table at one time that match a filter, or how many they are.
+
+A file slice is read as a stream of record batches: a base file with its logs merged in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
+from strandline.read.filter.path_values import PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
+from strandline.read.logs.log_records import LogRules
+from strandline.read.logs.log_rows import LogRows, StoredGroup
+from strandline.read.logs.mergeable import refuse_unmergeable
+from strandline.read.logs.temp_file import LogBudget
 from strandline.read.prefetch import in_order
-from strandline.read.slice_reader import SliceRules, read_slice
 from strandline.read.state.changed_table import missing_file
 from strandline.read.state.pin import Pin
-from strandline.records.file.base_file import stored_rows
+from strandline.records.file.base_file import StoredRows, stored_rows
+from strandline.records.merge_properties import MergeProperties
+from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.schema.timestamp_label import OnceMicros
 from timeline.errors import PathNotFoundError
+from timeline.storage.base import Storage
+from timeline.table.config import TableConfig
+from timeline.table.property_name import EVENT_TIME
 from timeline.usable_cores import usable_cores
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRules:
+    """How the slices of a table are read.
+
+    Attributes:
+        schema: All columns of the table, meta columns first; rows of older schemas are cast to it.
+        config: The table's properties.
+        budget: What may be in memory of a slice's logs.
+        avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
+        once_micros: See ``timestamp_label.corrected``.
+    """
+
+    schema: pa.Schema
+    config: TableConfig
+    budget: LogBudget = field(default_factory=LogBudget)
+    avro_schema: str | None = None
+    once_micros: OnceMicros = frozenset
+
+    def of_logs(self, columns: Sequence[str]) -> LogRules:
+        """Return the rules for logs, to read some columns of the table.
+
+        Raises:
+            UnsupportedTableError: This release can't merge the table's logs; the message names the
+                property.
+        """
+        refuse_unmergeable(self.config)
+        by_time = self.config.record_merge_mode == EVENT_TIME
+        ordering = self.config.ordering_fields if by_time else ()
+        names = self.schema.names
+        heads = [name if name in names else name.split(".")[0] for name in ordering]
+        wanted = {*columns, RECORD_KEY, *heads}
+        kept = pa.schema([column for column in self.schema if column.name in wanted])
+        properties = MergeProperties.of(self.config, self.avro_schema)
+        return LogRules(kept, ordering, self.budget, properties, self.once_micros)
+
+
+def read_slice(
+    storage: Storage,
+    found: FileSlice,
+    rules: SliceRules,
+    logs: LogReader,
+    columns: Sequence[str] | None = None,
+    row_filter: RowFilter | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a slice: those of its base file in its order, then those only in logs.
+
+    Partition columns have the values that the partition's path tells (``PathValues``). Rows of a
+    slice with logs are merged before they are filtered. Row groups are skipped in which the
+    footer's statistics allow no row, with logs only those that no record of the logs may touch.
+
+    Args:
+        storage: The table's storage.
+        found: The slice.
+        rules: How to read it.
+        logs: Reads its logs.
+        columns: Columns to read, in this order, none twice; ``None`` for all.
+        row_filter: Which rows; ``None`` for all.
+
+    Yields:
+        Batches with exactly these columns of ``rules.schema``, none of them empty.
+
+    Raises:
+        PathNotFoundError: A file is gone.
+        TableError: The base file isn't readable Parquet, or a column doesn't fit the table's.
+        CorruptMetadataError: A log is damaged where completed instants need it.
+        UnsupportedTableError: The logs can't be merged by this release.
+        InputError: The filter casts a value that can't be cast.
+        StorageError: The logs exceed the budget, and can't be written to a temporary file.
+
+    Cost: a read of the base file's columns in pieces; the logs and their rows, with these columns,
+        the record key and the ordering columns, in memory or, beyond the budget, on disk.
+    """
+    shown = rules.schema.names if columns is None else list(columns)
+    asked = () if row_filter is None else row_filter.columns
+    if not (shown or asked or needs_merge(found)):
+        yield from _uncolumned(storage, found)
+        return
+    # Without any column the number of rows would be lost.
+    names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
+    schema = pa.schema([rules.schema.field(name) for name in names])
+    told = PathValues.of(found.partition, schema, rules.config)
+    read = [name for name in names if name not in told.known] or [RECORD_KEY]
+    stored = pa.schema([rules.schema.field(name) for name in read])
+    wanted = None if row_filter is None else _Wanted(row_filter, schema, told)
+    tables = (
+        _merged(storage, found, stored, rules.of_logs(read), logs, wanted)
+        if needs_merge(found)
+        else _plain(storage, found, stored, rules, wanted)
+    )
+    for table in tables:
+        rows = told.applied(table, schema)
+        if row_filter is not None:
+            rows = row_filter.keep(rows)
+        yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
+
+
+def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
+    """Yield as many rows as the base file's footer says, without columns."""
+    if found.base_file is None:
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        if stored.num_rows:
+            yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which row groups of a slice are read.
+
+    Attributes:
+        row_filter: The filter on rows.
+        schema: Its columns, with the table's types.
+        told: What the partition's path says, whatever is stored.
+    """
+
+    row_filter: RowFilter
+    schema: pa.Schema
+    told: PathValues
+
+    def of(self, stored: StoredRows) -> Sequence[int]:
+        """Return the row groups that may have rows for which the filter is true."""
+        names = self.row_filter.columns
+        if not self.told.unsettled.isdisjoint(names):
+            return range(stored.num_groups)
+        asked = pa.schema([self.schema.field(name) for name in names])
+        return stored.groups_that_may_match(self.row_filter.condition, asked, self.told.guarantee)
+
+
+def _plain(
+    storage: Storage,
+    found: FileSlice,
+    schema: pa.Schema,
+    rules: SliceRules,
+    wanted: _Wanted | None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a base file, but not all of those that the filter drops."""
+    if found.base_file is None:
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        groups = None if wanted is None else wanted.of(stored)
+        yield from stored.conformed(schema, groups, rules.once_micros)
+
+
+def _merged(
+    storage: Storage,
+    found: FileSlice,
+    schema: pa.Schema,
+    rules: LogRules,
+    logs: LogReader,
+    wanted: _Wanted | None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a slice with logs, but not all of those that the filter drops."""
+    newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
+    if found.base_file is None:
+        yield from newest.merge((), rules, schema.names)
+        return
+    with stored_rows(storage, found.base_file.path) as stored:
+        numbers: Sequence[int] = range(stored.num_groups)
+        kept = numbers if wanted is None else wanted.of(stored)
+        groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)
+        yield from newest.merge(groups, rules, schema.names)
+
+
+def _group(
+    stored: StoredRows,
+    number: int,
+    newest: LogRows,
+    schema: pa.Schema,
+    rules: LogRules,
+    is_wanted: bool,
+) -> StoredGroup:
+    """Return a row group, with its keys only if one of them may be in the logs.
+
+    One that isn't wanted as it is stored is read only if it may be touched.
+    """
+    span = stored.key_span(number)
+    touched = span is None or newest.any_between(span)
+    keys = stored.keys([number]) if touched else pa.chunked_array([], pa.string())
+    if not (touched or is_wanted):
+        return StoredGroup(keys, ())
+    shown = rules.schema if touched else schema
+    return StoredGroup(keys, stored.conformed(shown, [number], rules.once_micros))
 
 
 class PinnedRows:

@@ -16,8 +16,7 @@ from kazoo.client import KazooClient
 from strandline.fleet.roster import Roster
 from strandline.fleet.state.base import Delete, Put, StateStore, Versioned
 from strandline.fleet.state.url import open_state
-from strandline.fleet.state.zookeeper import ZookeeperState
-from strandline.fleet.state.zookeeper_nodes import NodeTransaction
+from strandline.fleet.state.zookeeper import NodeTransaction, ZookeeperState
 from tests.conformance.state_lease_suite import LeaseSuite, holding_process
 from tests.conformance.state_machine import StateMachine
 from tests.conformance.state_suite import StateSuite

@@ -14,10 +14,10 @@ from strandline.table_api.inspect import (
     LOG_FILES_SCHEMA,
     MARKERS_SCHEMA,
     METADATA_TABLE_SCHEMA,
+    NAMES,
     PENDING_SCHEMA,
     REPLACED_SCHEMA,
 )
-from strandline.table_api.log_headers import NAMES
 from strandline.table_api.metadata_rows import utc_time
 from strandline.table_api.table import PARTITIONS_SCHEMA
 from tests.kit.tables import golden

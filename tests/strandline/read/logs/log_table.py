@@ -17,7 +17,7 @@ from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.temp_file import LogBudget
-from strandline.read.slice_reader import SliceRules, read_slice
+from strandline.read.pinned_rows import SliceRules, read_slice
 from strandline.records.meta_fields import IS_DELETED, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.concurrency.manual_clock import ManualClock
