@@ -1,8 +1,8 @@
-"""A table's instants, active and archived, with what each of them did.
+"""A table's instants, active and archived, with their metadata.
 
 ``TableHistory`` reads them; ``CommitSummary`` is what a completed commit recorded about itself.
-Other writers go on meanwhile: an instant may be archived or rolled back between the listing of the
-timeline and the reading of its file.
+Other writers continue meanwhile: an instant may be archived or rolled back between the listing of
+the timeline and the read of its file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCHEMA = "schema"
 
 @dataclass(frozen=True, slots=True)
 class WrittenCounts:
-    """Numbers of what a commit wrote: files, bytes, and rows by outcome."""
+    """Counts of a commit: files and bytes written, rows by outcome."""
 
     files_written: int = 0
     bytes_written: int = 0
@@ -53,7 +53,7 @@ class CommitSummary:
     """What a completed commit, delta commit, compaction or replacecommit recorded about itself.
 
     Attributes:
-        requested_time: When it was requested; the table's name for the commit.
+        requested_time: When it was requested; identifies the commit.
         completion_time: When it completed.
         action: ``commit``, ``deltacommit`` or ``replacecommit``.
         operation: Hudi's ``WriteOperationType``: ``UPSERT``, ``INSERT_OVERWRITE``, ``CLUSTER``, ...
@@ -104,7 +104,7 @@ class Entry:
 
     Attributes:
         instant: The instant.
-        metadata: What it did; ``None`` while it is pending.
+        metadata: Its metadata; ``None`` while it is pending.
         archived: Whether it was read from the archive.
     """
 
@@ -129,9 +129,9 @@ class TableHistory:
     def entries(
         self, *, archived: bool, keep: Callable[[Instant], bool] = lambda _: True
     ) -> Iterator[Entry]:
-        """Yield instants by requested time; those in the archive, if asked for, come first.
+        """Yield instants by requested time, those in the archive first.
 
-        Instants that are rolled back while this reads are left out.
+        Instants that are rolled back meanwhile are left out.
 
         Args:
             archived: Whether to read the archive.
@@ -142,8 +142,8 @@ class TableHistory:
 
         Cost: a list, and a read for each completed instant; ``archived``: and the archive.
         """
-        # Listed before the archive is read: instants archived in between are in both, in none if
-        # it were the other way round.
+        # Listed before the archive is read: an instant archived in between is then in both; in the
+        # other order it would be in neither.
         active = self._meta.active_timeline()
         if archived:
             archive = self._meta.archived_timeline()
@@ -222,7 +222,7 @@ class TableHistory:
     def _not_found(self, time: str | None, instants: Iterable[Instant]) -> InstantNotFoundError:
         if time is None:
             return InstantNotFoundError(f"{self._base_path} has no completed commit")
-        # Without a commit that was rolled back since the timeline was listed.
+        # Repeated without a commit that was rolled back since the timeline was listed.
         same = [i for i in instants if i.requested_time == time and not _is_commit(i)]
         pending = [i for i in same if not i.is_completed and i.action in WRITE_ACTIONS]
         if pending:

@@ -1,11 +1,11 @@
 """``Inspect``: a table's metadata beyond its files, each as an Arrow table with a fixed schema.
 
-Times are as in ``strandline.table_api.metadata_rows``: an instant's text, and a timestamp beside
-it. Every call reads the current state.
+Times have the forms of ``strandline.table_api.metadata_rows``: an instant's text, and a timestamp.
+Every call reads the current state.
 
 The headers of a log file's blocks are read without their content
-(``timeline.encoding.log_block``): a block is passed over by its size, so garbage in its content
-isn't noticed. Behind bytes that are no block nothing is read.
+(``timeline.encoding.log_block``), which is skipped by its size, so damage in it isn't detected.
+Reading stops at bytes that are no block.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ METADATA_TABLE_SCHEMA: Final = pa.schema(
 
 ENABLED: Final = "enabled"
 INFLIGHT: Final = "inflight"
-"""States of a partition of the metadata table: readers may use it; an indexer is building it."""
+"""States of a partition of the metadata table: usable by readers; being built by an indexer."""
 
 _MARKER: Final = ".marker."
 
@@ -139,7 +139,7 @@ NAMES: Final = {
     PARQUET_DATA: "parquet",
     CHANGE_DATA: "change_data",
 }
-"""Type of a block → its name; of another type the name is its number."""
+"""Type of a block → its name; other types are named by their number."""
 _BUFFER: Final = 1 << 16
 _LEAST_BLOCK: Final = 16
 _TRAILER: Final = 8
@@ -163,14 +163,25 @@ class Inspect:
         return f"Inspect({self._meta.storage.base_path!r})"
 
     def instants(self, *, archived: bool = False) -> pa.Table:
-        """Return the instants by requested time, with the columns of ``INSTANTS_SCHEMA``.
+        """Return the instants, one row each, with the columns of ``INSTANTS_SCHEMA``.
 
         Args:
             archived: Whether to begin with those in the archive.
 
+        Returns:
+            Rows by requested time, archived ones first:
+
+            * ``requested_time``: string, 14 or 17 digits in the table's time zone;
+            * ``requested_at``: timestamp[ms, UTC]; null if the text is no time;
+            * ``completion_time``: string; null while pending;
+            * ``completed_at``: timestamp[ms, UTC]; null while pending, or if the text is no time;
+            * ``action``: string, such as ``commit``;
+            * ``state``: string: ``REQUESTED``, ``INFLIGHT`` or ``COMPLETED``;
+            * ``archived``: bool; whether it has left the active timeline.
+
         Cost: a list; ``archived``: and the archive.
         """
-        # Listed first: instants archived in between are in both, else they might be in neither.
+        # Listed first: an instant archived in between is then in both, otherwise maybe in neither.
         active = self._meta.active_timeline()
         old = self._meta.archived_timeline().timeline if archived else ()
         rows = [
@@ -186,13 +197,25 @@ class Inspect:
     def log_files(self, partition: str | None = None) -> pa.Table:
         """Return the log files of ``Table.slices``, with the columns of ``LOG_FILES_SCHEMA``.
 
-        ``blocks`` has each block's offset and size in bytes, its type (``avro``, ``parquet``,
-        ``hfile``, ``delete``, ``command``, ``change_data``, or a number), the instant that wrote it
-        and, of Avro blocks, the number of records. The type ``torn`` stands for bytes that are no
-        block; nothing behind them is read.
-
         Args:
             partition: Path of one partition; ``None`` for all.
+
+        Returns:
+            One row a log, slices in the order of ``Table.slices``, the oldest log of a slice first:
+
+            * ``path``: string, under the base path;
+            * ``partition``: string, under the base path;
+            * ``file_id``: string;
+            * ``base_instant``: string; requested time at which the slice begins;
+            * ``base_at``: timestamp[ms, UTC]; null if the text is no time;
+            * ``version``: int64; the number of the log among those of its instant, from 1;
+            * ``size``: int64, bytes;
+            * ``blocks``: list of one struct a block, in file order: ``offset`` and ``size``
+              (int64, bytes); ``type`` (string: ``avro``, ``parquet``, ``hfile``, ``delete``,
+              ``command``, ``change_data``, another type's number, or ``torn`` for bytes that are
+              no block, behind which nothing is read); ``instant`` (string; requested time of the
+              instant that wrote it, null if it names none); ``written_at`` (timestamp[ms, UTC];
+              that time, or null); ``records`` (int64; null except for Avro blocks).
 
         Raises:
             PathNotFoundError: A log was deleted meanwhile, however often the table was read.
@@ -231,8 +254,16 @@ class Inspect:
     def pending(self) -> pa.Table:
         """Return the instants that aren't completed, with the columns of ``PENDING_SCHEMA``.
 
-        ``file_groups`` counts those that a pending compaction, log compaction or clustering has
-        planned, and is null for others. ``heartbeat_at`` is the last beat of the writer.
+        Returns:
+            One row an instant, by requested time:
+
+            * ``requested_time``: string, 14 or 17 digits in the table's time zone;
+            * ``requested_at``: timestamp[ms, UTC]; null if the text is no time;
+            * ``action``: string;
+            * ``state``: string: ``REQUESTED`` or ``INFLIGHT``;
+            * ``file_groups``: int64; groups planned by a compaction, log compaction or clustering,
+              null for other actions;
+            * ``heartbeat_at``: timestamp[ms, UTC]; the writer's last heartbeat, null without one.
 
         Cost: two lists, and a read of each plan.
         """
@@ -253,7 +284,15 @@ class Inspect:
     def replaced(self) -> pa.Table:
         """Return the replaced file groups, with the columns of ``REPLACED_SCHEMA``.
 
-        Those that an archived instant replaced aren't known any more; the cleaner has deleted them.
+        Groups that an archived instant replaced are missing; the cleaner has deleted them.
+
+        Returns:
+            One row a file group, by partition and file id:
+
+            * ``partition``: string, under the base path;
+            * ``file_id``: string;
+            * ``replaced_by``: string; requested time of the instant that replaced it;
+            * ``replaced_at``: timestamp[ms, UTC]; that time, null if the text is no time.
 
         Cost: a list, and a read of each replacecommit.
         """
@@ -272,8 +311,14 @@ class Inspect:
     def markers(self) -> pa.Table:
         """Return the markers of writes that haven't ended, with the columns of ``MARKERS_SCHEMA``.
 
-        ``path`` is the data file that may have been created, ``kind`` is ``CREATE``, ``MERGE`` or
-        ``APPEND``.
+        Returns:
+            One row a marker, the markers of an instant together and in order of their names:
+
+            * ``instant``: string; requested time of the write;
+            * ``requested_at``: timestamp[ms, UTC]; that time, null if the text is no time;
+            * ``path``: string; the data file that may have been created, under the base path;
+            * ``partition``: string, under the base path;
+            * ``kind``: string: ``CREATE``, ``MERGE`` or ``APPEND``.
 
         Cost: a list, and one for each write with markers; a read for each ``MARKERS`` file.
         """
@@ -295,9 +340,17 @@ class Inspect:
     def metadata_table(self) -> pa.Table:
         """Return the metadata table's partitions, with the columns of ``METADATA_TABLE_SCHEMA``.
 
-        There is no row without a metadata table. ``newest_instant`` is the metadata table's last
-        completed one, of any partition. ``in_step`` says of the partition ``files`` whether it has
-        all files that completed instants wrote, and ``reason`` why not; of others both are null.
+        Returns:
+            One row a partition that the table's properties name, none without a metadata table:
+
+            * ``partition``: string, such as ``files``;
+            * ``state``: string: ``enabled`` or ``inflight`` (an indexer is building it);
+            * ``newest_instant``: string; requested time of the metadata table's last completed
+              instant, of any partition; null if there is none;
+            * ``newest_at``: timestamp[ms, UTC]; that time, null if the text is no time;
+            * ``in_step``: bool; whether ``files`` has all files of completed instants; null for
+              other partitions, and while it is inflight;
+            * ``reason``: string; why ``in_step`` is false, else null.
 
         Cost: four lists, and a read of each file of the partition ``files``.
         """
@@ -344,7 +397,7 @@ class Inspect:
 
 
 def _planned(snapshot: Snapshot) -> Counter[str]:
-    """Return how many file groups each pending plan has, by its requested time."""
+    """Return requested time → number of file groups of each pending plan."""
     compactions = (*snapshot.pending_compaction.values(), *snapshot.pending_log_compaction.values())
     return Counter(
         [
@@ -360,14 +413,14 @@ def _at(ms: int | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What the beginning of a block says.
+    """The header of a block.
 
     Attributes:
         offset: Offset of the block in its file.
-        size: Bytes of the block; of a torn one those up to the end of the file.
+        size: Bytes of the block; for a torn block, those up to the end of the file.
         type: A value of ``NAMES``, another type's number, or ``TORN``.
         instant: Requested time of the instant that wrote it; ``None`` if it names none.
-        records: The number of records of an Avro block, which is at the beginning of its content.
+        records: Number of records of an Avro block, as its content begins with it; else ``None``.
     """
 
     offset: int

@@ -1,9 +1,9 @@
 """The rows of a table's metadata as Arrow: history, file slices, partitions.
 
 Instants are text of 14 or 17 digits in the table's time zone, and so are completion times; beside
-each is the time as a timestamp (``TIME``, milliseconds, UTC), null where the text is no time: some
-instants of Hudi's, such as the first of a metadata table, aren't. Text of 14 digits is the last
-millisecond of its second.
+each is the time as a timestamp (``TIME``, milliseconds, UTC). It is null where the text is no time,
+as for the first instant of a metadata table. Text of 14 digits means the last millisecond of its
+second.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def utc_time(text: str | None, zone: str) -> datetime | None:
-    """Return the time that an instant's text means; ``None`` if it is none.
+    """Return the time of an instant's text; ``None`` if the text is no time.
 
     Args:
         text: 14 or 17 digits.
@@ -85,12 +85,12 @@ def utc_time(text: str | None, zone: str) -> datetime | None:
 
 
 def utc_time_of(ms: int) -> datetime:
-    """Return the time so many milliseconds after the epoch."""
+    """Return the time ``ms`` milliseconds after the epoch."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def instant_row(instant: Instant, zone: str) -> dict[str, Any]:
-    """Return an instant's values for ``INSTANT_FIELDS``."""
+    """Return an instant's values by column name, for ``INSTANT_FIELDS``."""
     completion_time = instant.completion_time if instant.is_completed else None
     return {
         "requested_time": instant.requested_time,
@@ -103,12 +103,26 @@ def instant_row(instant: Instant, zone: str) -> dict[str, Any]:
 
 
 def history_rows(entries: Iterable[Entry], zone: str) -> pa.Table:
-    """Return instants with what each of them did, with the columns of ``HISTORY_SCHEMA``."""
+    """Return one row an instant, in the given order, with the columns of ``HISTORY_SCHEMA``.
+
+    ``Table.history`` lists them.
+
+    Args:
+        entries: The instants with their metadata.
+        zone: See ``utc_time``.
+    """
     return pa.Table.from_pylist([_history_row(entry, zone) for entry in entries], HISTORY_SCHEMA)
 
 
 def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
-    """Return file slices with the columns of ``FILES_SCHEMA``; ``zone`` as of ``utc_time``."""
+    """Return one row a file slice, in the given order, with the columns of ``FILES_SCHEMA``.
+
+    ``Table.files`` lists them.
+
+    Args:
+        slices: The slices.
+        zone: See ``utc_time``.
+    """
     rows = [
         {
             "partition": found.partition,
@@ -125,7 +139,9 @@ def file_rows(slices: Iterable[FileSlice], zone: str) -> pa.Table:
 
 
 def partition_rows(newest: Mapping[str, Sequence[FileSlice]]) -> pa.Table:
-    """Return partitions with the columns of ``PARTITIONS_SCHEMA``.
+    """Return one row a partition, by path, with the columns of ``PARTITIONS_SCHEMA``.
+
+    ``Table.partitions`` lists them.
 
     Args:
         newest: Partition → the newest slices of its file groups.

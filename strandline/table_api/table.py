@@ -1,6 +1,6 @@
 """``Table`` reads a table's rows, files and history into Arrow tables.
 
-Each call reads the current state, except of a scan; only the table's properties are cached.
+Each call reads the current state, except those of a scan; only the table's properties are cached.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from timeline.table.config import TableConfig
 __all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "Table"]
 
 DEEPEST: Final = 5
-"""So many folders above a path are looked at: of a data file in partitions by day, and one more."""
+"""Most folders above a path that are searched: those of a data file by day, and one more."""
 
 
 class Table:
@@ -57,7 +57,7 @@ class Table:
 
     Raises:
         ConfigError: ``service`` is no such URL.
-        TableNotFoundError: There is no table; a hint names one that the path is inside.
+        TableNotFoundError: There is no table; a hint names a table that the path lies in.
         CorruptMetadataError: The table's properties can't be read.
         UnsupportedTableError: The table's version isn't supported.
     """
@@ -115,9 +115,16 @@ class Table:
         return newest_schema(self._meta) or self.scan().schema
 
     def partitions(self) -> pa.Table:
-        """Return the partitions in order of their paths, with the columns of ``PARTITIONS_SCHEMA``.
+        """Return the partitions, with the columns of ``PARTITIONS_SCHEMA``.
 
-        Counts are of the newest slices, as ``files`` has them.
+        Returns:
+            One row a partition, by path; the counts are those of the slices of ``files``:
+
+            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+            * ``file_groups``: int64;
+            * ``base_files``: int64;
+            * ``log_files``: int64;
+            * ``bytes``: int64; the size of these base and log files.
 
         Cost: that of ``files``.
         """
@@ -127,8 +134,23 @@ class Table:
     def history(self) -> pa.Table:
         """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
 
-        Counts that an action doesn't have are null, and so are all counts of a pending instant.
-        Times are in the table's time zone, and beside them timestamps (UTC).
+        Returns:
+            One row an instant, by requested time. Counts that an action doesn't record are null,
+            as are all counts of a pending instant:
+
+            * ``requested_time``: string, 14 or 17 digits in the table's time zone;
+            * ``requested_at``: timestamp[ms, UTC]; null if the text is no time;
+            * ``completion_time``: string; null while pending;
+            * ``completed_at``: timestamp[ms, UTC]; null while pending, or if the text is no time;
+            * ``action``: string, such as ``commit``;
+            * ``state``: string: ``REQUESTED``, ``INFLIGHT`` or ``COMPLETED``;
+            * ``operation``: string; Hudi's ``WriteOperationType``, null except for completed
+              commits;
+            * ``archived``: bool; whether it has left the active timeline;
+            * ``partitions``: int64; partitions written, cleaned or rolled back;
+            * ``files_written``, ``bytes_written``, ``rows_inserted``, ``rows_updated``,
+              ``rows_deleted``: int64; of commits;
+            * ``files_deleted``: int64; of cleans and rollbacks.
 
         Cost: a list, a read for each instant, and the archive.
         """
@@ -171,13 +193,22 @@ class Table:
 
         They are the newest committed slice of each file group that isn't replaced.
 
-        ``path`` and ``log_paths`` are under the base path; ``path`` is null for a slice of logs.
-
         Args:
-            partition: Path of one partition under the base path; one that isn't there has no rows.
+            partition: Path of one partition under the base path; a missing one gives no rows.
                 ``None`` for all.
             all_slices: Whether to return every slice of those groups, newest first in each group,
-                among them those of pending and failed writes.
+                slices of pending and failed writes included.
+
+        Returns:
+            One row a slice, partition by partition:
+
+            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+            * ``file_id``: string; of the file group;
+            * ``base_instant``: string; requested time of the instant at which the slice begins;
+            * ``base_at``: timestamp[ms, UTC]; that time, null if the text is no time;
+            * ``path``: string; the base file under the base path, null for a slice of logs alone;
+            * ``size``: int64; bytes of the base file, null without one;
+            * ``log_paths``: list of string; the logs under the base path, oldest first.
 
         Raises:
             InputError: ``partition`` is no path under the base path, or one with a slash at an end.
@@ -190,7 +221,7 @@ class Table:
         return of_one_state(lambda: file_rows(self._slices(partition, every=all_slices), zone))
 
     def slices(self, partition: str | None = None) -> pa.Table:
-        """Return ``files(partition, all_slices=True)``."""
+        """Return every file slice: ``files(partition, all_slices=True)``, with its columns."""
         return self.files(partition, all_slices=True)
 
     def scan(
@@ -203,7 +234,7 @@ class Table:
         read_optimized: bool = False,
         threads: int | None = None,
     ) -> Scan:
-        """Return the rows of one instant, to be read as a stream or as a whole.
+        """Return a scan of the rows of one instant, to be read as a stream or as a whole.
 
         Records of logs are merged into the rows of base files by the rules of Hudi 1.2.0. Which
         files are read is fixed here; later commits don't change it.
@@ -213,12 +244,12 @@ class Table:
             filter: Which rows: a ``pyarrow.compute.Expression``, or pyarrow's list of triples, such
                 as ``[("price", ">", 9)]``. It may use columns that aren't read. Rows for which it
                 is null are dropped.
-            as_of: What the table was at an earlier time: an instant's requested time, or a datetime
-                with a time zone. ``None`` for the newest instant.
-            limit: At most so many rows.
+            as_of: The time to read the table at: an instant's requested time, or a datetime with a
+                time zone. ``None`` for the newest instant.
+            limit: Most rows to return; ``None`` for all.
             read_optimized: Whether to read base files alone, as Hudi's read-optimized queries do.
-            threads: The most slices that are read at the same time; ``None`` for as many as this
-                process has cores. Rows have the same order with any number.
+            threads: Most slices to read in parallel; ``None`` for as many as this process has
+                cores. The order of rows doesn't depend on it.
 
         Raises:
             InputError: There is no such column, the filter doesn't suit the table, or ``as_of`` is
@@ -268,18 +299,18 @@ class Table:
         *,
         threads: int | None = None,
     ) -> Scan:
-        """Return the newest rows of the commits after ``since``, to be read like those of ``scan``.
+        """Return a scan of the rows that commits after ``since`` wrote, in their newest state.
 
-        They are the rows at ``until`` that one of the commits in (since, until] wrote last; deleted
-        rows aren't there. Commits are ordered by the time at which they completed, which
-        ``history`` shows, from table version 8 on, and by the time at which they were requested in
-        version 6. Compaction and clustering don't count, as they keep the times of rows.
+        They are the rows at ``until`` whose last change is by a commit in (since, until]; deleted
+        rows are absent. From table version 8 on commits are ordered by their completion times, as
+        ``history`` shows them, in version 6 by their requested times. Compaction and clustering
+        don't count, as they keep the commit times of rows.
 
         Args:
             since: A time in the form of an instant, 14 or 17 digits, or a datetime with a time
-                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To go on where a scan
-                ended, its ``next_since``.
-            until: A time of this kind; ``None`` for the newest commit.
+                zone; ``"earliest"`` or ``"000"`` for the rows of all commits. To continue after a
+                scan, its ``next_since``.
+            until: A time in the same forms; ``None`` for the newest commit.
             columns: As of ``scan``.
             filter: As of ``scan``.
             limit: As of ``scan``.
@@ -306,7 +337,10 @@ class Table:
         )
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the newest committed rows: ``scan(columns).to_arrow()``; errors as there."""
+        """Read the newest committed rows: ``scan(columns).to_arrow()``.
+
+        Columns, types, order and errors are those of ``scan``.
+        """
         return self.scan(columns).to_arrow()
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
