@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from executor_proxy.exchange import Timeouts
 from executor_proxy.failover import DEFAULT_PATIENCE, Patience, ServiceClient
@@ -24,14 +24,15 @@ from executor_proxy.priority_view import PriorityView
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
 from executor_proxy.worker_state import this_worker
-from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
-from fsview.table_view import TableView
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
+
+if TYPE_CHECKING:
+    from fsview.local_view import LocalView
 
 T = TypeVar("T")
 
@@ -145,6 +146,10 @@ class ViewLocation:
 
     def open_local(self) -> LocalView:
         """Return a new view at this instant that lists storage."""
+        # A quarter of the modules that a worker would import, most of which look nothing up.
+        from fsview.local_view import LocalView  # noqa: PLC0415
+        from fsview.table_view import TableView  # noqa: PLC0415
+
         storage = self.storage
         if storage is None:
             storage = open_storage(self.base_path, self.storage_options)

@@ -16,13 +16,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from executor_proxy.circuit import Circuit, random_share
 from executor_proxy.http import HttpSession
 from executor_proxy.lookup_cache import LookupCache
-from fsview.local_view import LocalView
 from fsview.single_flight import Shared
+
+if TYPE_CHECKING:
+    from fsview.local_view import LocalView
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from fsview.state.current_history import Use
 from fsview.state.record_stream import record_stream
 from fsview.state.table_state import TableState
 from fsview.store.base import Store
-from fsview.store.budget import Share
+from fsview.store.budget import RETAINED_SNAPSHOTS, Share
 from fsview.store.memory import MemoryStore
 from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
@@ -36,8 +36,6 @@ from timeline.timeline import Timeline
 
 T = TypeVar("T")
 
-RETAINED_SNAPSHOTS: Final = 256
-"""Kept for clients that are behind: a job of this many commits is answered without a read."""
 _HASH_CHARACTERS: Final = 64
 _SHOWN_INSTANTS: Final = 100
 """How many of the newest instants the refusal of a client that is behind names."""

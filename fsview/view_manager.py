@@ -21,8 +21,9 @@ from fsview.load.listing import PATH_CHARACTERS
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
+from fsview.store.budget import MOST_OPEN, RETAINED_SNAPSHOTS
 from fsview.store.stores import Stores
-from fsview.table_view import RETAINED_SNAPSHOTS, Lease, TableView
+from fsview.table_view import Lease, TableView
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
     InputError,
@@ -41,8 +42,6 @@ from timeline.table.config_file import read_table_config
 
 logger = logging.getLogger(__name__)
 
-MOST_OPEN: Final = 5000
-"""Default of how many tables may be open."""
 _REMEMBERED: Final = 1 << 16
 """Tables that were closed and are to be loaded anew, of which that is remembered."""
 _NEVER: Final = object()

@@ -10,9 +10,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from timeline.errors import ConfigError
+
+BUDGET_BYTES: Final = 512 << 20
+"""Default of the memory of all views."""
+MOST_OPEN: Final = 5000
+"""Default of how many tables may be open."""
+RETAINED_SNAPSHOTS: Final = 256
+"""Kept for clients that are behind: a job of this many commits is answered without a read."""
 
 Evict = Callable[[int], int]
 """Frees at least so many bytes if possible, reports them to its account, and returns how many."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fsview.store.base import Store
-from fsview.store.budget import Budget
+from fsview.store.budget import BUDGET_BYTES, Budget
 from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from fsview.store.spill.area import SpillArea
@@ -29,7 +29,6 @@ KINDS: Final[Mapping[str, type[Store]]] = {
 }
 """Name in settings → class; Hudi's name is the class's ``kind``."""
 
-BUDGET_BYTES: Final = 512 << 20
 TABLE_BYTES: Final = 32 << 10
 """Memory of an open table that no account counts: its view, state, storage, counters."""
 ROCKS_BYTES: Final = 288 << 10

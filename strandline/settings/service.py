@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fsview.store.stores import BUDGET_BYTES
-from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
-from fsview.view_manager import MOST_OPEN
+from fsview.store import budget
 from strandline.settings.host import HostSetting
 from strandline.settings.lookup import LOOKUP_SETTINGS
 from strandline.settings.read_limits import READ_SETTINGS
@@ -127,7 +125,7 @@ STORE_URL: Final = Setting(
 )
 MEMORY_BYTES: Final = Setting(
     "strandline.service.memory.max.bytes",
-    BUDGET_BYTES,
+    budget.BUDGET_BYTES,
     "Memory of the service for all its tables: encoded answers, snapshots kept for clients that"
     " are behind, packed files. When it is exceeded they are freed in this order; packed files"
     " move to where the view type keeps them.",
@@ -137,14 +135,14 @@ MEMORY_BYTES: Final = Setting(
 )
 RETAINED_SNAPSHOTS: Final = Setting(
     "strandline.view.retained.snapshots",
-    KEPT_SNAPSHOTS,
+    budget.RETAINED_SNAPSHOTS,
     "Snapshots of each table that are kept for clients that are behind.",
     "service",
     minimum=1,
 )
 MAX_OPEN_TABLES: Final = Setting(
     "strandline.service.open.tables.max",
-    MOST_OPEN,
+    budget.MOST_OPEN,
     "Most tables that are open at a time, as far as half of the memory suffices (32 KiB for each;"
     " 288 KiB with EMBEDDED_KV_STORE). Beyond it, those used least recently are closed: the next"
     " request opens them again, from their record where the view type has one.",

@@ -8,11 +8,12 @@ from typing import Any
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.store.budget import RETAINED_SNAPSHOTS
 from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
 from fsview.store.sql.store import MOVED_AT_ONCE, SharedStore
 from fsview.store.stores import KEPT_STEPS
-from fsview.table_view import RETAINED_SNAPSHOTS, TableView
+from fsview.table_view import TableView
 from tests.conformance.shared_place import Faults, SharedPlace
 from tests.fsview.store.stored_views import check
 from tests.kit.storage.memory_storage import MemoryStorage

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from fsview.metrics import Metrics
 from fsview.store.base import Blob
-from fsview.store.stores import BUDGET_BYTES, KINDS, StoreOptions, Stores
-from fsview.table_view import RETAINED_SNAPSHOTS, TableView
+from fsview.store.budget import BUDGET_BYTES, RETAINED_SNAPSHOTS
+from fsview.store.stores import KINDS, StoreOptions, Stores
+from fsview.table_view import TableView
 from timeline.storage.base import Storage
 
 ALL_KINDS = tuple(KINDS)

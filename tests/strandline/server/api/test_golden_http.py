@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.stores import BUDGET_BYTES
+from fsview.store.budget import BUDGET_BYTES
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts

@@ -165,7 +165,7 @@ SERVER_ROOMS = ("api", "http", "lookup", "process")
 
 
 @pytest.mark.property
-def test_executors_load_neither_the_server_nor_the_driver():
+def test_executors_load_neither_the_server_nor_the_driver_nor_views_that_list_storage():
     modules = [
         "strandline.write.tasks.key_task",
         "strandline.write.tasks.assign_task",
@@ -178,7 +178,8 @@ def test_executors_load_neither_the_server_nor_the_driver():
         f"import sys, {', '.join(modules)}\n"
         "driver = {'flask', 'werkzeug', 'httptools', 'click', 'pyspark'}\n"
         f"server = {tuple(f'strandline.server.{room}' for room in SERVER_ROOMS)}\n"
-        "ours = (*server, 'strandline.write.client')\n"
+        "views = 'fsview.table_view', 'fsview.local_view', 'fsview.state', 'fsview.store.stores'\n"
+        "ours = (*server, *views, 'strandline.write.client')\n"
         "print(sorted(driver & set(sys.modules)), [m for m in sys.modules if m.startswith(ours)])"
     )
     done = subprocess.run(
