@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark import SparkFiles, StorageLevel
+from pyspark import SparkFiles, StorageLevel, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
@@ -40,7 +40,7 @@ from strandline.write.engine.packed_rows import (
     run_tasks,
 )
 from strandline.write.engine.spark_hash import lanes
-from strandline.write.engine.worker_reuse import prepare_reuse
+from strandline.write.engine.worker_reuse import InWorker
 
 logger = logging.getLogger(__name__)
 
@@ -95,13 +95,17 @@ def packed_frame(rows: SparkRows, pack: Pack) -> DataFrame:
     if rows.unpack is None:
         return _packed_columns(rows, pack, _STREAMS)
     stage = _FromPacked(Stage(rows.unpack, rows.tasks, pack))
-    return rows.frame.mapInArrow(_InWorker(stage), _PACKED)
+    return rows.frame.mapInArrow(_in_worker(stage), _PACKED)
 
 
 def _packed_columns(rows: SparkRows, pack: Pack, settings: Mapping[str, str]) -> DataFrame:
     columns = _FromColumns(rows.tasks, pack)
     own = _with_settings(_addressable(rows.frame), settings)
-    return own.mapInArrow(_InWorker(columns), _PACKED)
+    return own.mapInArrow(_in_worker(columns), _PACKED)
+
+
+def _in_worker(run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> InWorker:
+    return InWorker(cloudpickle.dumps(run), SparkFiles.getRootDirectory)
 
 
 def of_streams(kept: DataFrame) -> DataFrame:
@@ -246,17 +250,6 @@ def _batch(packed: Packed) -> pa.RecordBatch:
         pa.Array.from_buffers(pa.binary(), 1, [None, ends, stream]),
     ]
     return pa.RecordBatch.from_arrays(columns, _PACKED.names)
-
-
-@dataclass(frozen=True, slots=True)
-class _InWorker:
-    """A function that leaves its Python process so that the next task begins without delay."""
-
-    run: Callable[[Iterator[Any]], Iterator[Any]]
-
-    def __call__(self, given: Iterator[Any]) -> Iterator[Any]:
-        """Run it."""
-        return prepare_reuse(self.run(given), SparkFiles.getRootDirectory())
 
 
 def _addressable(data: DataFrame) -> DataFrame:

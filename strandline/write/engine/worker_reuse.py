@@ -16,14 +16,42 @@ Source: PySpark 3.5 ``pyspark/worker.py``, ``pyspark/daemon.py``.
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zipimport import zipimporter
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InWorker:
+    """A function of a part's rows, which isn't unpickled for a part without any.
+
+    Its modules, whose import takes a new process as long as some 100,000 rows, come with it. A file
+    of one row group, as of any pandas or pyarrow, gives rows to one part of several.
+
+    Attributes:
+        run: The pickled function.
+        added_files: Returns the folder of ``prepare_reuse``.
+    """
+
+    run: bytes
+    added_files: Callable[[], str]
+
+    def __call__(self, given: Iterator[Any]) -> Iterator[Any]:
+        """Run it, and leave the process so that its next task begins without delay."""
+        return prepare_reuse(self._made(iter(given)), self.added_files())
+
+    def _made(self, given: Iterator[Any]) -> Iterator[Any]:
+        for first in given:
+            run = pickle.loads(self.run)  # noqa: S301 - the driver's, as PySpark's own
+            yield from run(chain([first], given))
 
 
 def prepare_reuse(rows: Iterator[T], added_files: str) -> Iterator[T]:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gc
 import importlib
+import pickle
 import sys
 import zipfile
 from zipimport import zipimporter
 
 import pytest
 
-from strandline.write.engine.worker_reuse import forget_finders, freeze_modules, prepare_reuse
+from strandline.write.engine.worker_reuse import (
+    InWorker,
+    forget_finders,
+    freeze_modules,
+    prepare_reuse,
+)
 
 
 @pytest.fixture
@@ -83,4 +89,20 @@ def test_a_process_is_prepared_after_the_last_row_or_an_error(archive, tmp_path,
     with pytest.raises(OSError, match="a fault"):
         next(made)
     assert finders(archive) == []
+    assert gc.get_freeze_count() > unfrozen
+
+
+def doubled(numbers):
+    for number in numbers:
+        yield 2 * number
+
+
+def test_a_function_is_unpickled_when_its_first_row_comes(tmp_path, unfrozen):
+    task = InWorker(pickle.dumps(doubled), lambda: str(tmp_path))
+    assert list(task(iter([1, 2, 3]))) == [2, 4, 6]
+    # Its modules need not even exist where it has nothing to do.
+    elsewhere = InWorker(b"cmissing_package\nname\n.", lambda: str(tmp_path))
+    assert list(elsewhere(iter([]))) == []
+    with pytest.raises(ModuleNotFoundError, match="missing_package"):
+        list(elsewhere(iter([1])))
     assert gc.get_freeze_count() > unfrozen
