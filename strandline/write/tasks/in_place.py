@@ -27,7 +27,6 @@ from strandline.write.tasks.placement import (
     Placement,
     Sizing,
     heaviest,
-    is_even,
     new_file_id,
     pack,
 )
@@ -35,6 +34,9 @@ from strandline.write.tasks.row_count import changed, refuse_without_key
 
 _GROUPS: Final = 2
 """How many times as many groups may be opened so that rows need not move."""
+_HEAVIER: Final = 2
+"""How much heavier than a task of moved rows a part may be: to move its rows, which its own task
+must do, takes half as long as to write them, or longer."""
 
 
 def placed_in_parts(
@@ -80,11 +82,11 @@ def placed_in_parts(
 
 
 def _is_spread(parts: Mapping[int, Mapping[str, int]], moved: Placement, cores: int) -> bool:
-    """Whether no part has many more rows than the heaviest task on as few tasks as cores."""
+    """Whether no part takes longer to write than to move, and then to write on all cores."""
     rows = sum(sum(counts.values()) for counts in parts.values())
     tasks = pack(moved.weights, min(cores, len(moved.weights)))
     least = rows * heaviest(moved.weights, tasks) // sum(moved.weights)
-    return is_even(max(sum(counts.values()) for counts in parts.values()), least)
+    return max(sum(counts.values()) for counts in parts.values()) <= _HEAVIER * least
 
 
 def _in_order(paths: Mapping[str, int]) -> list[str]:

@@ -101,11 +101,16 @@ def test_rows_move_if_there_would_be_more_small_groups():
 
 
 def test_rows_move_if_one_task_would_write_much_more_than_others():
-    one = {0: {"a": 300, "b": 300}}
+    one = {0: {"a": 300, "b": 300, "c": 300}}
     assert placed(one, cores=1) is not None
-    assert placed(one, cores=2) is None
+    assert placed(one, cores=3) is None
     assert placed({0: {"a": 300}, 1: {"b": 290}}, cores=2) is not None
-    assert placed({0: {"a": 500}, 1: {"b": 90}}, cores=2) is None
+    assert placed({0: {"a": 500}, 1: {"b": 90}, 2: {"c": 10}}, cores=3) is None
+
+
+def test_rows_of_one_part_stay_on_two_cores_as_it_would_take_as_long_to_move_them():
+    assert placed({0: {"a": 300, "b": 300}}, cores=2).parts == (0,) * 6
+    assert placed({0: {"a": 500}, 1: {"b": 90}}, cores=2) is not None
 
 
 def test_rows_move_if_a_part_has_too_many_partitions_to_come_together():
