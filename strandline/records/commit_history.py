@@ -33,7 +33,7 @@ class CommitFacts:
         records_written: Total over its files.
         avro_schema: The table's schema at the commit; ``None`` if the commit doesn't have it.
         file: Path of one of its files; ``None`` if it wrote none.
-        column_ids: JSON of that schema's columns with ids (schema on read), by which a column may
+        column_ids: JSON of that schema's columns with ids (schema on read), which allow a column to
             have another name in older files; empty if they have none.
     """
 
@@ -97,7 +97,7 @@ class CommitHistory:
 
         Raises:
             CorruptMetadataError: As in ``newest_schema``.
-            UnsupportedTableError: Its columns are known by ids.
+            UnsupportedTableError: Its columns are identified by ids.
         """
         newest = self.newest_schema(meta, timeline)
         if newest is None:
@@ -149,7 +149,7 @@ class CommitHistory:
         if instant not in self._facts:
             metadata = meta.read(instant)
             assert isinstance(metadata, CommitMetadata)
-            if metadata == CommitMetadata():  # an empty file parses as this
+            if metadata == CommitMetadata():  # what an empty file parses as
                 path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
                 raise CorruptMetadataError(f"{path} doesn't say what the commit wrote")
             self._facts[instant] = CommitFacts.of(metadata)

@@ -1,8 +1,8 @@
 """Tables whose base files lack columns of the table that aren't null.
 
-Readers that take a missing column for nulls would show nulls, and a rewrite would store them. Base
-files of a bootstrapped table may have the meta columns alone; the others are in the files that it
-was made from. A table may also keep partition columns in its paths alone; these are texts then.
+Readers that treat a missing column as null would show nulls, and a rewrite would store them. Base
+files of a bootstrapped table may have only the meta columns; the others are in its source files. A
+table may also keep partition columns only in its paths; they are then strings.
 
 Source: Hudi 1.2.0 ``TableSchemaResolver.appendPartitionColumns``, ``HoodieTableConfig``.
 """
@@ -48,7 +48,7 @@ def refuse_incomplete_files(config: TableConfig, base_path: str) -> None:
 
 
 def refuse_dropped_columns(config: TableConfig, base_path: str) -> None:
-    """Refuse to write a table that keeps partition columns in its paths alone.
+    """Refuse to write a table that keeps partition columns only in its paths.
 
     Raises:
         UnsupportedTableError: The message names the property, the hint says what to do.

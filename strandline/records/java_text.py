@@ -1,7 +1,7 @@
 """The text that Java gives floating-point numbers: ``Float.toString`` and ``Double.toString``.
 
-The digits are the fewest that tell a number from its neighbours, as in Java 19 and later; older
-releases of Java sometimes write one digit more.
+The digits are the fewest that distinguish a number from its neighbours, as in Java 19 and later;
+older releases of Java sometimes write one digit more.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Matches stored rows with newer rows by their record keys, exactly.
 
-Newer keys are usually few and stored ones many, of which most match none. So the newer keys are put
-into a table by their hashes, in which numpy looks up thousands of stored keys at once; only keys
-with equal hashes are compared themselves.
+Usually there are few newer keys and many stored ones, most of which match none. So the newer keys
+go into a hash table in which numpy looks up thousands of stored keys at once; only keys with equal
+hashes are compared themselves.
 
 The table has layers. In a layer each slot is empty, has one key, or is *contested*: its keys are in
-the next layer, where other bits of their hashes choose the slot. What is contested in all layers is
-left to Arrow: keys with one hash, or duplicates.
+the next layer, where other bits of their hashes choose the slot. Arrow matches the keys that are
+contested in all layers: keys with equal hashes, or duplicates.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
 from strandline.records.row_selection import one_array, take_column
 
 _SLOTS: Final = 4
-"""At least so many slots for each key of a layer; about a sixth of the keys are contested."""
+"""Least number of slots per key of a layer; about a sixth of the keys are contested."""
 _LAYERS: Final = 3
-"""Some keys in two hundred are left to Arrow, which takes less than further layers."""
+"""Leaves about one key in 200 to Arrow, which costs less than further layers."""
 _FACTOR: Final = 0x9E37_79B1
 _BITS: Final = 32
 _Tags: TypeAlias = npt.NDArray[np.uint16]
@@ -68,10 +68,10 @@ class KeyMatch:
 
     @classmethod
     def joined(cls, parts: Sequence[KeyMatch]) -> KeyMatch:
-        """Return the pairs of several matches, no two of which have one stored row."""
+        """Return the pairs of several matches that have no stored row in common."""
         rows = np.concatenate([_no_positions(), *(part.rows for part in parts)])
         touched = np.concatenate([_no_positions(), *(part.touched for part in parts)])
-        at = np.argsort(rows, kind="stable")  # fast, as each part is in order
+        at = np.argsort(rows, kind="stable")  # fast, as each part is sorted
         return cls(rows[at], touched[at])
 
 
@@ -144,7 +144,7 @@ class KeyTable:
 
     @classmethod
     def of(cls, keys: pa.ChunkedArray | pa.Array) -> KeyTable:
-        """Return a table of less than 2^29 keys, none of them null.
+        """Return a table of less than 2^29 keys (strings), none of them null.
 
         Cost: some 20 ns and 40 to 80 bytes a key.
         """

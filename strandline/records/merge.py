@@ -4,13 +4,13 @@ A stored row whose key is in the write is older than the write's row, and
 ``strandline.records.merge_rule`` decides which one is kept. A hard delete always wins.
 
 If the write's row loses it is *late*: the stored row keeps its values and its commit time, unless
-it takes what it lacks from the write's. Rows that the write doesn't contain are copied with the new
-file's name. Rows of this write get its instant and a sequence number
+it takes values that it lacks from the write's row. Rows that the write doesn't contain are copied
+with the new file's name. Rows of this write get its instant and a sequence number
 ``<instant>_<task partition>_<n>``. Stored rows keep their order; new rows follow in the write's
 order.
 
-The stored keys are matched at once, so that the hash of the write's keys is built once, and the
-other columns are merged in pieces: of a large file only the key column is in memory as a whole.
+The stored keys are matched in one step, so that the hash table of the write's keys is built once;
+the other columns are merged in pieces: only the key column of a large file is in memory as a whole.
 
 Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``,
 ``HoodieRecord.generateSequenceId``.
@@ -43,14 +43,14 @@ from strandline.records.row_selection import compact, take_column, take_rows
 from strandline.records.schema.columns import column_of, conform
 
 REMOVES: Final = "_strandline_removes"
-"""Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
+"""Boolean column: the row removes the stored row whatever its ordering value, as it moves away."""
 
 _FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
 
 _ARRAY_ROWS: Final = 8_192
-"""Numbers that are made at once: arrays of megabytes would be new pages of memory at each step."""
+"""Numbers made per step: arrays of megabytes would need new memory pages at each step."""
 _FEW: Final = 64
-"""Number of texts up to which numpy's calls take longer than making each."""
+"""Number of texts up to which formatting each is faster than numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,10 @@ class Merger:
     """Merges the rows of one write into the pieces of a base file; used by one thread.
 
     Args:
-        incoming: Rows with ``_hoodie_record_key``, ``_hoodie_partition_path``, the table's columns
-            and optionally ``_hoodie_is_deleted`` and ``REMOVES``; keys are unique unless
-            ``rules.append``.
+        incoming: Rows with ``_hoodie_record_key`` (string, not null, unique unless
+            ``rules.append``), ``_hoodie_partition_path`` (string, not null), columns that can be
+            cast to ``rules.schema``, and optionally ``_hoodie_is_deleted`` and ``REMOVES`` (bool,
+            null is false). For deletes (``rules.delete``) the keys suffice.
         rules: The write's rules.
         file_name: Name of the new file.
         task_partition: Number of the writing task, part of sequence numbers.
@@ -144,7 +145,8 @@ class Merger:
         self._rows = conform(incoming, rules.schema) if not rules.delete else None
         self._order: RowOrder | None = None
         if self._rows is not None and not rules.append:
-            # Rows are taken from it in pieces; inserts alone leave as they came.
+            # Rows are taken from it in pieces; if there are only inserts, they are written
+            # unchanged.
             self._rows = compact(self._rows)
         if rules.event_time and not rules.append and self._rows is not None:
             columns = [column_of(self._rows, name) for name in rules.ordering_fields]
@@ -171,7 +173,8 @@ class Merger:
 
         Yields:
             Pieces of the file's rows in file order, then the inserts, with the columns of base
-            files; the file name is a dictionary of one value.
+            files: ``META_FIELDS`` (string; ``_hoodie_file_name`` is a dictionary of one value),
+            then ``rules.schema``.
 
         Cost: a hash of the write's keys; the file's key column and one piece in memory.
         """
@@ -186,19 +189,22 @@ class Merger:
         """Find the stored rows whose keys are in the write.
 
         Args:
-            keys: The keys of all stored rows, in their order.
+            keys: The keys of all stored rows, in their order: strings, none null.
         """
         assert self._table is not None
         self._match = self._table.match(keys)
-        self._table = None  # which takes memory
+        self._table = None  # frees its memory
         self._matched[self._match.touched] = True
 
     def apply(self, existing: pa.Table) -> pa.Table:
         """Merge into the next piece of the stored rows, after ``match``.
 
         Args:
-            existing: Rows of the base file with the meta columns (the file name may be missing), in
-                the table's schema or an older one.
+            existing: Rows of the base file, in file order after those of the last call, with the
+                meta columns (the file name may be missing), in the table's schema or an older one.
+
+        Returns:
+            The rows without those deleted, with the columns as of ``merge``.
         """
         stored = conform(existing, self._schema)
         rows, touched = self._match.between(self._next_row, stored.num_rows)
@@ -209,7 +215,7 @@ class Merger:
         if self._rules.properties.fills and not self._rules.delete:
             return self._named(self._filled(stored, rows, touched, wins))
         self._late += int(np.count_nonzero(~wins))
-        # A late row must not touch the stored commit time: incremental readers take that for the
+        # A late row must not change the stored commit time, which incremental readers take for the
         # time of the row's last change.
         rows, touched = rows[wins], touched[wins]
         deleted = self._deletes[touched]
@@ -223,7 +229,7 @@ class Merger:
     def _filled(
         self, stored: pa.Table, rows: Positions, touched: Positions, wins: Mask
     ) -> pa.Table:
-        """Merge pairs of rows of which the one that wins takes what it lacks from the other."""
+        """Merge pairs of rows; the winner takes the values that it lacks from the other."""
         deleted = self._deletes[touched]
         removed = rows[deleted & wins]
         at, by = rows[~deleted], touched[~deleted]
@@ -237,7 +243,10 @@ class Merger:
         return replace_rows(stored, at, self._stamped(by, merged), removed)
 
     def finish(self) -> pa.Table:
-        """Return the inserts, in the write's order; call it once, after all pieces."""
+        """Return the inserts, in the write's order, with the columns as of ``merge``.
+
+        Call it once, after all pieces.
+        """
         new = np.flatnonzero(~self._matched & ~self._deletes)
         self._inserts += len(new)
         return self._named(self._stamped(new))
@@ -249,8 +258,8 @@ class Merger:
             partition: The file's partition path, which all rows of the write have.
 
         Returns:
-            The inserts, in the write's order, with the columns of base files; commit time,
-            partition path and file name are dictionaries of one value.
+            The inserts, in the write's order, with the columns as of ``merge``; commit time and
+            partition path are dictionaries of one value, too.
         """
         rows = self.finish()
         for name, value in ((COMMIT_TIME, self._rules.instant), (PARTITION_PATH, partition)):
@@ -279,7 +288,7 @@ class Merger:
 
         Args:
             which: Their numbers in the write.
-            rows: What they have become, with the table's own columns; ``None``: as they are.
+            rows: Their merged form, with the table's own columns; ``None``: unchanged.
         """
         count = len(which)
         if not count:
@@ -303,12 +312,12 @@ class Merger:
 
 
 def _constant(value: str, rows: int) -> pa.DictionaryArray:
-    """Return a column of one value, which Parquet then hashes once and not for each row."""
+    """Return a column of one value as a dictionary: Parquet hashes it once, not for each row."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value]))
 
 
 def sequence_numbers(prefix: str, first: int, count: int) -> pa.ChunkedArray:
-    """Return a prefix with the numbers from ``first`` on, in decimal digits.
+    """Return strings: a prefix followed by the numbers from ``first`` on, in decimal digits.
 
     Args:
         prefix: What precedes each number; ASCII.

@@ -1,19 +1,19 @@
-"""``MergeProperties``: what single values mean when rows are merged, as a table's properties say.
+"""``MergeProperties``: table properties that give single values a meaning when rows are merged.
 
 Hudi 1.2.0 stores these properties when a table of version 9 is created with a payload class of
-partial updates or of change data, and obeys them from then on, whatever a writer is told.
+partial updates or of change data, and obeys them from then on, whatever a writer's options are.
 
-* ``hoodie.table.partial.update.mode``: the row that wins *lacks* some values, for which it takes
-  those of the row that loses; neither is a delete. With ``IGNORE_DEFAULTS`` it lacks those that are
-  their column's default in the table's Avro schema; with ``FILL_UNAVAILABLE`` the text and bytes
-  that equal ``hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value``. Values
-  inside a column aren't looked at.
+* ``hoodie.table.partial.update.mode``: the row that wins may *lack* values, which it takes from the
+  row that loses; neither is a delete. With ``IGNORE_DEFAULTS`` it lacks the values that equal their
+  column's default in the table's Avro schema; with ``FILL_UNAVAILABLE`` the text and bytes that
+  equal ``hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value``. Values
+  nested in a column are ignored.
 * ``hoodie.record.merge.property.hoodie.payload.delete.field`` and ``….marker``, also without the
-  prefix: a row whose column has that text is a delete, as one that ``_hoodie_is_deleted`` flags.
+  prefix: a row whose column has that text is a delete, like one flagged by ``_hoodie_is_deleted``.
 
-Hudi compares a value with the default by ``==``, the identity of Java's objects. A null is equal,
-and so are what Java keeps one object of: booleans, and integers of a byte. All other values differ
-from an equal default.
+Hudi compares a value with the default by ``==``, the identity of Java's objects. Equal are nulls
+and the values of which Java caches one object: booleans, and integers that fit a byte. Every other
+value differs from an equal default.
 
 Source: Hudi 1.2.0 ``PartialUpdateHandler``, ``DeleteContext``,
 ``HoodieTableConfig.getTableMergeProperties``.
@@ -42,7 +42,7 @@ IGNORE_DEFAULTS: Final = "IGNORE_DEFAULTS"
 FILL_UNAVAILABLE: Final = "FILL_UNAVAILABLE"
 _MODES: Final = (IGNORE_DEFAULTS, FILL_UNAVAILABLE)
 _FIRST_VERSION: Final = 9
-"""Hudi ignores the mode in tables of earlier versions, and stores it in none."""
+"""Hudi ignores the mode in tables of earlier versions, and doesn't store it there."""
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
 _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
@@ -57,7 +57,7 @@ _NO_DEFAULT: Final = object()
 
 
 def unknown_merge_properties(config: TableConfig) -> Iterator[str]:
-    """Yield a reason for each property of a merge that can't be obeyed: its name and value."""
+    """Yield a reason, with name and value, for each merge property that isn't supported."""
     for name, value in config.properties.items():
         shown = f"{name}={value[:SHOWN]}"
         if name.startswith(MERGE_PROPERTY) and name not in _KNOWN:
@@ -75,11 +75,11 @@ def unknown_merge_properties(config: TableConfig) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class MergeProperties:
-    """What single values of a table's rows mean when rows are merged.
+    """The meaning of single values of a table's rows when rows are merged.
 
     Attributes:
         delete_field: Column that marks deletes, a dotted name addresses a field of a struct; empty:
-            there is none beside ``_hoodie_is_deleted``.
+            only ``_hoodie_is_deleted`` does.
         delete_marker: Its text in deletes.
         mode: ``IGNORE_DEFAULTS`` or ``FILL_UNAVAILABLE``; empty: the row that wins lacks nothing.
         unavailable: Text that a row lacks; empty: there is none.
@@ -94,14 +94,14 @@ class MergeProperties:
 
     @classmethod
     def of(cls, config: TableConfig, avro_schema: str | None) -> MergeProperties:
-        """Return what a table's properties say.
+        """Return the merge properties of a table.
 
         Args:
             config: The properties.
             avro_schema: The table's schema, for its columns' defaults; ``None``: all are null.
 
         Raises:
-            UnsupportedTableError: A property can't be obeyed.
+            UnsupportedTableError: A property isn't supported.
         """
         for reason in unknown_merge_properties(config):
             raise UnsupportedTableError(f"table {config.name} has {reason}")
@@ -121,14 +121,17 @@ class MergeProperties:
 
     @property
     def delete_column(self) -> str:
-        """The column in which the delete field is; empty without one."""
+        """The top-level column that contains the delete field; empty without one."""
         return self.delete_field.split(".")[0]
 
     def deletes(self, rows: pa.Table | pa.RecordBatch) -> Mask:
-        """Return where rows are deletes, by ``_hoodie_is_deleted`` or by the table's marker.
+        """Return a mask of the deletes, by ``_hoodie_is_deleted`` or by the table's marker.
+
+        Args:
+            rows: Rows, with or without ``_hoodie_is_deleted`` (bool) and the delete field.
 
         Raises:
-            UnsupportedTableError: The delete field has a type whose values have no one text.
+            UnsupportedTableError: The delete field has a type whose values have no unique text.
         """
         found = delete_flags(rows)
         names = rows.schema.names
@@ -138,7 +141,7 @@ class MergeProperties:
         return found | as_mask(pc.fill_null(pc.equal(text, self.delete_marker), False))
 
     def fillable(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the columns of which a row may lack its value."""
+        """Return the columns whose value a row may lack."""
         if not self.mode:
             return ()
         own = [each for each in schema if each.name not in META_FIELDS]
@@ -150,7 +153,7 @@ class MergeProperties:
         )
 
     def lacking(self, name: str, column: pa.Array | pa.ChunkedArray) -> Mask:
-        """Return where rows lack their value of one of the ``fillable`` columns."""
+        """Return a mask of the rows that lack their value in ``column``, one of ``fillable``."""
         if self.mode == FILL_UNAVAILABLE:
             marker = pa.scalar(self.unavailable.encode(), pa.binary()).cast(column.type)
             return as_mask(one_chunk(pc.fill_null(pc.equal(column, marker), False)))
@@ -165,7 +168,7 @@ class MergeProperties:
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch, name: str = IS_DELETED) -> Mask:
-    """Return where a column of flags is true; nowhere if there is no such column."""
+    """Return a mask of the rows in which the bool column ``name`` is true; all false without it."""
     if name not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
     return as_mask(pc.fill_null(one_chunk(rows.column(name)), False))
@@ -218,6 +221,6 @@ def _java_text(values: pa.Array, name: str) -> pa.Array:
 
 
 def _as_number(values: pa.Array) -> pa.Array:
-    """Return whole numbers; of dates and timestamps those that are stored."""
+    """Return whole numbers; for dates and timestamps the stored numbers."""
     small = pa.types.is_date32(values.type)
     return values.cast(pa.int32()).cast(pa.int64()) if small else values.cast(pa.int64())

@@ -16,9 +16,8 @@ Hudi reads a null as that ``Integer`` 0: among integers and dates, which Spark h
 it is 0 and the day 0. On other types it fails with a ``ClassCastException`` or a
 ``NullPointerException``; there a null is less than any value here.
 
-The row that is kept may take single values from the other one: those that it *lacks*
-(``strandline.records.merge_properties``), be it the newer or the older of the two. Neither is a
-delete.
+The row that is kept, newer or older, may take single values from the other one: those that it
+*lacks* (``strandline.records.merge_properties``). Neither is a delete.
 
 ``tests/kit/answers/merge_answers.json`` has real Hudi's answers to some hundred cases.
 
@@ -43,12 +42,12 @@ from strandline.records.row_selection import one_array, take_column, take_rows
 from strandline.records.schema.columns import column_of
 
 ROW_NUMBER: Final = "_strandline_row_number"
-"""Number of a row in the caller's batch; the later of two rows has the greater one."""
+"""Integer column: number of a row in the caller's batch; the later of two rows has the greater."""
 _HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
 """Columns that identify a record; Hudi includes the partition path unless the index is global."""
 _PLAIN: Final = MergeProperties()
 _JAVA_INTEGERS: Final = (pa.int32(), pa.date32())
-"""Types whose values are Java's ``Integer``; Hudi takes a null for the 0 of that."""
+"""Types whose values are Java's ``Integer``; Hudi treats a null as its 0."""
 
 Sources = npt.NDArray[np.int64]
 """For each row or key, and each class of columns, the number of a row; -1 without one."""
@@ -56,7 +55,7 @@ Sources = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """What the rule compares of some rows.
+    """The values of some rows that the rule compares.
 
     Attributes:
         values: Values of each ordering column, from ``comparable``; empty by commit time.
@@ -93,11 +92,11 @@ def newer_wins(newer: RowOrder, older: RowOrder) -> Mask:
 
 
 def winners(groups: Positions, order: RowOrder) -> Positions:
-    """Return the positions of the rows that are left if each group is folded by ``newer_wins``.
+    """Return the positions of the winners if each group is folded by ``newer_wins``.
 
-    A fold can be done by one sort: an unordered delete wins over all rows before it and loses to
-    the row after it. So a group's winner is the greatest row after its last unordered delete, the
-    last one among equals, or that delete if no row follows.
+    One sort suffices: an unordered delete wins over all rows before it and loses to the row after
+    it. So a group's winner is the greatest row after its last unordered delete, the last one among
+    equals, or that delete if no row follows.
 
     Args:
         groups: Group of each row, rows from the oldest to the newest.
@@ -107,7 +106,7 @@ def winners(groups: Positions, order: RowOrder) -> Positions:
     """
     rows = np.arange(len(groups))
     count = groups.max(initial=-1) + 1
-    # Of several values for one index numpy keeps the last.
+    # If an index is repeated, numpy keeps the last value.
     last, reset = np.full(count, -1), np.full(count, -1)
     last[groups] = rows
     reset[groups[order.unordered]] = rows[order.unordered]
@@ -130,8 +129,8 @@ def winners(groups: Positions, order: RowOrder) -> Positions:
 def following_deletes(groups: Positions, order: RowOrder, by_key: Mask) -> RowOrder:
     """Return the order of a log's records, in which deletes by key may lose their ordering value.
 
-    A delete by key that comes directly after a delete without an ordering value has none either:
-    Hudi keeps the earlier one, which wins over the base file's row.
+    A delete by key directly after a delete without an ordering value has none either: Hudi keeps
+    the earlier delete, which wins over the base file's row.
 
     Args:
         groups: Group of each record, records from the oldest to the newest.
@@ -156,21 +155,21 @@ def following_deletes(groups: Positions, order: RowOrder, by_key: Mask) -> RowOr
 def fold(
     groups: Positions, order: RowOrder, deletes: Mask, own: Sources, whole: Mask
 ) -> tuple[Positions, Sources]:
-    """Fold each group by ``newer_wins``, and let the row that wins take what it lacks.
+    """Fold each group by ``newer_wins``; the winner takes the values that it lacks.
 
-    ``winners`` suffices if rows lack nothing: for single columns one sort doesn't do.
+    ``winners`` suffices if rows lack nothing; for single columns one sort isn't enough.
 
     Args:
-        groups: Group of each row, rows from the oldest to the newest; all from 0 on have one.
+        groups: Group of each row, rows from the oldest to the newest; numbered from 0 without gaps.
         order: Order of the rows.
         deletes: Where a row is a delete.
         own: For each row, and each class of columns, the row's number; -1 where it lacks them.
         whole: Where a row is merged as a whole with the older one, as if it lacked nothing.
 
     Returns:
-        The row of each group that won; and where its columns come from.
+        The row of each group that won; and the rows that its columns come from.
 
-    Cost: some calls of numpy for each row of the group that has most.
+    Cost: some calls of numpy for each row of the largest group.
     """
     count = int(groups.max(initial=-1)) + 1
     own = np.where(deletes[:, None], -1, own)
@@ -179,7 +178,7 @@ def fold(
     for newer in _turns(groups):
         group = groups[newer]
         theirs, older = own[newer], won[group]
-        if older[0] < 0:  # the first turn
+        if older[0] < 0:  # the first round
             won[group], sources[group] = newer, theirs
             continue
         wins = newer_wins(order.take(newer), order.take(older))
@@ -204,7 +203,7 @@ def _turns(groups: Positions) -> Iterator[Positions]:
 
 
 def lacking(rows: pa.Table, columns: Sequence[str], properties: MergeProperties) -> Mask:
-    """Return for each row, and each of some columns, whether the row lacks its value."""
+    """Return a mask, rows by ``columns``: whether the row lacks its value in the column."""
     found: Mask = np.zeros((rows.num_rows, len(columns)), np.bool_)
     for number, name in enumerate(columns):
         found[:, number] = properties.lacking(name, rows.column(name))
@@ -214,17 +213,18 @@ def lacking(rows: pa.Table, columns: Sequence[str], properties: MergeProperties)
 def merged_pairs(
     newer: pa.Table, older: pa.Table, wins: Mask, properties: MergeProperties
 ) -> tuple[pa.Table, Mask]:
-    """Return what pairs of rows merge to, neither of them a delete.
+    """Merge pairs of rows, neither of them a delete.
 
     Args:
         newer: The newer row of each pair, with the columns of the result.
-        older: The older one, with these columns and perhaps others.
+        older: The older one, with the same columns and types and perhaps others.
         wins: Whether the newer row wins.
         properties: Which values the winner lacks.
 
     Returns:
-        The rows; and which pairs have more than the older row, as the newer one has won, or has
-        given it a value that it lacked, even if both lack it.
+        One merged row a pair, in order, with the columns of ``newer``; and a mask of the pairs that
+        differ from the older row, as the newer one has won, or has given it a value that it lacked,
+        even if both lack it.
     """
     changed, result = wins.copy(), older.select(newer.schema.names)
     count = len(wins)
@@ -248,14 +248,18 @@ def deduplicate(
     key: Sequence[str] = _HOODIE_KEY,
     properties: MergeProperties = _PLAIN,
 ) -> pa.Table:
-    """Keep the row of each record key and partition path that wins, in the order of the rows.
+    """Keep the winning row of each record key and partition path.
 
     Args:
-        rows: Rows with the key columns and optionally ``_hoodie_is_deleted``; in any order if they
-            have the column ``ROW_NUMBER``, else oldest first.
+        rows: Rows with the key columns, the ordering columns, optionally ``_hoodie_is_deleted``
+            (bool), and any others; in any order if they have the column ``ROW_NUMBER``, else oldest
+            first.
         ordering_fields: Ordering columns; empty by commit time.
         key: Columns that identify a record instead of record key and partition path.
-        properties: Which rows are deletes, and what the row that wins takes from others.
+        properties: Which rows are deletes, and which values the winner takes from others.
+
+    Returns:
+        The winners in the order of ``rows``, with the same columns and types.
 
     Cost: a hash of each key; a sort of only the rows whose key is duplicated.
     """
@@ -287,7 +291,7 @@ def deduplicate(
         at = made.schema.get_field_index(name)
         taken = take_column(candidates.column(name), sources[:, number])
         made = made.set_column(at, made.schema.field(at), taken)
-    # A merged row stands where the one that has won stood.
+    # A merged row takes the position of the winner.
     places = np.append(np.flatnonzero(keep), duplicated[won])
     both = pa.concat_tables([rows.filter(pa.array(keep)), made])
     return take_rows(both, np.argsort(places, kind="stable"))

@@ -17,7 +17,10 @@ Positions = npt.NDArray[np.int64]
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return values that Arrow orders as Java does; floats become integers of the same order."""
+    """Return the values in a type that Arrow orders as Java does: floats become integers.
+
+    Nulls stay null; the order of rows is kept.
+    """
     values = one_chunk(column)
     if not pa.types.is_floating(values.type):
         return values
@@ -37,7 +40,7 @@ def compare(left: pa.Array, right: pa.Array) -> tuple[Mask, Mask]:
 
 
 def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, copied only if it has several chunks."""
+    """Return a column as one array of the same type, copied only if it has several chunks."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:

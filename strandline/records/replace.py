@@ -16,14 +16,19 @@ def replace_rows(
     """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
 
     Numbers are replaced by ``replace_with_mask``, in half of the time of ``take`` from both tables'
-    values. For text that costs a third of ``replace_with_mask``, and it takes nested columns.
+    values. For text ``take`` costs a third of ``replace_with_mask``, and it supports nested
+    columns.
 
     Args:
-        stored: The rows.
+        stored: The rows, with any columns.
         at: Positions, ascending.
-        rows: The rows to put there, with some of the columns; the others keep their values.
+        rows: The new rows, one for each of ``at``, with some of the columns in the same types; the
+            other columns keep their values.
         without: Other positions, ascending.
-        max_size: If both tables have more bytes, halves are replaced by themselves.
+        max_size: If both tables have more bytes, each half is replaced separately.
+
+    Returns:
+        The rows in the order and with the columns of ``stored``.
     """
     if stored.num_rows > 1 and stored.nbytes + rows.nbytes > max_size:
         half = stored.num_rows // 2

@@ -1,4 +1,4 @@
-"""Takes rows of columns that hold more than one Arrow array can.
+"""Takes rows of columns that are larger than one Arrow array can be.
 
 The offsets of Arrow's strings, binaries, lists and maps are 32-bit integers, so an array holds
 2 GiB of text or 2^31 elements. A chunked column may hold more, but ``take`` and ``combine_chunks``
@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 from strandline.records.ordering import Positions, one_chunk
 
 MAX_SIZE: Final = 1 << 30
-"""Maximum size of a chunk that is made, in bytes of text or elements; Arrow's limit is 2^31 - 1."""
+"""Largest chunk that is made, in bytes of text or elements; Arrow's limit is 2^31 - 1."""
 _MOST_VALUES: Final = 8
-"""Values that a byte of a column may hold: a list of booleans has eight elements a byte."""
+"""Most values per byte of a column: a list of booleans has eight elements a byte."""
 
 
 def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Table:
-    """Return the rows at some positions, as ``Table.take`` does; columns of text in chunks.
+    """Return the rows at some positions, with the same columns, as ``Table.take``; text in chunks.
 
     Args:
         rows: The rows.
-        at: Positions, in any order; a position may come several times.
+        at: Positions, in any order; a position may be repeated.
         max_size: Maximum size of a chunk of the result. A single row may exceed it.
 
     Cost: that of ``take``, unless a column may exceed ``max_size``.
@@ -39,10 +39,10 @@ def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Tab
 
 
 def take_batch(batch: pa.RecordBatch, at: Positions) -> pa.RecordBatch:
-    """Return the rows of a batch at some positions, as ``RecordBatch.take`` does.
+    """Return the rows of a batch at some positions, with the same columns, as ``RecordBatch.take``.
 
-    Columns of text that are the same values in memory are taken once: a record key that is a
-    column's value. Text takes most of the time.
+    Text columns that share memory, such as a record key that is a column's value, are taken once.
+    Text takes most of the time.
     """
     indices = pa.array(at)
     taken: dict[tuple[object, ...], pa.Array] = {}
@@ -61,7 +61,7 @@ def take_batch(batch: pa.RecordBatch, at: Positions) -> pa.RecordBatch:
 def take_column(
     column: pa.ChunkedArray | pa.Array, at: Positions, max_size: int = MAX_SIZE
 ) -> pa.ChunkedArray:
-    """Return the values at some positions in chunks; arguments as for ``take_rows``."""
+    """Return a column's values at some positions, in chunks; arguments as for ``take_rows``."""
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
     if not len(at):
@@ -76,14 +76,14 @@ def take_column(
 
 
 def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
-    """Return the rows with one chunk a column; as they are if there may be too much for one."""
+    """Return the rows with one chunk a column; unchanged if one chunk may be too small."""
     fits = rows.nbytes <= max_size and all(_size_bound(c) <= max_size for c in rows.columns)
     return rows.combine_chunks() if fits else rows
 
 
 def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Table]:
-    """Yield consecutive slices of rows, of which each column fits into one array."""
-    # The first test is one call for all columns; it suffices for most rows.
+    """Yield consecutive slices of rows, each of whose columns fits into one array."""
+    # The first test is one call for all columns; it suffices in most cases.
     if rows.nbytes * _MOST_VALUES <= max_size or all(
         _size_bound(column) <= max_size for column in rows.columns
     ):
@@ -100,7 +100,8 @@ def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Tabl
 def bounded_chunks(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
     """Return the rows with each chunk of text sliced so that it doesn't exceed ``max_size``.
 
-    Only types with 64-bit offsets and views have larger chunks. Nothing is copied.
+    Only types with 64-bit offsets and views have larger chunks. Columns and order stay; nothing is
+    copied.
     """
     columns = [_bounded(each, max_size) for each in rows.columns]
     return pa.Table.from_arrays(columns, schema=rows.schema)
@@ -115,9 +116,9 @@ def one_array(column: pa.ChunkedArray | pa.Array, max_size: int = MAX_SIZE) -> p
 
 
 def row_sizes(values: pa.Array) -> Positions:
-    """Return the size of each value: bytes of text plus the number of values that it consists of.
+    """Return the size of each value: bytes of text plus the number of its nested values.
 
-    No sum of these sizes is less than an offset that Arrow needs for the values.
+    A sum of these sizes is an upper bound of the offsets that Arrow needs for the values.
     """
     kind = values.type
     if isinstance(values, pa.ExtensionArray):

@@ -2,9 +2,8 @@
 
 ``strandline.records.file.base_file_writer`` writes them.
 
-The footer has the number of rows for the file, for each row group, and for each column of these.
-That they agree is checked here: pyarrow reads a column whose number is negative as one without
-rows.
+The footer has the number of rows of the file, of each row group, and of each column of these. This
+module checks that they agree: pyarrow reads a column with a negative number as one without rows.
 
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 """
@@ -45,6 +44,10 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
         path: Path under the base path.
         columns: Columns to read, in this order; ``None`` for all.
 
+    Returns:
+        The rows in file order, with these columns in the types as stored (96-bit timestamps as
+        timestamp[us]); all columns are the five string columns ``META_FIELDS``, then the table's.
+
     Raises:
         PathNotFoundError: There is no such file.
         TableError: The file isn't readable Parquet, lacks a requested column, or has one twice.
@@ -54,7 +57,7 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
 
 
 def read_stored_schema(storage: Storage, path: str) -> pa.Schema:
-    """Return a base file's columns as ``read_base_file`` has them; errors as there.
+    """Return a base file's columns as ``read_base_file`` returns them; same errors.
 
     Cost: one open; reads the footer.
     """
@@ -89,7 +92,7 @@ class StoredRows:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, as the footer tells it."""
+        """Number of rows according to the footer."""
         return int(self._file.metadata.num_rows)
 
     @property
@@ -107,6 +110,10 @@ class StoredRows:
 
         Args:
             groups: Row groups to read, ascending, if not all.
+
+        Returns:
+            The column ``_hoodie_record_key``: string or large_string without nulls, one key a row,
+            in file order.
         """
         with read_errors(self._place):
             columns = _checked(self._file, [RECORD_KEY], self._path)
@@ -118,12 +125,12 @@ class StoredRows:
         return keys
 
     def key_span(self, group: int) -> tuple[bytes, bytes] | None:
-        """Return two record keys, in UTF-8, between which all of a row group are, both included.
+        """Return an inclusive lower and upper bound of a row group's record keys, in UTF-8.
 
         Parquet compares text by these bytes, and allows bounds that aren't values.
 
         Returns:
-            They are from the footer's statistics; ``None`` if it has none.
+            The bounds in the footer's statistics; ``None`` without statistics.
         """
         schema, footer = self._file.schema, self._file.metadata
         for at in range(footer.num_columns):
@@ -142,14 +149,14 @@ class StoredRows:
     ) -> Sequence[int]:
         """Return the row groups that may have rows for which a condition is true.
 
-        They are found by the footer's statistics, which are only trusted for columns that are
-        stored with the table's type. All may if the condition can't cast a value of those.
+        Uses the footer's statistics, which are trusted only for columns stored with the table's
+        type. Returns all groups if the condition can't cast a value in these statistics.
 
         Args:
             condition: On some columns.
             columns: These columns, with the table's types.
-            known: True for all rows whatever the file stores: a conjunction of comparisons of
-                columns with values. Where it has a column's value, statistics don't count.
+            known: A condition that is true for all rows whatever the file stores: a conjunction of
+                comparisons of columns with values. It overrides the statistics of its columns.
 
         Cost: parses the footer once more.
         """
@@ -174,7 +181,7 @@ class StoredRows:
             return range(self._file.num_row_groups)
 
     def _check_statistics(self, names: Sequence[str]) -> None:
-        """Refuse statistics that can't be looked at."""
+        """Refuse statistics that can't be read."""
         unchecked = set(names) - self._checked_names
         if not unchecked:
             return
@@ -190,9 +197,13 @@ class StoredRows:
         """Yield the rows in file order, in pieces.
 
         Args:
-            columns: Columns to read, in the file's order; those that it lacks are left out.
-                ``None`` for all but the file's name; their keys are checked.
+            columns: Columns to read; those that the file lacks are left out. ``None`` for all
+                except ``_hoodie_file_name``; the record keys are then checked.
             groups: Row groups to read, ascending, if not all.
+
+        Yields:
+            Tables with these columns in the file's order, in the types as stored; see
+            ``read_base_file``.
         """
         with read_errors(self._place):
             if columns is None:
@@ -227,7 +238,7 @@ class StoredRows:
         groups: Sequence[int] | None = None,
         once_micros: OnceMicros = frozenset,
     ) -> Iterator[pa.Table]:
-        """Yield the rows in file order, in pieces, cast to columns of the table.
+        """Yield the rows in file order, in pieces with exactly the columns and types of ``schema``.
 
         Args:
             schema: The columns; nullable ones that the file lacks are null.
@@ -247,7 +258,7 @@ class StoredRows:
             yield rows
 
     def labelled(self, piece: pa.Table, schema: pa.Schema, once_micros: OnceMicros) -> pa.Table:
-        """Return rows of ``pieces`` with timestamps in the unit that their numbers have.
+        """Return rows of ``pieces``, same columns, with timestamps in their true unit.
 
         Args:
             piece: The rows.
@@ -258,7 +269,7 @@ class StoredRows:
 
     @cached_property
     def _of_96_bits(self) -> frozenset[str]:
-        """The columns with times that need no label."""
+        """The columns with 96-bit timestamps, whose unit is certain."""
         parquet = self._file.schema
         leaves = (parquet.column(at) for at in range(len(parquet)))
         return frozenset(
@@ -269,7 +280,7 @@ class StoredRows:
 def has_sound_statistics(kind: pa.DataType) -> bool:
     """Return whether pyarrow may skip row groups by a column's statistics.
 
-    Those of floats leave out NaN, for which a condition may hold all the same.
+    Statistics of floats ignore NaN, for which a condition may be true nevertheless.
     """
     checks = (
         pa.types.is_integer,
@@ -289,8 +300,8 @@ def stored_rows(storage: Storage, path: str, *, threads: bool = True) -> Iterato
     Args:
         storage: The table's storage.
         path: Path under the base path.
-        threads: Whether Arrow's threads may read pieces. A thread of Arrow's that waited for them
-            would wait for ever once all of them do.
+        threads: Whether Arrow's threads may read pieces. False on a thread of Arrow: if all of them
+            waited for each other, they would wait forever.
     """
     place = f"{path} under {storage.base_path}"
     with storage.open_input(path) as source:
@@ -305,7 +316,7 @@ def read_keys_if(
     is_wanted: Callable[[Mapping[bytes, bytes]], bool],
     columns: Sequence[str] = (),
 ) -> pa.Table | None:
-    """Return a file's record keys if its footer says that they are wanted; ``None`` otherwise.
+    """Return a file's record keys if ``is_wanted`` accepts its footer; ``None`` otherwise.
 
     Errors as in ``StoredRows``.
 
@@ -314,6 +325,10 @@ def read_keys_if(
         path: Path under the base path.
         is_wanted: Decides by the footer's key-value pairs.
         columns: Further columns to read.
+
+    Returns:
+        All rows in file order, with ``_hoodie_record_key`` (string or large_string, without
+        nulls), then ``columns`` in the types as stored.
 
     Cost: one open; reads the footer and at most the columns.
     """
@@ -326,7 +341,7 @@ def read_keys_if(
 
 
 def footer_key_range(footer: Mapping[bytes, bytes]) -> tuple[bytes, bytes] | None:
-    """Return a footer's least and greatest key as ``utf_16``; ``None`` if they can't be true."""
+    """Return a footer's least and greatest key as ``utf_16``; ``None`` if they can't be right."""
     least, greatest = footer.get(MIN_KEY.encode()), footer.get(MAX_KEY.encode())
     if least is None or greatest is None:
         return None
@@ -383,14 +398,14 @@ def _read(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> pa.
 
 @contextmanager
 def read_errors(place: str) -> Iterator[None]:
-    """Turn errors of a base file that is no readable Parquet into ``TableError``.
+    """Map errors of a base file that isn't readable Parquet to ``TableError``.
 
-    Those of the file system, which have a number, are as of ``Storage.read``.
+    Errors of the file system, which have an ``errno``, are mapped as by ``Storage.read``.
     """
     try:
         yield
     except OSError as exc:
-        # What a damaged footer makes pyarrow ask for may be invalid.
+        # A damaged footer may make pyarrow read at invalid offsets.
         if exc.errno not in (None, errno.EINVAL):
             with mapped_errors(place):
                 raise
@@ -410,7 +425,10 @@ def _checked(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> 
 
 
 def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
-    """Return the least and greatest key in the order of Java strings, by UTF-16 code units."""
+    """Return the least and greatest of some keys (strings, none null), ordered as Java's strings.
+
+    Java compares UTF-16 code units.
+    """
     if len(keys) == 1:
         only = keys[0].as_py()
         return only, only

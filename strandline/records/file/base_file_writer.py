@@ -46,7 +46,7 @@ CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
 _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
 _LEAST_ROWS: Final = 1024
-"""Rows of a row group at least, unless they are too large."""
+"""Least rows of a row group, unless they are too large."""
 _SAMPLED_ROWS: Final = 5_000
 _CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
 """Type of columns that have one value in the whole file."""
@@ -120,7 +120,12 @@ class BaseFileWriter:
         self._stored_bloom: tuple[bytes, int] | None = None
 
     def write(self, table: pa.Table) -> None:
-        """Append rows with the meta columns first; every call must have the same schema."""
+        """Append rows.
+
+        Args:
+            table: The five string columns ``META_FIELDS``, which may be dictionaries, then the
+                table's columns; each call with the same schema. Record keys are never null.
+        """
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         self._rows += table.num_rows
@@ -128,10 +133,10 @@ class BaseFileWriter:
             self._flush()
 
     def keep_bloom(self, stored: StoredRows) -> None:
-        """Begin the Bloom filter with that of a stored file, if it is what its keys would give.
+        """Start from a stored file's Bloom filter, if it equals the one that its keys would give.
 
         Args:
-            stored: The file whose keys came first and in the same order, none of them left out.
+            stored: The file whose keys come first in this one, in the same order and completely.
         """
         text = stored.footer.get(BLOOM_KEY.encode())
         if text is not None:
@@ -146,7 +151,7 @@ class BaseFileWriter:
         self._flush()
         if self._writer is None:
             raise ValueError("a base file needs a table, even one without rows")
-        # With ``store_schema=False`` pyarrow drops a schema's metadata, so keys are added here.
+        # With ``store_schema=False`` pyarrow drops a schema's metadata, so it is added here.
         self._writer.add_key_value_metadata(self._footer())
         self._writer.close()
         return FileWritten(self._stream.tell(), self._rows)
@@ -197,7 +202,7 @@ class BaseFileWriter:
 
 
 def _with_constants(table: pa.Table) -> pa.Table:
-    """Dictionary-encode the columns that have one value, so Parquet needn't encode each row."""
+    """Dictionary-encode columns with a single value, so that Parquet needn't encode each row."""
     for name in (PARTITION_PATH, FILE_NAME):
         at = table.schema.get_field_index(name)
         column = table.column(at)

@@ -105,7 +105,7 @@ class BloomFilter:
         return DYNAMIC if self._dynamic else SIMPLE
 
     def add_all(self, keys: pa.StringArray | pa.ChunkedArray) -> None:
-        """Add keys; their order decides which row of a dynamic filter each goes to.
+        """Add keys (strings); their order decides which row of a dynamic filter each goes to.
 
         Raises:
             ValueError: A key is null or empty.
@@ -118,7 +118,7 @@ class BloomFilter:
                 taken += self._add_some(chunk.slice(taken))
 
     def restore(self, text: bytes, keys: int) -> bool:
-        """Become a stored filter instead of adding its keys to this one, which is empty.
+        """Load a stored filter into this empty one instead of adding its keys.
 
         Args:
             text: The filter as stored in the footer.
@@ -126,7 +126,7 @@ class BloomFilter:
 
         Returns:
             Whether the stored filter has the size and number of keys that this one would get;
-            otherwise this one remains empty. A simple filter doesn't tell its number of keys.
+            otherwise this one remains empty. A simple filter doesn't record its number of keys.
         """
         most = max(1, -(-self._max_entries // self._num_entries))
         rows = min(most, max(1, -(-keys // self._num_entries)))

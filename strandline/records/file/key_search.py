@@ -1,11 +1,11 @@
-"""``KeySearch`` searches the record keys of a write in one base file after the other.
+"""``KeySearch``: searches the record keys of a write in one base file after the other.
 
-A file is asked in the order of cost: its footer's key range leaves a run of the sorted keys, its
-Bloom filter some of these, and only if any are left is the column of keys read.
+Checks are made in the order of cost: the key range in the footer leaves a run of the sorted keys,
+the Bloom filter some of these, and only if any are left is the column of keys read.
 
 The hash chains of the keys don't depend on a filter's size, so ``KeyHashes`` computes them once for
-all files, and only as far as a filter asks: half of the keys that aren't in a full filter are out
-after each hash. ``strandline.records.file.bloom`` describes the filters' format and writes it.
+all files, and only as far as needed: each hash of a full filter excludes half of the absent keys
+that are left. ``strandline.records.file.bloom`` describes the filters' format and writes it.
 
 Source: Hudi 1.2.0 ``HoodieBloomIndex``, ``HoodieKeyLookupHandle``,
 ``InternalBloomFilter.membershipTest``.
@@ -46,8 +46,9 @@ class KeysFound:
     """Keys of a search that a base file holds.
 
     Attributes:
-        at: Position of each key in the search's keys; a key that the file holds twice comes twice.
-        stored: The file's rows with these keys: the key and the other columns asked for.
+        at: Position of each key in the search's keys; repeated for a key that the file holds twice.
+        stored: The file's rows with these keys, one for each of ``at``: ``_hoodie_record_key``
+            (string or large_string, not null), then the requested columns in the types as stored.
     """
 
     at: Positions
@@ -55,12 +56,12 @@ class KeysFound:
 
 
 class KeySearch:
-    """Sorted record keys, and their hashes as far as filters have asked; used by one thread.
+    """Sorted record keys, and their hashes as far as filters needed them; used by one thread.
 
     Args:
         keys: Record keys without nulls; all different.
-        by_range: Whether a file's key range decides first which keys it may hold.
-        by_filter: Whether its Bloom filter does.
+        by_range: Whether to check a file's key range.
+        by_filter: Whether to check its Bloom filter.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class KeySearch:
     def found(self, storage: Storage, path: str, columns: tuple[str, ...] = ()) -> KeysFound | None:
         """Return the keys that a base file holds; ``None`` if it holds none.
 
-        A key range or filter that is absent or damaged rules no key out.
+        An absent or damaged key range or filter excludes no key.
 
         Args:
             storage: The table's storage.
@@ -107,7 +108,7 @@ class KeySearch:
         return KeysFound(at, rows.filter(pc.is_valid(match)))
 
     def _possible(self, footer: Mapping[bytes, bytes]) -> Positions:
-        """Return the positions, among the sorted keys, of those that a footer doesn't rule out."""
+        """Return the positions, among the sorted keys, of those that a footer doesn't exclude."""
         begin, end = 0, len(self._keys)
         ends = footer_key_range(footer) if self._by_range else None
         if ends is not None:
@@ -135,7 +136,7 @@ def _java_order(texts: pa.Array) -> Positions:
 
 
 class KeyHashes:
-    """The hash chains of record keys, extended when a filter asks for more; used by one thread.
+    """The hash chains of record keys, extended when a filter needs more; used by one thread.
 
     Args:
         keys: Record keys.
@@ -178,7 +179,7 @@ class StoredBloom:
 
     @classmethod
     def of_footer(cls, footer: Mapping[bytes, bytes]) -> StoredBloom | None:
-        """Return the filter of a footer; ``None`` if it has none that can be right."""
+        """Return the filter of a footer; ``None`` if it has none or a damaged one."""
         text = footer.get(BLOOM_KEY)
         if text is None:
             return None

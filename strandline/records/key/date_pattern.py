@@ -6,7 +6,7 @@ letters       meaning
 yyyy, y       the year; ``yy`` its last two digits, for output only
 M, MM         the month; d, dd the day; D, DDD the day of the year
 H, HH         the hour from 0 to 23; m, mm the minute; s, ss the second
-S, SS, ...    so many digits of the fraction of the second
+S, SS, ...    the first digits of the second's fraction, one a letter
 Z, ZZ         the offset: ``+0530``, ``+05:30``; either is read for both
 'text'        text; ``''`` a quote; other characters stand for themselves
 ============  ======================================================
@@ -65,7 +65,7 @@ def check_pattern(setting: str, pattern: str, *, reads: bool) -> None:
 
 
 def finest_step_ms(pattern: str) -> int:
-    """Return milliseconds, counted from the epoch, that have one text in any zone since 1973."""
+    """Return the step in ms from the epoch within which texts are equal, in any zone since 1973."""
     letters = {text[0] for is_letter, text in _tokens(pattern) or () if is_letter}
     if "S" in letters:
         return 1
@@ -84,7 +84,7 @@ def format_time(moment: datetime, pattern: str) -> str:
 
 
 def parse_time(text: str, pattern: str, zone: tzinfo | None) -> datetime | None:
-    """Return the moment that a text means by a pattern; ``None`` if it doesn't match.
+    """Parse a text by a pattern; return ``None`` if it doesn't match.
 
     Args:
         text: The text.
@@ -115,7 +115,7 @@ def parse_time(text: str, pattern: str, zone: tzinfo | None) -> datetime | None:
 
 @lru_cache(64)
 def _tokens(pattern: str) -> tuple[tuple[bool, str], ...] | None:
-    """Return the parts of a pattern: whether it is of letters, and its text."""
+    """Return the parts of a pattern: whether each is a run of letters, and its text."""
     found = list(_TOKEN.finditer(pattern))
     if sum(len(match.group()) for match in found) < len(pattern):
         return None
@@ -141,7 +141,7 @@ def _reader(pattern: str) -> re.Pattern[str]:
             continue
         next_is_number = at + 1 < len(tokens) and tokens[at + 1][0] and tokens[at + 1][1][0] != "Z"
         most = _NUMBER.get(text[0], len(text) if text[0] == "S" or next_is_number else 4)
-        # As many digits as there are, like Joda-Time, which doesn't try again with fewer.
+        # Takes all digits, like Joda-Time, which doesn't backtrack.
         made.append(f"(?=(?P<{name}>[0-9]{{1,{most}}}))(?P={name})")
     return re.compile("".join(made))
 

@@ -67,7 +67,7 @@ class KeyGenerator:
         url_encode: Whether values in paths are percent-encoded.
         name_single_key: Whether a single key column under ``COMPLEX`` gives ``column:value``, as in
             most releases of Hudi, or the plain value, as in tables below version 9 that 0.14.1 to
-            1.0.2 wrote; ``matching`` finds out from a stored key.
+            1.0.2 wrote; ``matching`` detects it from a stored key.
         times: How values of the partition columns ``timed`` become paths.
         timed: Under ``CUSTOM``, the partition columns with ``:TIMESTAMP``.
         slash_dates: Whether the path of the one partition column, under ``SIMPLE`` or ``COMPLEX``,
@@ -103,7 +103,10 @@ class KeyGenerator:
         return replace(self, name_single_key=named)
 
     def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
-        """Return each row's record key; rows ``without_key`` must have been left out.
+        """Return each row's record key, a string; rows ``without_key`` must have been left out.
+
+        Args:
+            batch: Rows with the key columns, in any types that a key may have.
 
         Raises:
             InputError: A key column is missing, isn't UTF-8, or its type can't be a key.
@@ -122,14 +125,17 @@ class KeyGenerator:
         return pc.binary_join_element_wise(*named, "")
 
     def without_key(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row whether all its key columns are null or empty."""
+        """Return a bool a row, never null: whether all its key columns are null or empty."""
         found = _null_or_empty(column_of(batch, self.record_key_fields[0]))
         for name in self.record_key_fields[1:]:
             found = pc.and_(found, _null_or_empty(column_of(batch, name)))
         return found
 
     def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
-        """Return each row's partition path under the base path; ``""`` without partitions.
+        """Return each row's partition path under the base path, a string; ``""`` if unpartitioned.
+
+        Args:
+            batch: Rows with the partition columns.
 
         Raises:
             InputError: A partition column is missing, its type can't name a partition, or a value
@@ -155,7 +161,7 @@ class KeyGenerator:
         return self.type != COMPLEX or not self.name_single_key
 
     def _segments(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
-        """Return the path segments of one column, each distinct value's made once."""
+        """Return the path segments of one column; each distinct value is converted once."""
         if self.times is not None and self._is_timed(name):
             texts = self.times.paths(column, name)
         else:

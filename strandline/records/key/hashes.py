@@ -1,11 +1,11 @@
 """``key_hashes``: hashes of record keys, computed for a whole batch at once.
 
-A hash says whether a write's passes see the same keys, spreads new rows evenly among files, and
-finds keys in ``strandline.records.key_match``. It is in no file, so it may change between releases.
+Hashes show whether a write's passes see the same keys, spread new rows evenly among files, and find
+keys in ``strandline.records.key_match``. No file stores them, so they may change between releases.
 
 A key's bytes are read as little-endian words of 64 bits, the last one padded with zeros. Each word
 is mixed into the state by exclusive or, a multiplication and a shift; the state begins with the
-key's length, which tells padding from zeros in the key.
+key's length, which distinguishes padding from zeros in the key.
 
 Keys are hashed in blocks whose numbers fit into a processor's cache. Of keys of one length, as most
 are, the words of a block are equally far apart, so that none has to be gathered.
@@ -22,7 +22,7 @@ import pyarrow as pa
 Hashes: TypeAlias = npt.NDArray[np.uint32]
 
 BLOCK: Final = 16_384
-"""So many keys are worked on together."""
+"""Number of keys hashed together."""
 _WORD: Final = 8
 """Bytes of a word."""
 _HALF: Final = np.uint64(32)
@@ -62,7 +62,7 @@ def hashes_of(keys: pa.StringArray | pa.LargeStringArray) -> Hashes:
 
 
 def _hashed(text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return the hashes of keys, given their offsets in a text with a word behind it."""
+    """Return the hashes of keys, given their offsets in a text with a word of padding behind it."""
     starts, lengths = offsets[:-1], np.diff(offsets)
     shortest, longest = int(lengths.min()), int(lengths.max())
     # A word begins at each byte.
@@ -81,8 +81,8 @@ def _hashed(text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.
             some = hashes[rows]
             _mix(some, read)
             hashes[rows] = some
-    # Else the last word's high bytes would only be added, and sums of hashes wouldn't tell which
-    # keys they came from.
+    # Otherwise the last word's high bytes would only be added, and different sets of keys could
+    # have equal sums of hashes.
     hashes = hashes * _START
     hashes = (hashes ^ (hashes >> _HALF)) * _FACTOR
     hashes ^= hashes >> _HALF

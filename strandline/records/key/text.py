@@ -19,7 +19,7 @@ from timeline.errors import InputError
 
 
 def key_text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.StringArray:
-    """Return a column's values as text; nulls stay null.
+    """Return a column's values as strings, in the same order; nulls stay null.
 
     Args:
         column: The column.
@@ -64,7 +64,7 @@ def key_text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.Str
 
 
 def _float_text(column: pa.Array, name: str, role: str) -> pa.StringArray:
-    """Return the text of floats, unless versions of Java differ about it."""
+    """Return the text of floats; refuse values whose text differs between versions of Java."""
     # Java below 19 gives some larger whole numbers a digit more than Java 19 and later.
     largest = 2.0**24 if column.type == pa.float32() else 2.0**53
     large = pc.and_(pc.is_finite(column), pc.greater(pc.abs(column), largest))

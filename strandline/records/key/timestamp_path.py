@@ -46,7 +46,7 @@ ZONE: Final = "timezone"
 NAMES: Final = (
     TYPE, UNIT, INPUT_FORMAT, DELIMITER, INPUT_ZONE, OUTPUT_FORMAT, OUTPUT_ZONE, ZONE,
 )  # fmt: skip
-"""Names of the settings behind ``PREFIX``."""
+"""Names of the settings, without ``PREFIX``."""
 
 TEXT_TYPES: Final = ("DATE_STRING", "MIXED")
 _UNIT_OF_TYPE: Final = {
@@ -134,7 +134,7 @@ class TimestampFormat:
         return self._effective() == other._effective()
 
     def _effective(self) -> tuple[object, ...]:
-        """Return what decides paths; only of text no zone and UTC aren't the same."""
+        """Return the properties that decide paths; no zone differs from UTC only for text."""
         if self.input_formats:
             zones = (self.input_zone, self.output_zone)
         else:
@@ -142,7 +142,7 @@ class TimestampFormat:
         return (self.unit, self.input_formats, self.output_format, zones)
 
     def paths(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
-        """Return the time of each row by the output pattern.
+        """Return the time of each row by the output pattern, a string, never null.
 
         Raises:
             InputError: The column's type doesn't fit, or a value is no time.
@@ -204,7 +204,7 @@ class TimestampFormat:
     def _milliseconds(self, column: pa.Array, name: str) -> npt.NDArray[np.int64]:
         kind, types = column.type, pa.types
         if types.is_floating(kind) or types.is_decimal(kind):
-            # As Java's longValue, which cuts the fraction and makes 0 of NaN.
+            # Like Java's longValue, which truncates and converts NaN to 0.
             numbers = column.cast(pa.float64())
             numbers = pc.if_else(pc.is_nan(numbers), 0.0, numbers)
             self._check_range(numbers, name)
@@ -222,7 +222,7 @@ class TimestampFormat:
         nanoseconds = NANOSECONDS[self.unit]
         if nanoseconds >= 10**6:
             return np.asarray(counts * (nanoseconds // 10**6), np.int64)
-        # As Java's TimeUnit, which rounds towards zero.
+        # Like Java's TimeUnit, which rounds towards zero.
         divisor = 10**6 // nanoseconds
         return np.asarray(counts // divisor + ((counts < 0) & (counts % divisor != 0)), np.int64)
 

@@ -59,7 +59,7 @@ from strandline.records.meta_fields import META_FIELDS, RECORD_KEY, without_meta
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 
 _LAST_CHAR: Final = "\uffff"
-"""The last character that Java's ``char`` holds; those beyond it are two of them."""
+"""The last character that fits Java's ``char``; later ones need two."""
 _UNITS: Final = {"us": "micros", "ms": "millis"}
 _WITHOUT_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 """Arrow's views → the types that are stored, for hints."""
@@ -111,8 +111,8 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
 def readable_columns(avro_schema: str) -> pa.Schema:
     """Return the Arrow schema in which records of Avro JSON are read, not written.
 
-    A column whose type has no counterpart (a union of several types, a recursive record) is one of
-    nulls; ``check_readable`` refuses it.
+    A column whose type has no counterpart (a union of several types, a recursive record) has the
+    type null; ``check_readable`` refuses it.
 
     Raises:
         CorruptMetadataError: The text isn't the Avro schema of a record.
@@ -137,7 +137,7 @@ def check_readable(columns: Iterable[pa.Field]) -> None:
 def _converted(avro_schema: str, reader: _AvroReader) -> pa.Schema:
     try:
         return pa.schema(_distinct(reader.columns(_parsed_record(avro_schema))))
-    # The reader takes a valid schema for granted, so damage may surface as any of these.
+    # The reader assumes a valid schema, so damage may surface as any of these.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         cause = f"{type(exc).__name__}: {exc}"
     except RecursionError:
@@ -153,7 +153,7 @@ def _parsed_record(avro_schema: str) -> dict[str, Any]:
 
 
 def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
-    """Return the fields of a record, none of which is there twice, else it is a ``ValueError``."""
+    """Return the fields of a record; raise ``ValueError`` for duplicate names."""
     counts = Counter(field.name for field in fields)
     if len(counts) < len(fields):
         twice = sorted(name for name, count in counts.items() if count > 1)
@@ -180,10 +180,10 @@ def _avro_field(field: pa.Field, column: str, namespace: str) -> dict[str, Any]:
 
 
 def _is_avro_name(name: str) -> bool:
-    """Return whether Avro for Java takes a name.
+    """Return whether Avro for Java accepts a name.
 
-    The specification has letters and digits of ASCII alone; Java's ``Character.isLetter`` and
-    ``isLetterOrDigit``, by which the implementation decides, those of all scripts.
+    The specification allows only ASCII letters and digits; the implementation uses Java's
+    ``Character.isLetter`` and ``isLetterOrDigit``, which accept those of all scripts.
 
     Source: Avro 1.11 ``Schema.validateName``.
     """
@@ -369,7 +369,7 @@ class _AvroReader:
 
     def _named_type(self, avro: dict[str, Any], column: str, enclosing: str) -> pa.DataType:
         namespace, full = _names(avro, enclosing)
-        self._named[full] = None  # until it is complete, so that a recursive use is refused
+        self._named[full] = None  # marks it as incomplete, so that a recursive use is refused
         if avro["type"] == "record":
             fields = [self._record_field(f, column, namespace) for f in avro["fields"]]
             kind = pa.struct(_distinct(fields))
@@ -393,7 +393,7 @@ class _AvroReader:
 
     def _decimal(self, avro: dict[str, Any], column: str) -> pa.DataType:
         precision, scale = avro["precision"], avro.get("scale", 0)
-        # Arrow takes other scales, and reads behind its tables of powers when it casts them.
+        # Arrow accepts other scales, and reads beyond its tables of powers when it casts them.
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise self._unsupported(column, f"decimal({precision}, {scale})")
         return pa.decimal128(precision, scale)

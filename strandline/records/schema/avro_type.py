@@ -1,4 +1,4 @@
-"""A table's Avro schema as values, in the form to which Hudi normalises it before a write.
+"""A table's Avro schema as values, normalised as Hudi does before a write.
 
 A nullable type is ``["null", T]`` with default null; unions in the other order and other defaults
 are lost. The ``fixed`` of a decimal is named after its column. Records keep their names, enums

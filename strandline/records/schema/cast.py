@@ -30,7 +30,7 @@ _LAST_DAY_OF_9999: Final = 2_932_896
 def cast_column(
     column: pa.ChunkedArray | pa.Array, kind: pa.DataType
 ) -> pa.ChunkedArray | pa.Array:
-    """Return a column as another type; nulls where the type forbids them aren't looked for.
+    """Return a column as another type, in the same order; doesn't check for forbidden nulls.
 
     Raises:
         pa.ArrowInvalid: A value doesn't fit.
@@ -43,7 +43,7 @@ def cast_column(
         return pa.chunked_array([cast_column(each, kind) for each in column.chunks], kind)
     if not is_nested(kind):
         return _cast_plain(column, kind)
-    # Only these rows: the array may be a slice of a large one.
+    # Only the rows of this slice: the array may be a slice of a large one.
     return _cast_nested(column.take(pa.array(range(len(column)), pa.int64())), kind)
 
 
@@ -70,7 +70,7 @@ def _cast_nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
         for check in (is_list, pa.types.is_map, pa.types.is_struct)
     ):
         raise pa.ArrowNotImplementedError(f"no cast from {values.type} to {kind}")
-    # Arrow's own casts look for forbidden nulls below null structs, too.
+    # Arrow's own casts also check for forbidden nulls below null structs.
     if pa.types.is_struct(kind):
         children = [
             _cast(_values_of(values, field.name), field.type)
@@ -93,7 +93,7 @@ def _cast_nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _values_of(values: pa.StructArray, name: str) -> pa.Array:
-    """Return a field of structs, null where they are: below a null there may be any value."""
+    """Return a field of structs, null where the structs are: any value may lie below a null."""
     field = values.field(name)
     if not values.null_count:
         return field

@@ -1,10 +1,10 @@
-"""Columns that are known by ids (schema on read): which of them have another name in older files.
+"""Columns identified by ids (schema on read): which of them have another name in older files.
 
-``ALTER TABLE`` with ``hoodie.schema.on.read.enable`` gives columns ids. A commit keeps the table's
-columns with their ids as ``latest_schema``, and a file of ``.hoodie/.schema`` each version of them
-up to one commit; a version's id is the commit's time. A column that is renamed keeps its id. One
-that is dropped and added again has another id, and older values of that name aren't its. All other
-changes, of types, order and nesting, leave it readable by name.
+``ALTER TABLE`` with ``hoodie.schema.on.read.enable`` gives columns ids. A commit stores the table's
+columns with their ids as ``latest_schema``; a file of ``.hoodie/.schema`` stores each version of
+them up to one commit. A version's id is the commit's time. A renamed column keeps its id. A column
+that is dropped and added again has a new id, and older values of that name belong to the old one.
+After all other changes, of types, order and nesting, a column is readable by name.
 
 Source: Hudi 1.2.0 ``SerDeHelper``, ``InternalSchemaMerger``,
 ``FileBasedInternalSchemaStorageManager``.
@@ -25,7 +25,7 @@ LATEST_SCHEMA: Final = "latest_schema"
 """Name of the columns with their ids in a commit's extra metadata."""
 HISTORY_FOLDER: Final = ".hoodie/.schema"
 HISTORY_SUFFIX: Final = ".schemacommit"
-"""End of the names of completed files in that folder: ``<t>[_<c>].schemacommit``."""
+"""Suffix of completed files in that folder: ``<t>[_<c>].schemacommit``."""
 
 
 @dataclass(frozen=True, slots=True)

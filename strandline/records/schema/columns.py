@@ -22,7 +22,7 @@ MAX_LEVELS: Final = 98
 
 
 def check_nesting(schema: pa.Schema) -> None:
-    """Check that columns can be stored as far as their structs, lists and maps decide.
+    """Check that the structs, lists and maps in columns can be stored.
 
     Call it before anything that recurses into types.
 
@@ -82,7 +82,10 @@ def conform(rows: TableOrBatch, schema: pa.Schema) -> TableOrBatch:
     Args:
         rows: Rows of a write, or of a base file written with an older schema of the table.
         schema: Target schema, to which the rows' schema has evolved or can be cast. Its nullable
-            columns that the rows lack become nulls; columns of the rows that it lacks are dropped.
+            columns that the rows lack become null; columns of the rows that it lacks are dropped.
+
+    Returns:
+        A table or batch, as ``rows`` is, with the rows in the same order.
 
     Raises:
         InputError: A non-nullable column is missing or has nulls, or a value doesn't fit its type.
@@ -100,16 +103,16 @@ def conform(rows: TableOrBatch, schema: pa.Schema) -> TableOrBatch:
 def nullable_inside(schema: pa.Schema) -> pa.Schema:
     """Return the schema with all elements, values and fields inside its columns nullable.
 
-    A new table gets this schema. Spark infers ``array<string not null>`` from a frame that happens
-    to have no null there, and Hudi, which takes that over, fails on a later frame that has one.
+    A new table gets this schema. Spark infers ``array<string not null>`` from a frame without nulls
+    there, and Hudi, which adopts that type, fails on a later frame with a null.
     """
     return pa.schema([field.with_type(_nullable_inside(field.type)) for field in schema])
 
 
 def is_utf8(column: pa.Array) -> bool:
-    """Return whether all text of a column is UTF-8, which arrow doesn't check where it is made.
+    """Return whether all text of a column is valid UTF-8, which Arrow doesn't check on creation.
 
-    Of a slice of a nested column, the text of all rows counts.
+    For a slice of a nested column, the text of all rows is checked.
 
     Cost: 20 to 150 ns for a text of up to 100 bytes; none for types without text.
     """
@@ -140,10 +143,10 @@ def has_null_elements(column: pa.Array) -> bool:
 
 
 def without_utf8(column: pa.Array) -> pa.BooleanArray:
-    """Return for each row whether its value has text that isn't UTF-8. Cost: some us a row."""
+    """Return for each row whether its value has invalid UTF-8. Cost: some microseconds a row."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    # ``take`` copies: of a slice all nested values would be checked.
+    # ``take`` copies: for a slice all nested values would be checked.
     rows = (column.take(pa.array([at])) for at in range(len(column)))
     return pa.array([not is_utf8(row) for row in rows], pa.bool_())
 
@@ -179,7 +182,7 @@ def column_of(rows: TableOrBatch, name: str) -> pa.Array | pa.ChunkedArray:
 
 
 def other_case(name: str, schema: pa.Schema) -> str | None:
-    """Return the hint that a schema has a column only in another case; ``None`` if it hasn't."""
+    """Return a hint if a schema has the column only in another case; else ``None``."""
     close = [each for each in schema.names if each.lower() == name.lower()]
     return f"names are case-sensitive; the rows have {close[0]!r}" if close else None
 
@@ -223,7 +226,7 @@ def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator
     inner = _inner_fields(field.type)
     if not any(map(_requires_values, inner)):
         return
-    # What lies below a null isn't a value.
+    # Values below a null don't count.
     values = values.drop_null()
     if pa.types.is_struct(values.type):
         parts = values.flatten()
@@ -242,7 +245,7 @@ def _requires_values(field: pa.Field) -> bool:
 
 
 def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of which values of a type consist."""
+    """Return the fields nested in a type."""
     if is_list(kind):
         return [kind.value_field]
     if pa.types.is_map(kind):

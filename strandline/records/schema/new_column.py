@@ -1,8 +1,8 @@
 """Checks the columns that a write adds to a table, at the top and inside structs, lists and maps.
 
-Their names must not differ from others in case only, since Spark and Hive ignore case. Their types
-must be ones to which the values of a dropped column of the same name can be cast, since base files
-keep the columns that they were written with: such values come back where a reader finds them.
+Their names must not differ from others in case only, since Spark and Hive ignore case. The values
+of a dropped column of the same name must be castable to their types, since base files keep the
+columns that they were written with, and readers would find such values again.
 
 Hudi checks neither.
 """
@@ -29,12 +29,12 @@ _NO_COLUMNS: Final = RecordType("", ())
 
 
 def refuse_other_cases(rows: RecordType, table: RecordType | None) -> None:
-    """Check that no new column of a write is another one's name in another case.
+    """Check that no new column of a write differs from another column in case only.
 
     Args:
         rows: The columns of a write, without the meta columns.
-        table: The columns of the table; ``None`` for a new one. Columns that it has already are
-            accepted, whatever their names are.
+        table: The columns of the table; ``None`` for a new one. Its existing columns are accepted,
+            whatever their names are.
 
     Raises:
         InputError: There is such a column; the message names it by its dotted name.
@@ -106,7 +106,7 @@ def _records(schemas: Iterable[str]) -> Iterator[RecordType]:
         try:
             avro_to_arrow(schema)
         except UnsupportedTableError:
-            continue  # a column that can't be read, and that the table has no more
+            continue  # a column that can't be read, and that the table has no longer
         yield parse_record(schema)
 
 

@@ -1,8 +1,8 @@
 """Deduces the schema that a table has after a write, from its own and that of the rows.
 
 The rows' columns are first aligned with the table's: they take the table's order, a column that is
-nullable on one side becomes nullable, and a type that the table's is wider than becomes the
-table's. Then, by the options:
+nullable on one side becomes nullable, and the table's type replaces a narrower one. Then, by the
+options:
 
 * neither: all columns of the table must be among the rows'; new and wider ones change the table.
 * ``set_null``: missing columns become nullable and are null in the rows.
@@ -149,7 +149,7 @@ def _merged(rows: RecordType, table: RecordType) -> RecordType:
     ]  # fmt: skip
     known = {held.name for held in table.columns}
     added = [replace(each, nullable=True) for each in rows.columns if each.name not in known]
-    # Hudi's change of a nested record loses its name.
+    # When Hudi changes a nested record, its name is lost.
     return replace(table, columns=(*columns, *added))
 
 

@@ -1,13 +1,13 @@
-"""Corrects stored timestamps whose label isn't their unit: milliseconds under one of microseconds.
+"""Corrects stored timestamps with a wrong unit: milliseconds labelled as microseconds.
 
 Releases of Hudi before 1.1 stored a writer's ``timestamp-millis`` with the label of microseconds,
-and local timestamps as plain numbers. Since 1.1 the table's schema says what the numbers are: if it
-has milliseconds and a file microseconds, the file's numbers are milliseconds, inside structs, lists
-and maps, too.
+and local timestamps as plain numbers. Since 1.1 the table's schema defines the unit: if it has
+milliseconds and a file microseconds, the file's numbers are milliseconds, even inside structs,
+lists and maps.
 
-But Hudi also turns a column of microseconds into one of milliseconds if a write brings these; then
-files before it have true microseconds under the same label. So a column that an earlier commit's
-schema has in microseconds is refused: nothing tells which of both a file has.
+But Hudi also changes a column of microseconds to milliseconds if a write has these; then earlier
+files have true microseconds under the same label. So a column that an earlier commit's schema has
+in microseconds is refused: nothing shows which unit a file has.
 
 Source: Hudi 1.2.0 ``HoodieSchemaRepair``, ``SchemaRepair``.
 """
@@ -32,14 +32,14 @@ def corrected(
     place: str,
     exempt: Collection[str] = (),
 ) -> pa.Table:
-    """Return stored rows with the labels that the table's schema gives their numbers.
+    """Return stored rows, same columns, with timestamps in the units of the table's schema.
 
     Args:
         rows: Rows with the types of a file or log block.
         schema: The table's columns.
-        once_micros: Called only if a column in microseconds is to be in milliseconds.
-        place: What has the rows, for errors.
-        exempt: Columns whose unit doesn't follow from a label.
+        once_micros: Called only if a column in microseconds must become milliseconds.
+        place: File or block of the rows, for errors.
+        exempt: Columns whose stored unit is certain.
 
     Raises:
         UnsupportedTableError: A column may have either unit; the message names it.
@@ -66,7 +66,7 @@ def has_millis(schema: pa.Schema) -> bool:
 
 
 def once_in_micros(schema: pa.Schema, earlier: Iterable[pa.Schema]) -> frozenset[str]:
-    """Return the dotted names of what is in milliseconds and was in microseconds.
+    """Return the dotted names of columns now in milliseconds that once were in microseconds.
 
     Args:
         schema: The table's columns.
@@ -92,7 +92,7 @@ def _refuse(names: Collection[str], once_micros: OnceMicros, place: str) -> None
 
 
 def _labelled(stored: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """Return a stored type with the labels of the table's type where these count."""
+    """Return a stored type with the table's units where these are authoritative."""
     if pa.types.is_timestamp(kind):
         is_plain = pa.types.is_int64(stored) and kind.tz is None
         return kind if is_plain or _is_micros_for_millis(stored, kind) else stored
@@ -113,7 +113,7 @@ def _labelled(stored: pa.DataType, kind: pa.DataType) -> pa.DataType:
 
 
 def _mislabelled(stored: pa.DataType, kind: pa.DataType, name: str) -> Iterator[str]:
-    """Yield the dotted names of what one type has in microseconds, and the other in millis."""
+    """Yield the dotted names that are microseconds in ``stored`` and milliseconds in ``kind``."""
     if _is_micros_for_millis(stored, kind):
         yield name
     elif pa.types.is_struct(stored) and pa.types.is_struct(kind):

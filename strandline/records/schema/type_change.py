@@ -1,10 +1,10 @@
-"""Which Avro types Hudi changes into which.
+"""The type changes of Avro types that Hudi allows.
 
-Four relations: *reads* is Avro's schema resolution with Hudi's additions; *is wider* is what Hudi
-changes a column of a write to, so that it fits the table; *casts* is what its tasks, and the
-module ``cast``, can do to some values of a type; *casts all* what they can do to every value.
-Values of a write can be checked before it begins, stored ones can't, so a table's column may only
-change to a type of the last relation.
+Four relations: *reads* is Avro's schema resolution with Hudi's additions; *is wider* holds for
+types to which Hudi changes a column of a write, so that it fits the table; *casts* if its tasks,
+and the module ``cast``, can convert some values of a type; *casts all* if they can convert every
+value. Values of a write can be checked before it begins, stored ones can't, so a table's column may
+only change to a type of the last relation.
 
 Source: Hudi 1.2.0 ``HoodieSchemaCompatibilityChecker``, ``SchemaChangeUtils``,
 ``HoodieAvroUtils.rewritePrimaryType``.
@@ -25,7 +25,7 @@ from strandline.records.schema.avro_type import (
 
 _NUMBERS: Final = ("int", "long", "float", "double")
 _DIGITS: Final = {"int": 10, "long": 19}
-"""Whole number → decimal digits of its greatest value."""
+"""Integer type → decimal digits of its greatest value."""
 
 
 def _is_nested(kind: AvroType) -> bool:
@@ -46,7 +46,7 @@ def is_wider(kind: AvroType, than: AvroType) -> bool:
     if than == "string":
         return kind in ("date", "bytes") or _is_fixed(kind)
     if than in ("timestamp-millis", "local-timestamp-millis"):
-        # Hudi changes the table's type to milliseconds instead, and cuts the stored values.
+        # Hudi changes the table's type to milliseconds instead, and truncates the stored values.
         return kind == than.replace("millis", "micros")
     return than in ("date", "bytes") and kind == "string"
 
@@ -152,7 +152,7 @@ def casts_all(held: Column, column: Column) -> bool:
 
 
 def is_one_kind(kind: AvroType, other: AvroType) -> bool:
-    """Whether types are the same, apart from what is in nested ones."""
+    """Whether types are the same, apart from nested types."""
     match kind, other:
         case DecimalType(), DecimalType():
             return (kind.precision, kind.scale) == (other.precision, other.scale)

@@ -1,4 +1,4 @@
-"""The columns of a write: the schema that the table has afterwards, and that its rows are cast to.
+"""The columns of a write: the table's schema after it, and the schema that its rows are cast to.
 
 ``_hoodie_is_deleted`` is optional in both the table and the write: a table gets it from its first
 write only.
@@ -20,7 +20,7 @@ from strandline.records.schema.schema_evolution import EvolutionRules, evolved
 from timeline.errors import InputError
 
 _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
-"""Old and new type of columns whose values keep text and order."""
+"""Old and new types between which values keep their text and order."""
 
 
 def columns_after(
@@ -96,7 +96,7 @@ def columns_of_keys(
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return a dictionary's field with the type of its values, of which keys are made."""
+    """Return a dictionary's field with the type of its values, from which keys are made."""
     coded = pa.types.is_dictionary(field.type)
     return field.with_type(field.type.value_type) if coded else field
 
@@ -115,10 +115,10 @@ def _with_flag_of(table: RecordType, rows: RecordType) -> RecordType:
 def check_keys_kept(
     before: pa.Schema, after: pa.Schema, keys: Iterable[str], ordering: Iterable[str]
 ) -> None:
-    """Check that columns that decide about rows keep the text or order of their values.
+    """Check that key, partition and ordering columns keep the text or order of their values.
 
-    Hudi doesn't: a key column that widens from ``long`` to ``double`` gives stored rows' keys
-    another text, so that later rows with them are new ones.
+    Hudi doesn't: if a key column widens from ``long`` to ``double``, the keys get another text, so
+    that later rows with the same keys count as new ones.
 
     Args:
         before: The table's columns before the write.
