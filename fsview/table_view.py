@@ -265,7 +265,10 @@ class TableView:
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""
         history = self.state.history
-        return history.newest if history.only_cleans_since(snapshot) else None
+        # What was taken away may still be shown there.
+        if snapshot.taken_away or not history.only_cleans_since(snapshot):
+            return None
+        return history.newest
 
     # Other servers.
 

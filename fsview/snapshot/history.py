@@ -11,6 +11,7 @@ size of a deleted file) the answer is refused. A snapshot with an undone instant
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,9 +29,9 @@ from fsview.snapshot.history_link import (
 )
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
-from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
-from fsview.snapshot.uncommitted_files import without_uncommitted
+from fsview.snapshot.uncommitted_files import undated_logs, with_ghosts_of, without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
@@ -129,9 +130,14 @@ class History:
     # The next history.
 
     def extended(self, links: Iterable[Link]) -> History:
-        """Return this history with links appended."""
-        chain = list(self.links)
-        for link in links:
+        """Return this history with links appended, each behind what ``recalled`` returns."""
+        chain, new = list(self.links), tuple(links)
+        for at, link in enumerate(new):
+            if chain and chain[-1].snapshot.taken_away:
+                steps = [later.step for later in new[at:] if later.step is not None]
+                recalled = replace(self, links=tuple(chain)).recalled(steps)
+                if recalled is not None:
+                    chain.append(recalled.behind(chain[-1]))
             chain.append(link.behind(chain[-1]) if chain else link)
         return self._of(tuple(chain))
 
@@ -222,6 +228,74 @@ class History:
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
         return history._with_branches(b for b in history.branches if not bars(b.start))
+
+    def recalled(self, following: Iterable[Step]) -> Link | None:
+        """Return a link by which clients are to be answered once the newest isn't that any more.
+
+        While a write is undone that had completed, the timeline has the hash from before the write
+        again, and its files are still there: as for any write in flight, answers show them that
+        show uncommitted files. Once the table has moved on, a client with that hash may be from
+        before the write or from then. So the link has the newest snapshot with ghosts for these
+        files: answers that would name one are refused, the others are the same for both.
+
+        Args:
+            following: The steps to the next snapshot.
+
+        Returns:
+            The link; ``None`` if the newest snapshot may answer all its clients.
+        """
+        newest = self.newest
+        times = frozenset(filter(self._may_recur, newest.taken_away))
+        if not times:
+            return None
+        files, unseen = newest.files, set(times)
+        names: dict[str, set[str]] = defaultdict(set)
+        for step in filter(None, map(self._completion_of, times)):
+            unseen.discard(step.instant.requested_time)
+            for partition, change in step.delta.partitions.items():
+                names[partition].update(file.name for file in change.added)
+        # Who hasn't seen what they wrote learns it when they are undone.
+        for step in following:
+            if not unseen.isdisjoint(step.delta.undone):
+                unseen -= step.delta.undone
+                for partition, change in step.delta.partitions.items():
+                    names[partition] |= change.removed | change.extended
+        if unseen:
+            # Nothing says where: all is derived from the next snapshot, without them.
+            return Link(replace(newest, files=LoadedFiles()))
+        found = (
+            (files.versions[p], with_ghosts_of(files.versions[p], times, names[p], newest))
+            for p in names
+            if p in files.versions
+        )
+        changed = {after.partition: after for before, after in found if after is not before}
+        if not changed:
+            return None
+        # They may have made some of the known partitions: ``known_at`` tells.
+        left = LoadedFiles(files.versions.fork())
+        left.versions.update(changed)
+        return Link(replace(newest, files=left), recalled=frozenset(changed))
+
+    def _may_recur(self, time: str) -> bool:
+        """Whether the newest timeline may be one from before a write that was taken away."""
+        completion, newest = self._completion_of(time), self.newest
+        for link in reversed(self.links):
+            if completion is None and time not in link.snapshot.taken_away:
+                break
+            if link.step is not None:
+                if link.step is completion:
+                    break
+                later = link.step.instant
+                # Whoever knows what came later knows that the write was taken away.
+                is_kept = later.requested_time not in newest.taken_away
+                if is_kept and newest.timeline.find(*key_of(later)) is not None:
+                    return False
+        return True
+
+    def _completion_of(self, time: str) -> Step | None:
+        """Return the last step in which a write completed; ``None`` if it isn't kept."""
+        steps = (link.step for link in reversed(self.links) if link.step is not None)
+        return next((s for s in steps if s.delta.writes and s.instant.requested_time == time), None)
 
     # From one snapshot to another.
 
@@ -325,10 +399,24 @@ class History:
                 version = taken_back(version, delta.partitions[partition], extensions)
         if at == 0:
             return version
-        found = without_uncommitted(version, snapshot, links[at].snapshot, extensions)
+        later = links[at].snapshot
+        if later.taken_away and later.has_unnamed_logs:
+            logs = self._taken_away_logs(version, later)
+            version = with_ghosts_of(version, (), logs, later)
+        found = without_uncommitted(version, snapshot, later, extensions)
         if found is loaded and has_same_answers(links[: at + 1], partition):
             return found
         return found.renewed()
+
+    def _taken_away_logs(self, version: PartitionVersion, later: Snapshot) -> set[str]:
+        """Return the names of the logs of writes that were taken away, and of those that may be."""
+        names: set[str] = set()
+        for step in map(self._completion_of, later.taken_away):
+            if step is None:  # others have their time, by which ``without_uncommitted`` knows them
+                names.update(undated_logs(version))
+            elif version.partition in step.delta.partitions:
+                names.update(file.name for file in step.delta.partitions[version.partition].added)
+        return names
 
     def known_at(
         self, snapshot: Snapshot, was_there: Callable[[str], bool]
@@ -348,5 +436,7 @@ class History:
             if step.instant.action != CLEAN:
                 written.update(step.delta.partitions)
             deleted |= step.delta.deleted_partitions
+        for done in map(self._completion_of, snapshot.taken_away | self.newest.taken_away):
+            written.update(known if done is None else done.delta.partitions)
         made = {p for p in written if (p in known or p in deleted) and not was_there(p)}
         return known if known >= deleted and not made else (known | deleted) - made

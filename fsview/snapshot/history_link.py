@@ -29,6 +29,8 @@ class Link:
         barred: Whether clients may no longer be answered from it.
         is_reload: Whether the table was loaded anew: earlier snapshots can't be derived from it.
         unclear: Partitions whose listings made before this snapshot are worth nothing.
+        recalled: Partitions of which it has ghosts that the snapshot before has files of
+            (``History.recalled``).
         keeps_bytes: Bytes of the snapshot before that this one doesn't share, without what is
             filled in there later.
     """
@@ -38,11 +40,13 @@ class Link:
     barred: bool = False
     is_reload: bool = False
     unclear: frozenset[str] = frozenset()
+    recalled: frozenset[str] = frozenset()
     keeps_bytes: int = 0
 
     def behind(self, before: Link) -> Link:
         """Return this link as the successor of another."""
-        keeps = bytes_beyond(before.snapshot, self.snapshot, self.step)
+        recalled = before.recalled | self.recalled
+        keeps = bytes_beyond(before.snapshot, self.snapshot, self.step, recalled)
         return replace(self, keeps_bytes=keeps)
 
 

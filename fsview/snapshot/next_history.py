@@ -80,6 +80,10 @@ def publication(
         "files-unclear": sum(p in before and p not in after for p in touched),
         "instant-vanished": sum(p in after for p in unlisted),
     }
+    undone = {instant.requested_time for instant in change.undone}
+    taken_away = undone.difference(*(step.delta.undone for step in change.steps))
+    if taken_away:
+        newest = replace(newest, taken_away=newest.taken_away | taken_away)
     is_whole = len(links) == len(change.steps)
     # Steps without a snapshot are a gap: earlier snapshots can't be derived over it.
     base = history if is_whole else History(())
@@ -93,13 +97,18 @@ def publication(
     elif links:
         links[-1] = replace(links[-1], snapshot=newest)
     following = base.extended(links) if links else base.with_newest(newest)
-    made = (link.snapshot.files.versions for link in links)
+    made = following.links[len(base.links) :]
     writes = (step.instant for step in change.steps if step.delta.writes)
     ended = {instant.requested_time for instant in (*change.given_up, *writes)}
     return Publication(
         following.barring(change.undone, change.lost),
         touched | unlisted,
-        tuple(versions[p] for versions in made for p in touched if p in versions),
+        tuple(
+            link.snapshot.files.versions[partition]
+            for link in made
+            for partition in touched | link.recalled
+            if partition in link.snapshot.files.versions
+        ),
         dropped,
         {time: listed for time, listed in unfinished.items() if time not in ended},
     )

@@ -20,7 +20,7 @@ from fsview.snapshot.plans import with_replaced
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.snapshot.step import Step, known_after
 from timeline.completion import CompletionTimes
-from timeline.instant import COMPACTION, LOG_COMPACTION, Instant
+from timeline.instant import COMPACTION, LOG_COMPACTION, RESTORE, ROLLBACK, Instant
 from timeline.timeline import Timeline
 
 NO_VERSIONS: Final[Mapping[str, PartitionVersion | None]] = {}
@@ -71,6 +71,12 @@ def advanced(
     if step.delta.replaced:
         by_step = ((step.instant, step.delta.replaced),)
         changes["replaced"] = with_replaced(snapshot.replaced, by_step)
+    before = snapshot.active.find(time, action)
+    if before is not None and before.is_completed and not step.instant.is_completed:
+        changes["taken_away"] = snapshot.taken_away | {time}
+    elif snapshot.taken_away:
+        again = {time} if step.delta.writes else set()
+        changes["taken_away"] = snapshot.taken_away - step.delta.undone - again
     return replace(
         snapshot,
         active=active,
@@ -206,6 +212,23 @@ def settled(
         replaced=snapshot.replaced if replaced is None else replaced,
         epoch=snapshot.epoch + (moved or gone),
     )
+
+
+def still_taken_away(
+    before: Snapshot, undone: Collection[Instant], active: Timeline
+) -> frozenset[str]:
+    """Return ``Snapshot.taken_away`` of a table that is read anew.
+
+    Args:
+        before: The newest snapshot until then.
+        undone: Completed writes that have vanished since.
+        active: The active timeline now.
+    """
+    times = before.taken_away.union(instant.requested_time for instant in undone)
+    pending = tuple(active.pending())
+    if any(instant.action in (ROLLBACK, RESTORE) for instant in pending):
+        return times
+    return times.intersection(instant.requested_time for instant in pending)
 
 
 def _still_pending(

@@ -41,8 +41,17 @@ _VERSION: Final = 350
 _FIRST_ID: Final = 110
 
 
-def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
-    """Return the bytes of a snapshot that the next one doesn't share, and of the step between."""
+def bytes_beyond(
+    before: Snapshot, after: Snapshot, step: Step | None, recalled: frozenset[str] = frozenset()
+) -> int:
+    """Return the bytes of a snapshot that the next one doesn't share, and of the step between.
+
+    Args:
+        before: The snapshot.
+        after: The next one.
+        step: The step.
+        recalled: Partitions that differ without a step.
+    """
     timelines = {id(timeline): len(timeline) for timeline in before.timelines}
     shared = set(map(id, after.timelines))
     size = _SNAPSHOT + _POINTER * sum(n for key, n in timelines.items() if key not in shared)
@@ -54,8 +63,9 @@ def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
         (before.files.known or (), after.files.known or ()),
     )
     size += _ENTRY * sum(len(own) for own, other in maps if own is not other)
+    touched = recalled if step is None else recalled | step.touched
+    size += _bytes_of_versions(before, after, touched)
     if step is not None:
-        size += _bytes_of_versions(before, after, step.touched)
         size += _ENTRY * sum(len(before.replaced.get(p, ())) for p in step.delta.replaced)
         size += step_bytes(step)
     return size

@@ -68,6 +68,8 @@ class Snapshot:
         pending_clustering: Group → the instant of the clustering that pends on it.
         replaced: Partition → file id → requested time of the (last) instant that replaced the
             group.
+        taken_away: Requested times of the writes that had completed and haven't any more, and that
+            no rollback or restore has undone yet: their files are still there.
         epoch: Grows when answers may change in partitions that no instant names: when the
             timeline's start moves or an instant vanishes. Part of the key of encoded answers.
         files: The partitions loaded so far; shared by snapshots with the same files.
@@ -80,6 +82,7 @@ class Snapshot:
     pending_log_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
     pending_clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    taken_away: frozenset[str] = frozenset()
     epoch: int = 0
     files: LoadedFiles = field(default_factory=LoadedFiles, compare=False, repr=False)
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import BaseFile, LogFile
 from fsview.snapshot.delta import with_ghosts
+from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from timeline.clock import format_instant_time
 from timeline.instant import COMPACTION
@@ -35,6 +36,37 @@ def without_uncommitted(
     done = older.active.completed()
     last = max((i.completion_time or "" for i in done), default="")
     return _without_late_logs(left, last, older.config.timezone, extensions)
+
+
+def with_ghosts_of(
+    version: PartitionVersion,
+    times: Collection[str],
+    names: Collection[str],
+    snapshot: Snapshot,
+) -> PartitionVersion:
+    """Return the files at a snapshot with ghosts for those of some writes.
+
+    Args:
+        version: The files.
+        times: Requested times of the writes.
+        names: Names of files that metadata says they wrote.
+        snapshot: The snapshot.
+    """
+    # Before version 8 a log is named by its slice, so another instant may have written it.
+    logs = snapshot.logs_by_completion
+    found = [
+        file.name
+        for file in version.files()
+        if file.name in names or (file.instant in times and (logs or isinstance(file, BaseFile)))
+    ]
+    extensions = base_extensions(snapshot.config)
+    return with_ghosts(version.with_changes((), found), found, extensions) if found else version
+
+
+def undated_logs(version: PartitionVersion) -> list[str]:
+    """Return the names of the logs that only metadata told, which has no times of files."""
+    logs = (file for file in version.files() if isinstance(file, LogFile))
+    return [log.name for log in logs if not log.mtime_ms]
 
 
 def _uncommitted(version: PartitionVersion, older: Snapshot, newer: Snapshot) -> list[str]:

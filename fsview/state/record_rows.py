@@ -2,8 +2,9 @@
 
 Rows by name::
 
-    snapshot                format, table, hash, timeline, what was listed in flight; the checksum
-                            of the other rows (``fsview.state.record_sum``)
+    snapshot                format, table, hash, timeline, what was listed in flight and what was
+                            taken away; the checksum of the other rows
+                            (``fsview.state.record_sum``)
     compaction, logcompaction, clustering, replaced      what pends and what was replaced
     outdated                what had completed when the table was upgraded last
     p/<partition>           whether the table has it; its chunks: handles, sizes, first file ids;
@@ -83,6 +84,7 @@ def snapshot_row(
         "epoch": snapshot.epoch,
         "all_known": snapshot.files.known is not None,
         "unfinished": {time: sorted(found) for time, found in unfinished.items()},
+        "taken_away": sorted(snapshot.taken_away),
         "must_list": must_list,
         "rows": checksum,
     }
@@ -202,6 +204,7 @@ def read_head(
         then = replace(before.snapshot, config=config, active=active, completion=then.completion)
     outdated = read_outdated(rows, frozenset() if before is None else before.outdated)
     changes = read_fields(rows)
+    changes["taken_away"] = frozenset(record.get("taken_away", ()))  # earlier releases lack it
     snapshot = replace(then, epoch=record["epoch"], files=LoadedFiles(), **changes)
     unfinished = {time: set(found) for time, found in record["unfinished"].items()}
     recorded = Recorded(snapshot, unfinished, record["must_list"], outdated)

@@ -19,6 +19,7 @@ from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
 from fsview.snapshot.next_history import publication
+from fsview.snapshot.next_snapshot import still_taken_away
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
@@ -37,6 +38,7 @@ from fsview.store.budget import Share
 from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
 from timeline.errors import StoreBehindError, StoreError, StrandlineError
+from timeline.instant import Instant
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -333,8 +335,15 @@ class TableState:
         """
         with self._lock:
             links: tuple[Link, ...] = ()
+            undone: Collection[Instant] = ()
             if reload is not None and reload.undone is not None:
-                links = self.history.barring(reload.undone, reload.lost).links
+                undone = reload.undone
+                links = self.history.barring(undone, reload.lost).links
+            held = self._current.value
+            if held is not None and outdated is None:
+                # Its files may be listed as those of a write in flight.
+                times = still_taken_away(held.newest, undone, snapshot.active)
+                snapshot = replace(snapshot, taken_away=times)
             before = self._record.outdated
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
