@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.kit.concurrency.patience import PATIENCE_S
 
@@ -96,6 +96,17 @@ class RawConnection:
 
 def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
     """Return the answer at the start of ``data`` and the rest; ``None`` if it is incomplete."""
+    taken = take_sent(data, to_head=to_head)
+    if taken is None:
+        return None
+    answer, rest = taken
+    if answer.body and answer.headers.get("content-encoding") == "gzip":
+        answer = replace(answer, body=gzip.decompress(answer.body))
+    return answer, rest
+
+
+def take_sent(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
+    """As ``take``, with the body as it was sent."""
     head, blank, rest = data.partition(b"\r\n\r\n")
     if not blank:
         return None
@@ -103,7 +114,7 @@ def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
     version, status, *_ = first.split(" ")
     assert version == "HTTP/1.1", data[:200]
     if status == "100":  # the answer comes after it
-        return take(rest, to_head=to_head)
+        return take_sent(rest, to_head=to_head)
     headers = {}
     for line in lines:
         name, _, value = line.partition(": ")
@@ -118,8 +129,6 @@ def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
         body, rest = (rest[:length], rest[length:]) if len(rest) >= length else (None, rest)
     if body is None:
         return None
-    if body and headers.get("content-encoding") == "gzip":
-        body = gzip.decompress(body)
     return Answer(int(status), headers, body), rest
 
 
