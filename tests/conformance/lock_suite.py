@@ -22,10 +22,10 @@ import pytest
 
 from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
 from tests.kit.concurrency.manual_clock import ManualClock
+from tests.kit.servers.processes import FORKS
 from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError
 
-PROCESSES = multiprocessing.get_context("spawn")
 ROUNDS = 10
 CLIENTS = 3
 
@@ -61,8 +61,8 @@ def hold_forever(subject: LockSubject, parent: Connection) -> None:
 @contextlib.contextmanager
 def holding_process(subject: LockSubject) -> Iterator[multiprocessing.Process]:
     """Run a process that holds the lock until it is killed."""
-    ours, theirs = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=hold_forever, args=(subject, theirs), daemon=True)
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=hold_forever, args=(subject, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -171,7 +171,7 @@ class SharedLockSuite(LockSuite, ABC):
         ended: list[multiprocessing.Process] = []
 
         def start(_: Callable[[], None]) -> multiprocessing.Process:
-            process = PROCESSES.Process(target=add_ones, args=(subject, counter), daemon=True)
+            process = FORKS.Process(target=add_ones, args=(subject, counter), daemon=True)
             ended.append(process)
             return process
 

@@ -14,10 +14,11 @@ from multiprocessing.context import SpawnProcess
 import pytest
 
 from strandline.fleet.state.base import Check, Delete, Put, StateStore, Versioned
-from tests.conformance.state_subject import PROCESSES, TTL_S, StateSubject, WithState
+from tests.conformance.state_subject import TTL_S, StateSubject, WithState
 from tests.conformance.state_watch_suite import Told
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.processes import FORKS
 from timeline.clock import SystemClock
 from timeline.errors import InputError, StateConflictError, StateUnavailableError
 
@@ -31,8 +32,8 @@ def hold_forever(subject: StateSubject, parent: Connection) -> None:
 @contextmanager
 def holding_process(subject: StateSubject) -> Iterator[SpawnProcess]:
     """Run a process that holds ``members/killed`` until it is killed."""
-    ours, theirs = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=hold_forever, args=(subject, theirs), daemon=True)
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=hold_forever, args=(subject, theirs), daemon=True)
     process.start()
     theirs.close()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Protocol
@@ -12,7 +11,6 @@ import pytest
 from strandline.fleet.state.base import StateStore
 from timeline.clock import Clock
 
-PROCESSES = multiprocessing.get_context("spawn")
 TTL_S = 10.0
 
 

@@ -23,7 +23,8 @@ from strandline.fleet.state.base import (
     StateStore,
     Versioned,
 )
-from tests.conformance.state_subject import PROCESSES, TTL_S, StateSubject, WithState
+from tests.conformance.state_subject import TTL_S, StateSubject, WithState
+from tests.kit.servers.processes import FORKS
 from timeline.errors import InputError, StateConflictError
 
 CLIENTS = 4
@@ -242,7 +243,7 @@ class StateSuite(WithState):
     @pytest.mark.property
     def test_processes_lose_no_change(self, subject: StateSubject, state: StateStore) -> None:
         processes = [
-            PROCESSES.Process(target=add_ones_in_process, args=(subject,), daemon=True)
+            FORKS.Process(target=add_ones_in_process, args=(subject,), daemon=True)
             for _ in range(CLIENTS)
         ]
         for process in processes:

@@ -57,7 +57,11 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code once the process was waited for; of one that was killed minus a signal."""
+        """The exit code once the process has ended; of one that was killed minus a signal."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit code, or ``None`` while the process lives."""
         return self._process.exitcode
 
     def send_signal(self, how: int) -> None:
@@ -79,8 +83,8 @@ class Forked:
         """End what the process reads; return all that it still says, when it has ended."""
         with suppress(BrokenPipeError):
             self.stdin.close()
-        with self.stdout:
-            said = "" if self.stdout.closed else self.stdout.read()
+        said = "" if self.stdout.closed else self.stdout.read()
+        self.stdout.close()
         self.wait(timeout)
         return said, None
 

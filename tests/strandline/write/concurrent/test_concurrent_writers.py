@@ -7,22 +7,20 @@ waits or is refused, and both repeat what was refused.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from strandline.commit.others_heartbeats import instants_with_heartbeat
 from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.processes import Forked
 from tests.kit.tables import reader
+from tests.strandline.write.concurrent import concurrent_writer
 from tests.strandline.write.concurrent.rounds import TIMES
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
-ROOT = Path(__file__).parents[4]
 ROUNDS = 8 * TIMES
 LOCKED = {
     "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
@@ -35,14 +33,7 @@ LOCKED = {
 
 
 def started(base, name, options):
-    module = "tests.strandline.write.concurrent.concurrent_writer"
-    return subprocess.Popen(
-        [sys.executable, "-m", module, str(base), name, str(ROUNDS), json.dumps(options)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return Forked(concurrent_writer.main, str(base), name, str(ROUNDS), json.dumps(options))
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
+from tests.kit.servers.processes import Forked
+from tests.strandline.write.concurrent import round_writer
 from tests.strandline.write.concurrent.round_writer import obey
-
-ROOT = Path(__file__).parents[4]
 
 
 @dataclass
@@ -42,7 +39,7 @@ class Writer:
 class ProcessWriter(Writer):
     """A writer in a process of its own."""
 
-    child: subprocess.Popen[str]
+    child: Forked
 
     @classmethod
     @contextmanager
@@ -55,18 +52,8 @@ class ProcessWriter(Writer):
         faults: tuple[tuple[int, str], ...] = (),
     ) -> Iterator[ProcessWriter]:
         """Run a writer within the block, after which it is killed if it hasn't ended."""
-        module = "tests.strandline.write.concurrent.round_writer"
         arguments = [json.dumps(each) for each in (options, storage_options, faults)]
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, base, *arguments],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with child:
-            assert child.stdin is not None
-            assert child.stdout is not None
+        with Forked(round_writer.main, base, *arguments) as child:
             try:
                 writer = cls(name, child.stdin, child.stdout, child)
                 assert writer.answer() == {"at": "start"}

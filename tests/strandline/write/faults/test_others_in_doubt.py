@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +18,10 @@ import pytest
 
 from strandline.commit.others_heartbeats import announcement_path, heartbeat_path, read_beat
 from tests.kit.concurrency.manual_clock import ManualClock
-from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.servers.processes import Forked
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
+from tests.strandline.write.faults import killed_in_doubt
 from tests.strandline.write.faults.killed_in_doubt import WIDER
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
@@ -31,7 +30,6 @@ from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
-ROOT = Path(__file__).parents[4]
 PACKAGE = "org.apache.hudi.client.transaction.lock."
 LOCKED = {"write__lock__provider": PACKAGE + "FileSystemBasedLockProvider"}
 TIMEOUT_S = 120
@@ -49,15 +47,9 @@ class Request:
 
     def __init__(self, base: Path, options: dict[str, str], write: str = "upsert") -> None:
         arguments = (str(base), json.dumps(options), write)
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.strandline.write.faults.killed_in_doubt", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-            timeout=PROCESS_S,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        path, _, self._data = killed.stdout.partition(b"\n")
+        with Forked(killed_in_doubt.main, *arguments) as killed:
+            path, _, self._data = killed.stdout.buffer.read().partition(b"\n")
+        assert killed.returncode == -signal.SIGKILL
         self._path = path.decode()
         self._storage = LocalStorage(str(base))
         self.instant = Path(self._path).name[:17]
