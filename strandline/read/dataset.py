@@ -1,16 +1,16 @@
 """A dataset of pyarrow's over base files, into which query engines push filters and columns.
 
-A dataset reads files itself, so it has the rows only of slices without logs. What a partition's
-path says of its rows for sure is known of each file, so that an engine's filters leave files out
-unopened; pyarrow gives these values in place of the stored ones. Where the path says it only in
-part, the columns are compared with it when the file is opened. A dataset would also cast columns by
-other rules than this reader: a file that stores a column with an older type, or a value that its
-path rules out, is stored anew, in memory.
+A dataset reads files itself, so it has only the rows of slices without logs. Each file has the
+values that its partition's path determines as a guarantee, so that an engine's filters skip files
+unopened; pyarrow returns these values instead of the stored ones. If the path determines a value
+only in part, the columns are compared with it when the file is opened. A dataset would also cast
+columns by other rules than this reader: a file with an older type of a column, or with a value that
+contradicts its path, is rewritten in memory.
 
 A file that can't be opened is handed to Arrow as an empty one, and the cause is logged: Arrow then
-makes the error itself, which names the path. A Python error would hang the process in some runs:
-``Scanner.to_reader``, as DuckDB calls it, holds Python's lock while it waits for a lock of Arrow's,
-which a thread of Arrow's holds while it puts the error into words, for which it needs Python's.
+raises the error itself, which names the path. A Python error could deadlock the process:
+``Scanner.to_reader``, as DuckDB calls it, holds the GIL while it waits for a lock of Arrow, which a
+thread of Arrow holds while it formats the error, for which it needs the GIL.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def dataset_of(
         storage: The table's storage.
         slices: The slices.
         schema: Columns of the dataset.
-        config: The table's properties, which say what paths of partitions mean.
+        config: The table's properties, which define the meaning of partition paths.
         row_filter: Which rows; ``None`` for all.
         once_micros: See ``timestamp_label.corrected``.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.
-        InputError: The filter is on columns that the dataset hasn't, or on ones whose statistics
-            pyarrow can't be trusted with, such as floats.
+        InputError: The filter is on columns that the dataset doesn't have, or on columns whose
+            statistics pyarrow misinterprets, such as floats.
 
     Cost: opens no file; some 20 us for each partition. Each time the dataset opens a file, the
         footer is read once more; of one with older types these columns are in memory as Parquet.
@@ -96,7 +96,7 @@ def dataset_of(
 
 
 def _arrow_path(path: str) -> str:
-    """Return a path as pyarrow is given it, which takes a first ``~`` for a home directory."""
+    """Return a path in the form for pyarrow, which takes a leading ``~`` for a home directory."""
     return _HERE + path if path.startswith("~") else path
 
 
@@ -136,7 +136,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
     def open_input_file(self, path: str) -> pa.NativeFile:
         try:
             return self._opened(path.removeprefix(_HERE))
-        except Exception as exc:  # noqa: BLE001 - Arrow raises another in its place
+        except Exception as exc:  # noqa: BLE001 - Arrow raises another error instead
             logger.warning("a dataset can't read %s: %s", path, exc)
             return pa.BufferReader(b"")
 
@@ -169,7 +169,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         return pafs.FileInfo(path, kind, size=None if found.is_dir else found.size)
 
     def _has_types_of(self, stored: pa.Schema) -> bool:
-        """Return whether columns are stored with the table's types, or missing and nullable."""
+        """Return whether all columns are stored with the table's types, or missing and nullable."""
         names = stored.names
         return len(set(names)) == len(names) and all(
             stored.field(field.name).type == field.type if field.name in names else field.nullable

@@ -14,14 +14,14 @@ from polars.io.plugins import register_io_source
 from strandline.read.filter.polars_predicate import necessary_condition
 
 Read = Callable[[Sequence[str], pc.Expression | None, int | None], pa.RecordBatchReader]
-"""Reads columns and rows of a scan: those that hold a condition, or the first so many."""
+"""Reads columns and rows of a scan: those that fulfil a condition, or the first ``limit``."""
 
 
 def lazy_frame(read: Read, schema: pa.Schema) -> pl.LazyFrame:
-    """Return a frame whose rows are read when Polars collects it, each time.
+    """Return a frame whose rows are read each time Polars collects it.
 
     Args:
-        read: Reads the rows; called for each collection, from threads of Polars'.
+        read: Reads the rows; called for each collection, from threads of Polars.
         schema: The columns.
     """
     return register_io_source(_Source(read, schema), schema=_empty(schema).schema)
@@ -29,7 +29,7 @@ def lazy_frame(read: Read, schema: pa.Schema) -> pl.LazyFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What Polars calls for the rows.
+    """The IO source that Polars calls for the rows.
 
     Attributes:
         read: Reads the rows.
@@ -46,7 +46,7 @@ class _Source:
         limit: int | None,
         _batch_rows: int | None,
     ) -> Iterator[pl.DataFrame]:
-        """Yield frames of the columns: of the first ``limit`` rows those with the predicate."""
+        """Yield frames of the columns: of the first ``limit`` rows those matching the predicate."""
         wanted = self.schema.names if columns is None else columns
         asked, condition = list(wanted), None
         if predicate is not None:

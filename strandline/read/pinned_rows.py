@@ -1,4 +1,4 @@
-"""``PinnedRows``: the rows of a table at one time that match a filter, or how many they are.
+"""``PinnedRows``: the rows of a table at one time that match a filter, or their number.
 
 A file slice is read as a stream of record batches: a base file with its logs merged in.
 """
@@ -46,7 +46,7 @@ class SliceRules:
     Attributes:
         schema: All columns of the table, meta columns first; rows of older schemas are cast to it.
         config: The table's properties.
-        budget: What may be in memory of a slice's logs.
+        budget: Memory limit for a slice's logs.
         avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
         once_micros: See ``timestamp_label.corrected``.
     """
@@ -85,20 +85,20 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice: those of its base file in its order, then those only in logs.
 
-    Partition columns have the values that the partition's path tells (``PathValues``). Rows of a
-    slice with logs are merged before they are filtered. Row groups are skipped in which the
-    footer's statistics allow no row, with logs only those that no record of the logs may touch.
+    Partition columns have the values that the partition's path determines (``PathValues``). Rows of
+    a slice with logs are merged before they are filtered. Row groups are skipped if the footer's
+    statistics allow no matching row; with logs only if no record of the logs may touch them.
 
     Args:
         storage: The table's storage.
         found: The slice.
         rules: How to read it.
         logs: Reads its logs.
-        columns: Columns to read, in this order, none twice; ``None`` for all.
-        row_filter: Which rows; ``None`` for all.
+        columns: Columns to read, in this order, distinct; ``None`` for all.
+        row_filter: The condition on rows; ``None`` for all.
 
     Yields:
-        Batches with exactly these columns of ``rules.schema``, none of them empty.
+        Batches, none of them empty, with exactly these columns in the types of ``rules.schema``.
 
     Raises:
         PathNotFoundError: A file is gone.
@@ -116,7 +116,7 @@ def read_slice(
     if not (shown or asked or needs_merge(found)):
         yield from _uncolumned(storage, found)
         return
-    # Without any column the number of rows would be lost.
+    # Without columns the number of rows would be lost.
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
     told = PathValues.of(found.partition, schema, rules.config)
@@ -136,7 +136,7 @@ def read_slice(
 
 
 def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
-    """Yield as many rows as the base file's footer says, without columns."""
+    """Yield batches without columns, with as many rows as the base file's footer records."""
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
@@ -146,12 +146,12 @@ def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which row groups of a slice are read.
+    """Selects the row groups of a slice to read.
 
     Attributes:
         row_filter: The filter on rows.
         schema: Its columns, with the table's types.
-        told: What the partition's path says, whatever is stored.
+        told: The values that the partition's path determines, whatever is stored.
     """
 
     row_filter: RowFilter
@@ -174,7 +174,7 @@ def _plain(
     rules: SliceRules,
     wanted: _Wanted | None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a base file, but not all of those that the filter drops."""
+    """Yield the rows of a base file that the filter keeps, and maybe others."""
     if found.base_file is None:
         return
     with stored_rows(storage, found.base_file.path) as stored:
@@ -190,7 +190,7 @@ def _merged(
     logs: LogReader,
     wanted: _Wanted | None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a slice with logs, but not all of those that the filter drops."""
+    """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
     newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
     if found.base_file is None:
         yield from newest.merge((), rules, schema.names)
@@ -212,7 +212,7 @@ def _group(
 ) -> StoredGroup:
     """Return a row group, with its keys only if one of them may be in the logs.
 
-    One that isn't wanted as it is stored is read only if it may be touched.
+    A row group without matching stored rows is read only if the logs may touch it.
     """
     span = stored.key_span(number)
     touched = span is None or newest.any_between(span)
@@ -224,7 +224,7 @@ def _group(
 
 
 class PinnedRows:
-    """Reads the rows of a pinned table, as often as asked, by one thread at a time.
+    """Reads the rows of a pinned table any number of times, by one thread at a time.
 
     Order, errors and cost are those of ``strandline.read.scan.Scan``.
     """
@@ -266,7 +266,12 @@ class PinnedRows:
         return min(found, self._limit)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with some columns of the table, none of the batches empty."""
+        """Yield the rows as batches, none of them empty.
+
+        Args:
+            columns: Columns of the table; the batches have exactly these, in this order, in the
+                types of the pin's schema.
+        """
         left = self._limit
         if left == 0:
             return
@@ -283,8 +288,8 @@ class PinnedRows:
     def _of_slices(
         self, read: Callable[[FileSlice], Generator[T]], size: Callable[[T], int]
     ) -> Generator[T]:
-        """Yield what is read of each slice, in order, with slices read at the same time."""
-        _ = self._logs  # is made here, and not by several threads
+        """Yield the results of each slice, in order, while slices are read in parallel."""
+        _ = self._logs  # created here, not by several threads
         threads = usable_cores() if self._threads is None else self._threads
         streams = [partial(read, found) for found in self._pin.slices]
         return in_order(streams, 1 if self._limit is not None else threads, size)
@@ -315,7 +320,7 @@ class PinnedRows:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say of a file that is gone what deleted it, and what helps."""
+        """Add to the error about a missing file what deleted it, and a hint."""
         try:
             yield
         except PathNotFoundError as exc:

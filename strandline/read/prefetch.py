@@ -1,11 +1,11 @@
-"""``in_order`` reads several streams at once in threads, and yields their items in order.
+"""``in_order``: reads several streams at once in threads, and yields their items in order.
 
-Each thread reads one stream at a time, the first that nobody reads, and waits while too many bytes
-of it are ahead of the consumer. A consumer that leaves wakes all threads, and waits until they have
-closed their streams. All state is in queues and changed by single atomic calls: a lock could stay
-locked after an interrupt.
+Each thread reads one stream at a time, the first that no other thread reads, and waits while too
+many of its bytes are ahead of the consumer. A consumer that stops early wakes all threads, and
+waits until they have closed their streams. All state is in queues and changed by single atomic
+calls: a lock could stay locked after an interrupt.
 
-When the process ends, threads that wait hand their streams over to the consumer, if it reads on.
+When the process ends, waiting threads hand their streams over to the consumer, if it continues.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from timeline.joined_thread import JoinedThread, join_all
 logger = logging.getLogger(__name__)
 
 AHEAD_BYTES: Final = 32 << 20
-"""A thread reads on in its stream while less than this isn't consumed."""
+"""Most unconsumed bytes of a stream for which its thread continues to read."""
 _LOOK_S: Final = 0.5
-"""A thread that waits looks this often whether the process ends."""
+"""Interval at which a waiting thread checks whether the process is ending."""
 
 T = TypeVar("T")
 
@@ -40,14 +40,14 @@ def in_order(
 
     Args:
         streams: Each begins a stream, a generator, and is called at most once.
-        threads: The most streams that are read at the same time. Only so many are begun before the
-            first of them is consumed. With 1, or for one stream, there is no thread.
+        threads: Most streams that are read in parallel. No more are begun before the first of them
+            is consumed. With 1, or for one stream, there is no thread.
         size: Returns the size of an item in bytes.
-        ahead_bytes: As ``AHEAD_BYTES``; an item may go beyond.
+        ahead_bytes: As ``AHEAD_BYTES``; a single item may exceed it.
 
     Raises:
-        BaseException: What a stream raises, after all items before. The threads have ended then, as
-            after ``close``.
+        BaseException: An error of a stream, after all earlier items. The threads have ended then,
+            as after ``close``.
     """
     threads = min(threads, len(streams))
     ahead = _Ahead([_Stream(begin) for begin in streams], threads, size, ahead_bytes)
@@ -60,7 +60,7 @@ def in_order(
         try:
             ahead.stop()
         except BaseException:
-            # An interrupt, whose caller mustn't find threads either.
+            # An interrupt: no threads may be left after it, either.
             ahead.stop()
             raise
 
@@ -71,8 +71,8 @@ class _Stream(Generic[T]):
 
     Attributes:
         begin: Begins it.
-        items: What was read: items, then what ended the stream.
-        consumed: The sizes of items that were taken, ``None`` to end early.
+        items: The items read, then the end of the stream.
+        consumed: The sizes of consumed items; ``None`` to end early.
     """
 
     begin: Callable[[], Generator[T]]
@@ -82,10 +82,10 @@ class _Stream(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _End(Generic[T]):
-    """What a thread leaves: the error of a stream, or what it hasn't read.
+    """The end of a stream on its thread: an error, or the unread rest.
 
     Attributes:
-        error: What the stream raised.
+        error: The error that the stream raised.
         rest: The stream, if it hasn't ended.
     """
 
@@ -114,7 +114,7 @@ class _Ahead(Generic[T]):
         ]
 
     def start(self) -> None:
-        """Start the threads; fewer, or none, where there are no more."""
+        """Start the threads; fewer, or none, if the system has no more."""
         for number, thread in enumerate(self._threads):
             self._running.add(number)
             try:
@@ -126,7 +126,7 @@ class _Ahead(Generic[T]):
             self._give()
 
     def items(self, stream: _Stream[T]) -> Iterator[T]:
-        """Yield the items of a stream, then let the next one begin."""
+        """Yield the items of a stream, then allow the next one to begin."""
         while not isinstance(item := self._next(stream), _End):
             stream.consumed.put(self._size(item))
             yield item
@@ -148,7 +148,7 @@ class _Ahead(Generic[T]):
             join_all(self._threads)
 
     def _next(self, stream: _Stream[T]) -> T | _End[T]:
-        """Return what comes next in a stream; the stream itself if no thread will read it."""
+        """Return a stream's next item, or its end: with the unread stream if no thread reads it."""
         while True:
             is_read = bool(self._running)
             try:
@@ -158,7 +158,7 @@ class _Ahead(Generic[T]):
                     return _End(rest=stream.begin())
 
     def _give(self) -> None:
-        """Let a thread begin the next stream."""
+        """Allow a thread to begin the next stream."""
         self._turns.put(next(self._waiting, None))
 
     def _work(self, number: int) -> None:
@@ -184,14 +184,14 @@ class _Ahead(Generic[T]):
                     break
                 if ahead >= self._most:
                     return _End(rest=items)
-        # Also an interrupt, which is the consumer's to raise.
+        # Interrupts, too, which the consumer raises.
         except BaseException as error:  # noqa: BLE001 - raised by the consumer
             return _End(error)
         return _End()
 
 
 def _taken(queue: SimpleQueue[T]) -> T | None:
-    """Return the next item of a queue; ``None`` if the process ends, as its main thread has."""
+    """Return the next item of a queue; ``None`` if the process is ending: its main thread has."""
     while True:
         try:
             return queue.get(timeout=_LOOK_S)

@@ -38,13 +38,13 @@ from timeline.meta_client import TableMetaClient
 
 
 class Scan(Exports):
-    """Rows of a table as of one time, which was fixed when the scan was made.
+    """Rows of a table at one time, which is fixed when the scan is made.
 
-    It may be read any number of times, by one thread at a time; each time gives the same rows, in
-    the same order, as long as the table's files are there. ``Table.scan`` makes it.
+    It may be read any number of times, by one thread at a time; each read gives the same rows, in
+    the same order, as long as the table's files exist. ``Table.scan`` makes it.
 
     Reading raises:
-        PathNotFoundError: A file is gone: the cleaner deleted it since the scan was made.
+        PathNotFoundError: A file was deleted by the cleaner since the scan was made.
         TableError: A base file isn't readable Parquet, or a column doesn't fit the table's.
         CorruptMetadataError: A log is damaged where completed instants need it.
         UnsupportedTableError: Logs have blocks that this release can't merge.
@@ -72,8 +72,8 @@ class Scan(Exports):
             pin: The table at one time.
             columns: The columns, in this order, none twice; ``None`` for all.
             row_filter: Which rows; ``None`` for all.
-            limit: At most so many of them; ``None`` for all.
-            threads: The most slices to read at the same time; ``None`` for as many as usable cores.
+            limit: Most rows to read; ``None`` for all.
+            threads: Most slices to read in parallel; ``None`` for as many as usable cores.
         """
         self._pin = pin
         self._columns = pin.schema.names if columns is None else list(columns)
@@ -166,7 +166,7 @@ class Scan(Exports):
 
     @property
     def next_since(self) -> str | None:
-        """The ``since`` with which ``Table.incremental`` goes on after this scan.
+        """The ``since`` with which ``Table.incremental`` continues after this scan.
 
         ``None`` if the table has no commit yet. See
         ``strandline.read.state.incremental.next_since``.
@@ -180,15 +180,22 @@ class Scan(Exports):
 
     @property
     def column_share(self) -> float:
-        """How many of the table's columns are read, the filter's too: from 0 to 1 for all."""
+        """Fraction of the table's columns that are read, the filter's included, 0 to 1."""
         read = {*self._columns, *(() if self._filter is None else self._filter.columns)}
         return len(read) / max(1, len(self._pin.schema.names))
 
     def plan(self) -> pa.Table:
-        """Return the file slices that are read, with the columns of ``scan_plan.PLAN_SCHEMA``.
+        """Return the file slices to read, with the columns of ``scan_plan.PLAN_SCHEMA``.
 
-        Paths are under the base path; ``base_file`` is null for a slice of logs alone, ``bytes``
-        the sizes of all files of a slice.
+        Returns:
+            One row a slice, in the order of reading:
+
+            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+            * ``file_id``: string; of the file group;
+            * ``base_instant``: string; requested time of the instant at which the slice begins;
+            * ``base_file``: string; its path under the base path, null for a slice of logs alone;
+            * ``logs``: list of string; their paths under the base path, oldest first;
+            * ``bytes``: int64; the size of all files of the slice.
         """
         return plan_of(self.slices)
 
@@ -196,11 +203,11 @@ class Scan(Exports):
         """Return scans that together read the rows of this one, in its order.
 
         Args:
-            size: Bytes of the files of each; a slice isn't divided, so there may be more.
+            size: Bytes of the files of each scan; a slice isn't divided, so there may be more.
 
         Raises:
-            InputError: The scan has a limit, which several don't keep; or ``size`` is no number
-                from 1 on.
+            InputError: The scan has a limit, which can't be divided; or ``size`` isn't a whole
+                number of at least 1.
         """
         if self._limit is not None:
             raise InputError(f"a scan with limit {self._limit} can't be split")
@@ -223,7 +230,7 @@ class Scan(Exports):
             columns: Of the scan's, in this order; ``None`` for all.
             filter: Which rows, as of ``Table.scan``; those of partitions that can't match are left
                 out.
-            limit: At most so many.
+            limit: Most rows to read; ``None`` for all.
 
         Raises:
             InputError: As of ``Table.scan``; or the scan has a limit, and there is a filter.
@@ -243,11 +250,15 @@ class Scan(Exports):
         return Scan(pin, names, row_filter, min(limits, default=None), self._threads)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, which reads files as it advances."""
+        """Return a reader of the rows, which reads files as it advances.
+
+        Its batches have the columns and types of ``schema``, in that order; none is empty. Rows
+        come slice by slice: those of the base file in its order, then those only in logs.
+        """
         return pa.RecordBatchReader.from_batches(self.schema, self._rows.batches(self._columns))
 
     def to_arrow(self) -> pa.Table:
-        """Read the rows into memory."""
+        """Read the rows into memory, with the columns, types and order of ``to_reader``."""
         return pa.Table.from_batches(self._rows.batches(self._columns), self.schema)
 
     def to_dataset(self) -> ds.FileSystemDataset:
@@ -291,11 +302,11 @@ def pinned(
 ) -> Pin:
     """Return a table's state; arguments and errors as in ``Pin.at``.
 
-    It is listed, and again if the table has changed meanwhile, where the service's answer doesn't
-    suit storage.
+    If the service's answer doesn't match storage, storage is listed instead, again
+    if the table has changed meanwhile.
     """
     if service is not None:
-        # What the service knows of may be archived or cleaned by now; it doesn't tell which
+        # The service's instants may be archived or cleaned by now; its answer doesn't show which
         # instants were upgraded from an older layout, whose files have another encoding.
         with suppress(*CHANGED, CorruptMetadataError):
             return Pin.at(meta, as_of, filter, service)

@@ -1,4 +1,4 @@
-"""Checks of what callers ask of a scan or a table: columns, numbers, paths of partitions."""
+"""Validation of the arguments of scans and tables: columns, numbers, paths of partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timeline.table.property_name import POPULATE_META_FIELDS
 
 
 def checked_limit(limit: Any) -> int | None:
-    """Return a number of rows, or ``None``.
+    """Return the number of rows, or ``None``, if it is valid.
 
     Raises:
         InputError: It is no whole number, or negative.
@@ -33,7 +33,7 @@ def checked_limit(limit: Any) -> int | None:
 
 
 def checked_size(size: Any) -> int:
-    """Return a number of bytes.
+    """Return the number of bytes if it is valid.
 
     Raises:
         InputError: It is no whole number, or less than 1.
@@ -45,7 +45,7 @@ def checked_size(size: Any) -> int:
 
 
 def check_threads(threads: Any) -> None:
-    """Refuse what is no number of threads, nor ``None``.
+    """Refuse anything but a number of threads or ``None``.
 
     Raises:
         InputError: It is no whole number, or less than 1.
@@ -57,7 +57,7 @@ def check_threads(threads: Any) -> None:
 
 
 def check_read_optimized(read_optimized: Any) -> None:
-    """Refuse what is neither true nor false, such as a setting's text.
+    """Refuse anything but true or false, such as a setting's text.
 
     Raises:
         InputError: It is no ``bool``.
@@ -67,10 +67,10 @@ def check_read_optimized(read_optimized: Any) -> None:
 
 
 def check_columns(columns: Any, schema: pa.Schema) -> None:
-    """Refuse what is no list of some columns of a schema, in any order.
+    """Refuse anything but a list of columns of a schema, in any order.
 
     Raises:
-        InputError: It is no sequence of names, or one of them is unknown or there twice.
+        InputError: It is no sequence of names, or a name is unknown or repeated.
     """
     if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
         raise InputError(f"columns is {columns!r}; allowed: None, or a list of names")
@@ -99,10 +99,10 @@ def check_stored(row_filter: RowFilter, config: TableConfig) -> None:
 
 
 def check_partition(partition: Any) -> None:
-    """Refuse what is no path of a partition under the base path.
+    """Refuse anything but the path of a partition under the base path.
 
     Raises:
-        InputError: It is no text, has a slash at an end, or segments that no path has.
+        InputError: It is no text, begins or ends with a slash, or has invalid segments.
     """
     example = "day=mon"
     if isinstance(partition, str):
@@ -117,7 +117,7 @@ def check_partition(partition: Any) -> None:
 
 
 def _whole_number(value: Any) -> int | None:
-    """Return a value as a number; ``None`` if it is none, such as true or false."""
+    """Return a value if it is a whole number, else ``None``; true and false aren't numbers."""
     if isinstance(value, bool):
         return None
     try:

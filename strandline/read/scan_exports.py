@@ -1,4 +1,4 @@
-"""``Exports``: rows as other libraries take them, as frames, lazy frames, views and streams."""
+"""``Exports``: rows for other libraries, as frames, lazy frames, views and streams."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Exports(ABC):
-    """What is made of rows that can be read with Arrow.
+    """Conversions of rows that can be read with Arrow.
 
-    A subclass tells their columns and reads them; that is all that is used of it.
+    A subclass provides their schema and reads them; nothing else of it is used.
     """
 
     @property
@@ -32,18 +32,18 @@ class Exports(ABC):
 
     @abstractmethod
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, which reads files as it advances."""
+        """Return a reader of the rows with the columns of ``schema``; reads as it advances."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """Read the rows into memory."""
+        """Read the rows into memory, with the columns of ``schema``."""
 
     @abstractmethod
     def to_dataset(self) -> ds.FileSystemDataset:
         """Return a dataset of pyarrow's with the rows.
 
         Raises:
-            InputError, UnsupportedTableError: None has just these rows.
+            InputError, UnsupportedTableError: No dataset has exactly these rows.
         """
 
     @abstractmethod
@@ -54,8 +54,8 @@ class Exports(ABC):
 
         Args:
             columns: Of the schema's.
-            condition: Rows that don't hold it may be left out.
-            limit: At most so many rows, the first; given without a condition.
+            condition: Rows for which it isn't true may be left out.
+            limit: Only the first ``limit`` rows; given without a condition.
         """
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -81,8 +81,8 @@ class Exports(ABC):
     def to_lazy(self) -> polars.LazyFrame:
         """Return a lazy frame of Polars, which is read when it is collected.
 
-        Polars pushes columns, limits and predicates into it; also where slices have logs. It stays
-        at this scan's instant, and may be collected by several threads.
+        Polars pushes columns, limits and predicates into it, even if slices have logs. It stays at
+        this scan's instant, and may be collected by several threads.
 
         Raises:
             ConfigError: Polars isn't installed, or too old for this.
@@ -130,7 +130,7 @@ def optional_package(name: str, caller: str, module: str | None = None) -> Any:
 
     Args:
         name: The package, as pip and Python name it.
-        caller: What needs it, for the message.
+        caller: The method that needs it, for the message.
         module: What is imported; ``None`` for the package itself.
 
     Raises:

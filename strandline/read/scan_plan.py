@@ -22,12 +22,22 @@ PLAN_SCHEMA: Final = pa.schema(
 
 
 def plan_of(slices: Sequence[FileSlice]) -> pa.Table:
-    """Return file slices as rows with the columns of ``PLAN_SCHEMA``; see ``Scan.plan``."""
+    """Return one row a file slice, in order, with the columns of ``PLAN_SCHEMA``.
+
+    They are:
+
+    * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+    * ``file_id``: string; of the file group;
+    * ``base_instant``: string; requested time of the instant at which the slice begins;
+    * ``base_file``: string; its path under the base path, null for a slice of logs alone;
+    * ``logs``: list of string; their paths under the base path, oldest first;
+    * ``bytes``: int64; the size of all files of the slice.
+    """
     return pa.Table.from_pylist(list(map(_plan_row, slices)), PLAN_SCHEMA)
 
 
 def parts_of(slices: Sequence[FileSlice], size: int) -> list[list[FileSlice]]:
-    """Divide file slices, in their order.
+    """Divide file slices into consecutive parts of about ``size`` bytes.
 
     Args:
         slices: The slices.

@@ -27,7 +27,7 @@ from strandline.read.avro.record_bytes import RecordBytes, check_within, skip_lo
 from strandline.records.ordering import Mask, Positions
 
 _DECIMAL_BYTES: Final = 16
-"""Arrow's. Values that were stored with more are decoded one by one."""
+"""Arrow's maximum. Values stored with more are decoded one by one."""
 
 
 class ColumnReader(ABC):
@@ -46,6 +46,9 @@ class ColumnReader(ABC):
             data: The records.
             at: The places in ascending order, none of them behind the end of its record.
             ends: The ends of their records.
+
+        Returns:
+            An array of type ``kind`` with one value for each of ``at``, in order; and the places.
 
         Raises:
             ValueError: The records are damaged, or better decoded one by one.
@@ -131,7 +134,7 @@ class Texts(ColumnReader):
         buffers = [None, pa.py_buffer(offsets), data.buffer]
         both = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
         texts = both.take(pa.array(np.arange(0, len(offsets), 2)))
-        return texts.cast(self.kind), at  # which checks that text is UTF-8
+        return texts.cast(self.kind), at  # this checks that text is UTF-8
 
     def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
         return _text_spans(data, at, ends)[1]
@@ -250,7 +253,7 @@ class Nullable(ColumnReader):
         return at
 
     def _chosen(self, data: RecordBytes, at: Positions, ends: Positions) -> tuple[Mask, Positions]:
-        """Return where there is a value, and the places behind the branches' numbers."""
+        """Return a mask of values that aren't null, and the places behind the branches' numbers."""
         branches = data.bytes[at]
         if (branches & 0xFD).any():
             raise ValueError(f"a union of two types has a branch {int(branches.max()) >> 1}")

@@ -1,9 +1,9 @@
 """The bytes of Avro records, and numbers at many offsets of them at once.
 
 A varint has seven bits of the number in each byte, the lowest first, and its last byte is below
-0x80; *zigzag* keeps the sign in the lowest bit. The eight bytes at an offset are taken as one word,
+0x80; *zigzag* keeps the sign in the lowest bit. The eight bytes at an offset are read as one word,
 in which the lowest clear top bit of a byte shows the end, and shifts close the gaps between the
-sevens. So the numbers of all records cost some twenty numpy operations.
+groups of seven bits. So the numbers of all records cost some twenty numpy operations.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -19,15 +19,15 @@ import pyarrow as pa
 from strandline.records.ordering import Positions
 
 PADDING: Final = 16
-"""Bytes behind the records, so that a word and a varint's last bytes can be taken anywhere."""
+"""Bytes behind the records, so that a word and a varint's last bytes can be read anywhere."""
 FREE_STEPS: Final = 128
 VALUES_A_STEP: Final = 256
-"""A step, some numpy operations, takes 20 to 40 us, as long as so many values one by one."""
+"""Values decoded one by one in the time of a step: some numpy operations, 20 to 40 us."""
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 _TOPS: Final = np.uint64(0x8080808080808080)
 _LENGTH_OF_TOP: Final = np.uint64(0x0102030405060708)
-"""Times 1 << 8k it has k + 1 in its highest byte."""
+"""Multiplied by 1 << 8k it has k + 1 in its highest byte."""
 _FOLDS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(shift))
     for low, high, shift in (
@@ -61,11 +61,11 @@ class RecordBytes:
         self._values = 0
 
     def count(self, steps: int, values: int) -> None:
-        """Account for steps, each over so many values, before they are taken.
+        """Count steps, each over ``values`` values, before they are made.
 
         Raises:
-            ValueError: Steps have had few values on average: long lists, or large structs in few
-                records.
+            ValueError: The steps have had few values on average: long lists, or large structs in
+                few records.
         """
         self._steps += steps
         self._values += steps * values

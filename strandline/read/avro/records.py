@@ -1,10 +1,10 @@
-"""``EncodedRecords``: where the Avro records of a block are in its bytes.
+"""``EncodedRecords``: the positions of a block's Avro records in its bytes.
 
-Only the size before each record tells where the next one begins, so records would have to be passed
-one after the other. But those of a block begin alike, with the time of a commit: by these bytes
-further beginnings are guessed, and numpy goes on from all of them, one record a step. What is found
-counts only if each walk ends where the next one began; then all of them began at a record, as the
-first did. Otherwise the records are passed one after the other.
+Only the size before each record shows where the next one begins, so records would have to be
+skipped one after the other. But all records of a block begin alike, with the time of a commit:
+these bytes give guesses of further beginnings, from which numpy walks in parallel, one record a
+step. The result is valid only if each walk ends where the next one began; then all of them began at
+a record, as the first did. Otherwise the records are skipped one after the other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from timeline.encoding.log_block import FIRST_RECORD, RECORD_GAP, LogBlock, avro
 
 _PIECE_RECORDS: Final = 16_384
 _PIECE_BYTES: Final = 16 << 20
-"""The most that is decoded together. More costs memory, and no longer fits into caches."""
+"""Most bytes decoded together. More would cost memory and exceed the caches."""
 
 _WALKS: Final = 1024
 RECORDS: Final = 32
-"""At least so many records for each walk: a step costs some numpy operations."""
+"""Least records per walk: a step costs some numpy operations."""
 _ALIKE: Final = 8
 """Bytes with which records begin: in most schemas a branch, a length, and a year and month."""
 _UNEVEN: Final = 8
-"""A walk of more than so many times the mean of records isn't worth going on."""
+"""A walk is given up after this multiple of the mean number of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class EncodedRecords:
 
     @classmethod
     def of(cls, records: Sequence[bytes]) -> EncodedRecords:
-        """Put records together."""
+        """Concatenate records."""
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes)
         return cls(memoryview(b"".join(records)), ends - sizes, ends)
@@ -72,7 +72,7 @@ class EncodedRecords:
             yield bytes(self.data[begin:end])
 
     def pieces(self) -> Iterator[EncodedRecords]:
-        """Yield consecutive records that are decoded together, of at most 16 MiB unless one."""
+        """Yield runs of records to decode together, at most 16 MiB each unless it is one record."""
         first = 0
         while first < len(self):
             start = self.begins[first]
@@ -107,7 +107,7 @@ def ends_by_walks(data: bytes | memoryview, count: int) -> Positions | None:
     """
     begins = _guessed(data, min(_WALKS, count // RECORDS))
     limits = np.append(begins[1:], len(data))
-    # Without a sign: a size below zero leads beyond all limits.
+    # Unsigned: a negative size leads beyond all limits.
     sizes: npt.NDArray[Any] = np.ndarray((len(data) - RECORD_GAP + 1,), ">u4", data, strides=(1,))
     at, passed = begins, []
     for _ in range(_UNEVEN * (count // len(begins) + 1)):
@@ -125,7 +125,7 @@ def ends_by_walks(data: bytes | memoryview, count: int) -> Positions | None:
 
 
 def _guessed(data: bytes | memoryview, count: int) -> Positions:
-    """Return where the sizes of some records may be: of the first, and of at most so many."""
+    """Return offsets at which records may begin: the first, then guesses; at most ``count``."""
     first = FIRST_RECORD - RECORD_GAP
     alike = re.compile(re.escape(bytes(data[FIRST_RECORD : FIRST_RECORD + _ALIKE])))
     places = np.linspace(FIRST_RECORD, len(data), count + 1).astype(np.int64).tolist()

@@ -1,1 +1,1 @@
-"""Filters: which rows are wanted, and which partitions may have some."""
+"""Filters: the condition on rows, and the partitions that may have matching rows."""

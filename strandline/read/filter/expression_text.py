@@ -1,4 +1,4 @@
-"""The text of an expression of pyarrow's, which is all that it shows of itself."""
+"""The text of a pyarrow expression, which has no other way of inspection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 def expression_text(condition: pc.Expression) -> str:
     """Return an expression as text, which may leave out parts of long lists and values.
 
-    pyarrow shortens a long text in a list to a number of bytes, be it within a character; then
-    ``str`` fails. The rest of that character is ``U+FFFD`` here.
+    pyarrow truncates a long text in a list at a number of bytes, maybe within a character; then
+    ``str`` fails. Here the rest of that character becomes ``U+FFFD``.
     """
     try:
         return str(condition)

@@ -1,8 +1,8 @@
-"""Conditions of pyarrow's that follow from comparisons of engines in which NaN is a number.
+"""pyarrow conditions that follow from comparisons of engines in which NaN is a number.
 
 In Polars and Spark, NaN equals itself and is greater than all numbers; in pyarrow each comparison
-with it is false. So these conditions are *necessary* only: no row for which the engine's comparison
-is true is lost, and the engine drops the rest.
+with it is false. So these conditions are only *necessary*: they keep every row for which the
+engine's comparison is true, and the engine drops the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRUE_OF_NAN: Final = (operator.ne, operator.gt, operator.ge)
 
 
 def compared(field: pa.Field, compare: Compare, value: pa.Scalar) -> pc.Expression:
-    """Return what holds if a column compares like that with a value, which is no NaN or null.
+    """Return a necessary condition of a column's comparison with a value that isn't NaN or null.
 
     Args:
         field: The column.
@@ -52,7 +52,7 @@ def compared(field: pa.Field, compare: Compare, value: pa.Scalar) -> pc.Expressi
 
 
 def among(field: pa.Field, values: list[pa.Scalar], *, wanted: bool) -> pc.Expression | None:
-    """Return what holds if a column has one of some values, or (not ``wanted``) none of them.
+    """Return a necessary condition of a column having one of some values, or (not ``wanted``) none.
 
     Args:
         field: The column.
@@ -60,7 +60,7 @@ def among(field: pa.Field, values: list[pa.Scalar], *, wanted: bool) -> pc.Expre
         wanted: Whether it has one.
 
     Returns:
-        The condition; ``None`` for floats, of which nothing is said.
+        The condition; ``None`` for floats.
     """
     if pat.is_floating(field.type):
         return None

@@ -1,15 +1,15 @@
-"""Which partitions may have rows that match a filter, by what their paths say of the rows.
+"""Partition pruning: the partitions whose paths allow rows that match a filter.
 
-What a path says of partition columns is decided in ``strandline.read.filter.path_values``. The meta
-column with the path is that path, or that path after a slash.
+``strandline.read.filter.path_values`` derives values of partition columns from a path. The meta
+column ``_hoodie_partition_path`` is that path, or that path after a slash.
 
-A directory above partitions says less: a text that isn't encoded may have slashes, so its segment
-is only where the text begins. The other way round, a filter that fixes the values of all partition
-columns fixes the paths.
+A directory above partitions determines less: a text that isn't encoded may have slashes, so its
+segment is only the beginning of the text. Conversely, a filter that fixes the values of all
+partition columns fixes the paths.
 
-pyarrow shows of an expression only its text. Whatever looks like a value there is a candidate, and
-the candidates count if pyarrow finds the filter false for all other values: those below, between
-and above them, and null. So a text that is misread leaves the question open, and nothing else.
+pyarrow shows only the text of an expression. Everything in it that looks like a value is a
+candidate; the candidates are all possible values if pyarrow finds the filter false for every other
+value: those below, between and above them, and null. So a misread text only prevents pruning.
 
 Source of the last: Hudi 1.2.0 ``SparkHoodieTableFileIndex.composeRelativePartitionPath``.
 """
@@ -45,10 +45,10 @@ from timeline.errors import InputError
 from timeline.table.config import TableConfig
 
 MOST_FIXED: Final = 1024
-"""The most paths that are made of values; of more, directories are searched."""
+"""Most paths that are made of values; for more, directories are searched."""
 
 MOST_CANDIDATES: Final = 256
-"""The most values that are tried."""
+"""Most candidate values that are tried."""
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE: Final = re.compile(r'\\(["\\])')
 _WORD: Final = re.compile(r"[\w+-]+")
@@ -72,7 +72,7 @@ class WantedPartitions:
 
     @classmethod
     def of(cls, row_filter: RowFilter, schema: pa.Schema, config: TableConfig) -> WantedPartitions:
-        """Return the partitions that a filter leaves."""
+        """Return the partitions that a filter doesn't exclude."""
         return cls(row_filter, schema, config, fixed_partitions(row_filter, schema, config))
 
     def matching(self, partitions: Sequence[str]) -> Collection[str]:
@@ -131,8 +131,8 @@ def _satisfying(
         row_filter: The filter.
         schema: All columns of the table.
         config: The table's properties.
-        guaranteed: Returns what is true of the rows at a path if the meta column has the second
-            argument before the path.
+        guaranteed: Returns the condition that all rows at a path fulfil if the meta column has the
+            second argument before the path.
     """
     of_meta = PARTITION_PATH in row_filter.columns and _may_begin_with_slash(schema, config)
     found: set[str] = set()
@@ -145,9 +145,9 @@ def _satisfying(
 def fixed_partitions(
     row_filter: RowFilter, schema: pa.Schema, config: TableConfig
 ) -> tuple[str, ...] | None:
-    """Return the paths that matching rows can have; ``None`` if the filter leaves that open.
+    """Return the paths that matching rows can have; ``None`` if the filter doesn't fix them.
 
-    None is there twice, and there needn't be such partitions.
+    The paths are distinct; their partitions need not exist.
 
     Args:
         row_filter: The filter.
@@ -162,7 +162,7 @@ def fixed_partitions(
         paths = _paths_of_values(row_filter, schema, config)
     if paths is None or not all(map(names_directories, paths)):
         return None
-    # Values with slashes may make one path in several ways.
+    # Different values with slashes may make the same path.
     return tuple(dict.fromkeys(paths))
 
 
@@ -232,7 +232,7 @@ def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expressio
 
 
 def _guarantee_at(path: str, before: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return what is true of a partition's rows whose meta column has a text before the path."""
+    """Return what holds for a partition's rows whose meta column has ``before`` before the path."""
     found = PathValues.of(path, schema, config).guarantee
     if config.populate_meta_fields and PARTITION_PATH in schema.names:
         found &= pc.field(PARTITION_PATH) == before + path
@@ -246,7 +246,7 @@ def _guarantee_below(
 
     Args:
         path: The directory.
-        before: What the meta column has before the path.
+        before: The text of the meta column before the path.
         schema: Columns of the table.
         config: The table's properties.
     """
@@ -275,7 +275,7 @@ def _guarantee_below(
 
 
 def _begins(name: str, text: str) -> pc.Expression:
-    """Return an expression that is true if a column is a text, or that with a slash and more."""
+    """Return an expression that is true if a column is a text, or continues it with a slash."""
     after = chr(ord("/") + 1)
     return (pc.field(name) >= text) & (pc.field(name) < text + after)
 
@@ -283,7 +283,7 @@ def _begins(name: str, text: str) -> pc.Expression:
 def _may_begin_with_slash(schema: pa.Schema, config: TableConfig) -> bool:
     """Return whether the meta column may have a slash before the path of the partition.
 
-    Hudi makes it of a text that begins with one, and the directory without.
+    Hudi keeps the leading slash of such a text there, but not in the directory's name.
     """
     if not config.partition_fields or config.hive_style_partitioning:
         return False
@@ -299,12 +299,12 @@ def satisfiable(
 ) -> list[int]:
     """Return the positions of the guarantees under which a condition may be true.
 
-    They are all if it can't be evaluated for one of them: it casts a value that can't be cast.
+    All are returned if it can't be evaluated for one of them because a cast fails.
 
     Args:
         condition: An expression.
-        guarantees: Expressions that say what values columns have: conjunctions of comparisons of
-            a column with a value. Of others pyarrow makes nothing.
+        guarantees: Expressions about the values of columns: conjunctions of comparisons of a column
+            with a value. pyarrow ignores other forms.
         schema: The columns.
 
     Cost: about 30 us for each.
@@ -328,14 +328,15 @@ def fixed_values(column: str, condition: pc.Expression, schema: pa.Schema) -> pa
         schema: The columns.
 
     Returns:
-        The values in order, none twice; ``None`` if there are others, or if that isn't certain.
+        The values in ascending order, distinct, in the column's type; ``None`` if others are
+        possible.
     """
     field, kind = pc.field(column), schema.field(column).type
     candidates = _candidates(condition, kind)
     if not 0 < len(candidates) <= MOST_CANDIDATES:
         return None
     others = [field.is_null()]
-    if not pa.types.is_boolean(kind):  # of which both are candidates
+    if not pa.types.is_boolean(kind):  # both are candidates
         others += [field < candidates[0], field > candidates[-1]]
         others += [(field > low) & (field < high) for low, high in pairwise(candidates)]
     if satisfiable(condition, others, schema):
@@ -345,7 +346,7 @@ def fixed_values(column: str, condition: pc.Expression, schema: pa.Schema) -> pa
 
 
 def _candidates(condition: pc.Expression, kind: pa.DataType) -> pa.Array:
-    """Return the distinct values of a type that a condition's text may have, in order."""
+    """Return the distinct values of a type that may occur in a condition's text, in order."""
     text = expression_text(condition)
     if pa.types.is_boolean(kind):
         return pa.array([False, True])

@@ -1,21 +1,21 @@
-"""``PathValues``: what the path of a partition says of its rows' partition columns.
+"""``PathValues``: the values of partition columns that a partition's path determines.
 
-A path's text says what a column holds only if Hudi made it of the column's plain value: the key
+A path determines a column's value only if Hudi made it from the column's plain value: the key
 generator is ``SIMPLE`` or ``COMPLEX``, there is one partition column or one segment for each, and
 the text cast to the column's type gives the same text again. All rows then have that value,
 whatever their files store: a global index may leave a key in its partition when the column changes,
-and Hudi drops a slash with which a path begins. So what is read and what is left out agree.
+and Hudi drops the leading slash of a path. So the values read agree with partition pruning.
 
-Two texts leave the value open, so that the stored one counts if it makes the path:
+Two kinds of text don't determine the value; then the stored value is used if it makes the path:
 
-* Of a null or empty text a path says only that.
+* A path shows only that a text is null or empty, but not which.
 * ``slash.separated.date.partitioning`` writes each ``-`` of the one partition column as ``/``. The
-  option isn't stored, but the extractor class that follows from it; with hive style, not even that.
-  A writer without the option may have added partitions with ``-``, so both forms may be there.
+  option isn't stored, only the extractor class that it implies; with hive style, not even that. A
+  writer without the option may have added partitions with ``-``, so both forms may occur.
 
 Source: Hudi 1.2.0 ``HoodieSparkUtils.parsePartitionColumnValues``, ``KeyGenUtils``,
 ``HoodieTableConfigUtils.getPartitionValueExtractorClass``, ``FSUtils.constructAbsolutePath``.
-Unlike Hudi, which shows ``2024/03/01``, a date's text is read as it is stored.
+Unlike Hudi, which returns ``2024/03/01``, a date's text is read as it is stored.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from timeline.table.property_name import (
 )
 
 WITHOUT_VALUE: Final = ("", DEFAULT_PARTITION, "default")
-"""Text for nulls; the last is of releases before 0.12."""
+"""Texts for nulls; the last one is used by releases before 0.12."""
 _DAYS: Final = re.compile(r"-?[0-9]{1,7}")
-"""A date's stored number of days, of which writers made paths that didn't convert it."""
+"""A date's stored number of days, which writers that didn't convert it used as path."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathValues:
-    """What a path says of partition columns.
+    """The values of partition columns that a path determines.
 
     Attributes:
         known: Column → the value of all rows, which may be null.
-        blank: Columns of texts that are null, empty or one of the texts for nulls in all rows.
-        slashed: Column of texts → its text with all ``/``, of which any may be ``-``.
+        blank: String columns that are null, empty or one of the texts for nulls in all rows.
+        slashed: String column → its text with all ``/``, any of which may be ``-``.
     """
 
     known: Mapping[str, pa.Scalar] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class PathValues:
 
     @classmethod
     def of(cls, path: str, schema: pa.Schema, config: TableConfig) -> PathValues:
-        """Return what a path says.
+        """Return the values that a path determines.
 
         Args:
             path: The partition's path under the base path.
-            schema: Columns of the table; nothing is said of others.
+            schema: Columns of the table; others are ignored.
             config: The table's properties.
         """
         fields = config.partition_fields
         # One column has the whole path, a text with slashes.
         segments = [path] if len(fields) == 1 else path.split("/")
-        if len(segments) != len(fields):  # a value with slashes, but which?
+        if len(segments) != len(fields):  # a value with slashes, ambiguous
             return cls()
         told = told_columns(schema, config)
         slashes = config.may_slash_dates
@@ -97,7 +97,7 @@ class PathValues:
 
     @property
     def unsettled(self) -> frozenset[str]:
-        """The columns whose value follows from what is stored and from the path."""
+        """The columns whose value depends on both the stored value and the path."""
         return self.blank.union(self.slashed)
 
     @property
@@ -113,11 +113,15 @@ class PathValues:
         return found
 
     def applied(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return a partition's rows with the columns that its path tells.
+        """Return a partition's rows with the values that its path determines.
 
         Args:
-            rows: Rows as they are stored; columns that are known may be missing.
+            rows: Rows as they are stored, with the columns of ``schema``; known ones may be
+                missing.
             schema: The columns to return.
+
+        Returns:
+            The rows in the same order, with exactly the columns of ``schema``.
         """
         columns = [
             pa.repeat(self.known[name], rows.num_rows)
@@ -128,7 +132,7 @@ class PathValues:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a stored column with the path's value where the stored one makes another path."""
+        """Return a stored column, with the path's value where a stored one makes another path."""
         if name in self.blank:
             is_right = pc.is_in(stored, pa.array([*WITHOUT_VALUE, None], stored.type))
             return pc.if_else(is_right, stored, pa.scalar(None, stored.type))
@@ -147,7 +151,7 @@ def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
     # Old writers stored neither, whatever paths they made.
     if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
         return []
-    # Of a number's sign a slash would remain, which Hudi then drops.
+    # A number's sign would become a slash, which Hudi then drops.
     signs = config.may_slash_dates and not config.hive_style_partitioning
     return [
         name
@@ -170,12 +174,12 @@ def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> boo
     kind = schema.field(name).type
     if pa.types.is_string(kind):
         return not config.url_encode_partitioning or config.may_slash_dates
-    # The year of a date; a number of days isn't told from one.
+    # The year of a date, which can't be distinguished from a number of days.
     return pa.types.is_date32(kind) and text.isdigit() and config.may_slash_dates
 
 
 def value_text(segment: str, name: str, config: TableConfig) -> str | None:
-    """Return the text of a column's value in a path; ``None`` if it isn't sure to be one."""
+    """Return the text of a column's value in a path; ``None`` if it isn't certainly one."""
     text = segment
     if config.hive_style_partitioning:
         prefix = f"{name}="
@@ -195,7 +199,7 @@ def value_text(segment: str, name: str, config: TableConfig) -> str | None:
 
 
 def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:
-    """Return the value of which a path's text was made; ``None`` if that isn't certain."""
+    """Return the value from which a path's text was made; ``None`` if that is uncertain."""
     if pa.types.is_date32(kind) and _DAYS.fullmatch(text):
         return pa.scalar(int(text), pa.int32()).cast(kind)
     try:
@@ -207,7 +211,7 @@ def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _has_one_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type have one text that all writers make of them."""
+    """Return whether all writers convert values of a type to the same text."""
     types = pa.types
     return any(
         check(kind)

@@ -1,12 +1,12 @@
-"""What a predicate of Polars' asks of a scan, as an expression of pyarrow's.
+"""Translates a Polars predicate into a pyarrow expression.
 
 The two disagree about NaN, about a null in a list of values, and about numbers of other types. So
 an expression is only *necessary* for the predicate
-(``strandline.read.filter.nan_comparisons``). Where a part of a predicate says nothing that pyarrow
-can check, it is left out.
+(``strandline.read.filter.nan_comparisons``). Parts of a predicate that pyarrow can't check are left
+out.
 
-What an expression of Polars' consists of is found without its serialised form, which changes from
-release to release: it is taken apart, put together again, and compared.
+A Polars expression is analysed without its serialised form, which changes between releases: it is
+taken apart, rebuilt, and compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from strandline.read.filter.nan_comparisons import NEGATED, SWAPPED, Compare, among, compared
 
 _DEEPEST: Final = 64
-"""Levels of a predicate that are looked at; what is below is left to Polars."""
+"""Levels of a predicate that are translated; deeper parts are left to Polars."""
 
 _KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pat.is_boolean,
@@ -35,18 +35,18 @@ _KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     lambda kind: pat.is_string(kind) or pat.is_large_string(kind),
     lambda kind: pat.is_binary(kind) or pat.is_large_binary(kind),
 )
-"""Types whose values are compared alike, each with those of its own kind."""
+"""Types whose values both compare in the same way, within the same type."""
 
 
 def necessary_condition(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
-    """Return a condition that holds for all rows for which a predicate is true.
+    """Return a condition that is true for all rows for which a predicate is true.
 
     Args:
         predicate: As Polars gives it to a source: columns by name, literals cast.
         schema: The columns.
 
     Returns:
-        The condition; ``None`` if it would be one that all rows hold.
+        The condition; ``None`` if it would be true for all rows.
     """
     return _Translation(schema).of(predicate, wanted=True, depth=0)
 
@@ -84,7 +84,7 @@ class _Translation:
         return None
 
     def _field(self, part: pl.Expr) -> pa.Field | None:
-        """Return the column that a part is, if it is one."""
+        """Return the field if a part is a column, else ``None``."""
         names = part.meta.root_names()
         if len(names) != 1 or names[0] not in self._schema.names:
             return None
@@ -147,7 +147,7 @@ class _Translation:
 
 
 def _joined(sides: list[pc.Expression | None], *, all_hold: bool) -> pc.Expression | None:
-    """Return what holds if both sides do, or one of them."""
+    """Return the conjunction of both sides, or their disjunction; ``None`` if unknown."""
     left, right = sides
     if left is None or right is None:
         known = right if left is None else left
@@ -158,7 +158,7 @@ def _joined(sides: list[pc.Expression | None], *, all_hold: bool) -> pc.Expressi
 def _values(part: pl.Expr, kind: pa.DataType) -> list[pa.Scalar] | None:
     """Return the values of a literal, without nulls, as those of a column's type.
 
-    ``None`` if it isn't one, or has a value that no row of that type can be compared with alike.
+    ``None`` if it isn't a literal, or has a value that both compare differently with that type.
     """
     if not part.meta.is_literal():
         return None

@@ -1,4 +1,4 @@
-"""``RowFilter``: which rows are wanted, as an expression of pyarrow's on the table's columns."""
+"""``RowFilter``: the condition on rows, a pyarrow expression on the table's columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RowFilter:
 
     @classmethod
     def of(cls, given: Any, schema: pa.Schema) -> RowFilter:
-        """Return the filter that a caller means.
+        """Return the filter for a caller's argument.
 
         Args:
             given: An expression, or triples in the form of ``pyarrow.parquet.read_table``: a list
@@ -49,7 +49,7 @@ class RowFilter:
             schema: All columns of the table.
 
         Raises:
-            InputError: It is neither, it doesn't suit the columns' types, or there is no such
+            InputError: It has neither form, doesn't fit the columns' types, or names an unknown
                 column.
         """
         condition = _expression(given)
@@ -57,13 +57,16 @@ class RowFilter:
         return cls(condition, tuple(_needed(condition, schema)))
 
     def joined(self, other: RowFilter, schema: pa.Schema) -> RowFilter:
-        """Return the condition that this one and another one are true."""
+        """Return the conjunction of this filter and another one."""
         columns = {*self.columns, *other.columns}
         names = tuple(name for name in schema.names if name in columns)
         return RowFilter(self.condition & other.condition, names)
 
     def keep(self, rows: pa.Table) -> pa.Table:
-        """Return the rows for which the condition is true.
+        """Return the rows for which the condition is true, in order, with the same columns.
+
+        Args:
+            rows: Rows with at least the columns ``columns``, in the table's types.
 
         Raises:
             InputError: It casts a value that can't be cast.
@@ -76,7 +79,7 @@ class RowFilter:
 
 
 def unknown_column(name: str, schema: pa.Schema) -> InputError:
-    """Return the error for a column that a table lacks, which names the nearest one."""
+    """Return the error for an unknown column; it names the most similar one."""
     close = [each for each in schema.names if each.lower() == name.lower()]
     close = close or difflib.get_close_matches(name, schema.names, 1, 0.6)
     return InputError(
@@ -101,10 +104,10 @@ def _expression(given: Any) -> pc.Expression:
 
 
 def _check_values(given: Sequence[Any]) -> None:
-    """Refuse what pyarrow takes for something else.
+    """Refuse values that pyarrow would misinterpret.
 
-    A text as the values of ``in`` is a list of its letters to it, and null compared with anything
-    is null, for all rows.
+    It would take a text as the values of ``in`` for a list of its letters; and a comparison with
+    null is null for all rows.
     """
     alternatives = [given] if isinstance(given[0][0], str) else given
     for name, operator, value in chain.from_iterable(alternatives):
@@ -121,13 +124,13 @@ def _check_values(given: Sequence[Any]) -> None:
 
 
 def _check(condition: pc.Expression, schema: pa.Schema) -> None:
-    # A slice is read without the columns that nobody asked for, so positions would shift.
+    # A slice is read without the columns that aren't needed, so positions would shift.
     if _has_position(condition):
         raise InputError(
             f"filter {expression_text(condition)} has a column by its position, FieldPath(…);"
             " allowed: names, as in pyarrow.compute.field('price')"
         )
-    # Some types are compared, and constants cast, only where there is a row.
+    # Some types are compared, and constants cast, only if there is a row.
     nulls = [pa.nulls(1, field.type) for field in schema]
     try:
         pa.Table.from_arrays(nulls, schema=schema).filter(condition)
@@ -141,7 +144,7 @@ def _check(condition: pc.Expression, schema: pa.Schema) -> None:
 def _has_position(condition: pc.Expression) -> bool:
     """Return whether a column is given by its position, which Arrow refuses to serialise.
 
-    The text of an expression doesn't tell: quotes in the texts of a list aren't escaped there.
+    The text of an expression is ambiguous: quotes in the texts of a list aren't escaped there.
     """
     try:
         pickle.dumps(condition)
@@ -178,7 +181,7 @@ def _unsuitable(
 def _needed(condition: pc.Expression, schema: pa.Schema) -> list[str]:
     """Return the columns without which an expression can't be bound, by bisection.
 
-    pyarrow has no other way to ask an expression for its columns.
+    pyarrow has no other way to find the columns of an expression.
     """
 
     def needed_of(names: list[str]) -> list[str]:

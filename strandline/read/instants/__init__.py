@@ -1,1 +1,1 @@
-"""Which write instants count for a read, archived ones too."""
+"""The write instants that are visible to a read, archived ones included."""

@@ -1,4 +1,4 @@
-"""``Archive``: the archived instants that a read asks for, read from storage once."""
+"""``Archive``: the archived instants that a read needs, read from storage once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timeline.timeline import Timeline
 
 
 class Archive:
-    """The archived instants of a table as of the first question; used by one thread at a time.
+    """The archived instants of a table as of the first access; used by one thread at a time.
 
     Args:
         meta: The table.

@@ -1,8 +1,9 @@
-"""Archived writes that count for a view though older ones are on the timeline.
+"""Archived writes that are visible although older ones are still on the timeline.
 
-A savepoint keeps its commit on the timeline while those after it are archived, until it is deleted
-and the commit archived, too. Hudi takes the files of these for those of failed writes, as they are
-neither on the timeline nor before its start. The archive tells them apart.
+A savepoint keeps its commit on the timeline while later commits are archived, until it is deleted
+and its commit is archived, too. Hudi takes the files of these later commits for those of failed
+writes, as the commits are neither on the timeline nor before its start. The archive distinguishes
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from timeline.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class MissedWrites:
-    """The archived writes that wrote files of some partitions within a timeline.
+    """Archived writes within the span of a timeline that wrote files of some partitions.
 
     Attributes:
         meta: The table.
@@ -56,11 +57,11 @@ class MissedWrites:
     def added_to(
         self, view: LocalView, counts: Callable[[Instant], bool] = lambda write: True
     ) -> LocalView:
-        """Return a view in which these writes count, too.
+        """Return a view to which these writes are added.
 
         Args:
-            view: The view; it is returned if there are none.
-            counts: Whether a write counts at the view's time.
+            view: The view; returned unchanged if there are none.
+            counts: Whether a write is visible at the view's time.
         """
         found = [write for write in self.writes if counts(write)]
         if not found:
@@ -76,7 +77,7 @@ class MissedWrites:
 
 
 def _unknown_instants(snapshot: Snapshot, partitions: Iterable[str]) -> set[str]:
-    """Return the instants of files that are within the timeline, but not on it."""
+    """Return the instants of files that lie within the timeline's span, but aren't on it."""
     writes = snapshot.active.write_timeline()
     if writes.first is None or writes.last is None:
         return set()

@@ -1,8 +1,8 @@
-"""The write instants that count for a read, and the bytes of logs that they need.
+"""The write instants that are visible to a read, and the bytes of logs that they wrote.
 
-Readers skip blocks of instants that aren't completed: those of writes that failed, or run. Hudi
-does it by block in table version 6, whose logs are shared by instants, and by file from version 8
-on; here it is done by block in all versions.
+Readers skip blocks of instants that aren't completed: writes that failed or are running. Hudi
+checks each block in table version 6, whose logs are shared by instants, and each file from version
+8 on; this reader checks each block in all versions.
 
 Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 """
@@ -36,8 +36,8 @@ Ranges = Mapping[str, Sequence[tuple[int, int]]]
 def first_write_time(timeline: Timeline) -> str:
     """Return the requested time of the first completed write without a savepoint, else with one.
 
-    A savepoint keeps its commit on the timeline while those after it are archived. ``""`` if there
-    is no write.
+    A savepoint keeps its commit on the timeline while later ones are archived. ``""`` if there is
+    no write.
     """
     times = completed_write_times(timeline)
     saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
@@ -47,10 +47,10 @@ def first_write_time(timeline: Timeline) -> str:
 class CommittedInstants:
     """The completed writes as of a timeline, archived ones too; used by one thread at a time.
 
-    A write that is older than all on the timeline counts as completed, as in Hudi. One between them
-    that isn't on the timeline was rolled back, or archived while a savepoint kept an older one,
-    which may be there even if the savepoint has been deleted since: the archive decides. Hudi
-    counts those before the first write without a savepoint, and no others.
+    A write older than the whole timeline counts as completed, as in Hudi. A write within its span
+    that isn't on it was rolled back, or archived while a savepoint kept an older one, which may
+    still be there even if the savepoint has been deleted: the archive decides. Hudi counts only
+    writes before the first one without a savepoint.
 
     Attributes:
         timeline: The active timeline at which the table is read.
@@ -89,7 +89,7 @@ class CommittedInstants:
 
 
 class ArchivedWrites(Protocol):
-    """The archive, as far as it is asked for writes."""
+    """The part of the archive that has writes."""
 
     @property
     def write_times(self) -> Collection[str]:
@@ -97,9 +97,9 @@ class ArchivedWrites(Protocol):
 
 
 class NeededBytes:
-    """Tells which bytes of a log file completed instants wrote; used by one thread at a time.
+    """Finds the bytes of a log file that completed instants wrote; used by one thread at a time.
 
-    Only logs with torn blocks are looked up, or with blocks that name instants that don't count.
+    Needed only for logs with torn blocks, or with blocks of instants that aren't completed.
 
     Args:
         meta: The table.
@@ -116,15 +116,15 @@ class NeededBytes:
 
     @property
     def names_writers(self) -> bool:
-        """Whether a log's name has the time of its one instant, not of its slice's first."""
+        """Whether a log's name has the time of its only writer, not that of its slice."""
         return self._meta.config.layout_version > 1
 
     def within(self, log: LogFile, begin: int, end: int | None) -> tuple[int, int] | None:
-        """Return a range of bytes that a completed instant wrote, if it overlaps with another one.
+        """Return a range of bytes that a completed instant wrote, if one overlaps a given range.
 
         Args:
             log: The log file.
-            begin: The first byte of the other range.
+            begin: The first byte of the given range.
             end: The byte after it; ``None`` if it has no end.
 
         Returns:
@@ -164,7 +164,7 @@ class NeededBytes:
         try:
             return self._meta.read(instant)
         except InstantNotFoundError:
-            # Archived before or since; archiving copies an instant before it deletes its files.
+            # Archived before or meanwhile; archiving copies an instant before it deletes its files.
             return self._archive.read(instant)
 
 

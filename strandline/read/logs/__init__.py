@@ -1,1 +1,1 @@
-"""A slice's logs: which blocks count, their rows, the newest of each key, within a budget."""
+"""A slice's logs: visible blocks, their rows, the newest record of each key; within a budget."""

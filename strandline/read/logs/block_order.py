@@ -1,11 +1,11 @@
-"""The log blocks of a slice that count, in the order in which they are merged. Pure.
+"""The visible log blocks of a slice, in the order in which they are merged. Pure.
 
 * Blocks of instants that aren't completed are left out.
-* A rollback removes the blocks of its target that come before it.
-* Instants come in the order of their first blocks.
-* The blocks of a log compaction come in the place of the newest instant that it compacted, whose
-  blocks they replace; so do those of a log compaction that compacted them in turn. One that names
-  itself among those replaces only the others.
+* A rollback removes the earlier blocks of its target.
+* Instants are ordered by their first blocks.
+* The blocks of a log compaction replace those of the instants that it compacted, at the position of
+  the newest of these; a later log compaction may replace them in turn. A log compaction that names
+  itself among the compacted instants replaces only the others.
 
 Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 """
@@ -49,7 +49,7 @@ class PlacedBlock:
 def blocks_in_order(
     blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
 ) -> tuple[PlacedBlock, ...]:
-    """Return the data and delete blocks that count, in the order in which they are merged.
+    """Return the visible data and delete blocks, in the order in which they are merged.
 
     Args:
         blocks: All blocks of a slice, in the order of its logs.
@@ -57,13 +57,13 @@ def blocks_in_order(
 
     Raises:
         CorruptMetadataError: Log compactions replace each other.
-        UnsupportedTableError: There is a command other than to roll back.
+        UnsupportedTableError: There is a command other than a rollback.
     """
     by_time = _by_time(blocks, counts)
     replaced_by: dict[str, str] = {}
     placed: set[str] = set()
     order: list[str] = []
-    # From the newest: a log compaction is met before the blocks that it replaces.
+    # From the newest: a log compaction comes before the blocks that it replaces.
     for time, group in reversed(by_time.items()):
         compacted = group[0].block.header.get(COMPACTED_TIMES)
         if compacted is not None:
@@ -88,7 +88,7 @@ def blocks_in_order(
 def uncounted(
     blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
 ) -> tuple[PlacedBlock, ...]:
-    """Return the data and delete blocks that don't count, although no block rolls them back.
+    """Return the data and delete blocks that aren't visible, although no block rolls them back.
 
     Args:
         blocks: As for ``blocks_in_order``, which has accepted them.
@@ -101,8 +101,8 @@ def uncounted(
 def _by_time(
     blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
 ) -> dict[str, list[PlacedBlock]]:
-    """Return the blocks of each instant that counts, in the order of their first blocks."""
-    # Not before: for what was rolled back the archive may have to be read.
+    """Return the blocks of each visible instant, in the order of their first blocks."""
+    # Not earlier: for rolled back instants the archive might have to be read.
     return {time: group for time, group in _not_rolled_back(blocks).items() if counts(time)}
 
 

@@ -25,21 +25,23 @@ ROWS_PER_BYTE: Final = 1024
 """The most rows of a Parquet file for each of its bytes. Each has a key of at least a byte, which
 no codec shrinks more than a thousandfold; nulls would cost nothing."""
 _DECIMAL_BITS: Final = 127
-"""The most bits of a decimal of 38 digits, without its sign."""
+"""Most bits of a decimal of 38 digits, without the sign."""
 _EXACT: Final = Context(prec=76)
 _FEW_RECORDS: Final = 64
-"""Fewer are decoded faster one by one: a step over many has a cost of its own."""
+"""Fewer records are decoded faster one by one, as a step over many has a fixed cost."""
 _Convert = Callable[[Any], Any]
 
 
 def data_pieces(block: LogBlock, columns: Collection[str]) -> Iterator[pa.Table]:
     """Yield the rows of a data block, in the types with which it was written, in pieces.
 
-    There is at least one piece, which may be empty.
-
     Args:
         block: A block of Avro records, or of a Parquet file.
-        columns: Columns to return, in the block's order; those that it lacks are left out.
+        columns: Columns to return; those that the block lacks are left out.
+
+    Yields:
+        The records in order, with these columns in the block's order and types; at least one
+        piece, which may be empty.
 
     Raises:
         ValueError: It is damaged (``pa.ArrowInvalid`` is a ``ValueError``).
@@ -54,7 +56,7 @@ def data_pieces(block: LogBlock, columns: Collection[str]) -> Iterator[pa.Table]
     try:
         file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
         footer = file.metadata
-        # Arrow makes room for the rows that each row group claims, whatever the file claims.
+        # Arrow allocates memory for the rows that each row group claims, whatever the file claims.
         claims = (footer.row_group(at).num_rows for at in range(footer.num_row_groups))
         rows = max(footer.num_rows, sum(claims))
         if rows > ROWS_PER_BYTE * len(block.content):
@@ -75,15 +77,19 @@ def avro_rows(
     Args:
         avro_schema: The records' schema, JSON text.
         records: The records.
-        columns: Columns to return, in the schema's order; ``None`` for all.
+        columns: Columns to return; ``None`` for all.
+
+    Returns:
+        One row a record, in order, with these columns in the schema's order, in the types of
+        ``readable_columns``.
 
     Raises:
         ValueError: A record is damaged, or a value doesn't fit its column.
         CorruptMetadataError: The schema isn't that of an Avro record.
         UnsupportedTableError: One of these columns has a type that can't be read.
 
-    Cost: some 0.05 us a value of the columns to return and 0.02 us of the others. Of a few records,
-        of records that are damaged, and of long lists in few of them: some 10 us a record.
+    Cost: some 0.05 us a value of the returned columns and 0.02 us of the others. For a few records,
+        damaged records, or few records with long lists: some 10 us a record.
     """
     return pa.concat_tables(_avro_pieces(avro_schema, records, columns))
 
@@ -105,8 +111,8 @@ def _avro_pieces(
 def _piece(avro_schema: str, records: EncodedRecords, fields: Sequence[pa.Field]) -> pa.Table:
     """Return some records as rows with these columns."""
     if len(records) >= _FEW_RECORDS:
-        # Damage is named by the reader of single records, which also takes odd encodings.
-        with suppress(ValueError, UnsupportedTableError):  # of a column that isn't read
+        # The reader of single records reports damage, and accepts unusual encodings.
+        with suppress(ValueError, UnsupportedTableError):  # in a column that isn't read
             return decoder_of(avro_schema).rows(records, {field.name for field in fields})
     decoded = avro.read_records(avro_schema, records)
     arrays = [_column([row[field.name] for row in decoded], field.type) for field in fields]
@@ -116,7 +122,7 @@ def _piece(avro_schema: str, records: EncodedRecords, fields: Sequence[pa.Field]
 def ordering_column(
     records: Sequence[DeletedRecord], at: int, kind: pa.DataType
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the values of one ordering column of deletes; null where one has none.
+    """Return the deletes' values of an ordering column, of type ``kind``; null without one.
 
     Args:
         records: The records of a delete block.
@@ -130,7 +136,7 @@ def ordering_column(
     types = {value.type for value in values if value is not None}
     if not types:
         return pa.nulls(len(values), kind)
-    # All values of a block have one type, unless the column's type has changed meanwhile.
+    # All values of a block have the same type, unless the column's type has changed meanwhile.
     parts = {each: _typed(values, each, kind) for each in types}
     if len(types) == 1:
         return next(iter(parts.values()))
@@ -142,7 +148,7 @@ def ordering_column(
 
 
 def _typed(values: Sequence[OrderingValue | None], each: ValueType, kind: pa.DataType) -> pa.Array:
-    """Return the values of one type, cast to the column's; null for the others."""
+    """Return the values of one type, cast to the column's type; null for the others."""
     given = [None if v is None or v.type is not each else v.value for v in values]
     try:
         return cast_column(pa.array(given, _STORED_AS[each]), kind)
@@ -167,9 +173,9 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _converter(kind: pa.DataType) -> _Convert | None:
-    """Return the function from decoded Avro to what Arrow takes; ``None`` if they are the same.
+    """Return the function from decoded Avro to values for Arrow; ``None`` if they are the same.
 
-    Arrow takes the numbers of dates and timestamps as they are.
+    Arrow accepts the numbers of dates and timestamps unchanged.
     """
     if pa.types.is_decimal(kind):
         return lambda digits: _decimal(digits, kind.scale)
@@ -204,7 +210,7 @@ def _converted(fields: Mapping[str, Any], parts: Mapping[str, _Convert | None]) 
 
 def _decimal(digits: bytes, scale: int) -> Decimal:
     number = int.from_bytes(digits, "big", signed=True)
-    # The time to turn a number into a decimal grows with the square of its length.
+    # The time to convert a number to a decimal grows with the square of its length.
     if number.bit_length() > _DECIMAL_BITS:
         raise ValueError(f"a decimal of {len(digits)} bytes; allowed: {_DECIMAL_BITS} bits")
     return Decimal(number).scaleb(-scale, _EXACT)

@@ -2,10 +2,10 @@
 
 A writer that dies leaves a torn block: a part of one, or garbage. If a completed instant recorded
 that it wrote some of these bytes, rows are missing, which is an error; otherwise the block is
-skipped. A file that was cut exactly between two blocks has no torn block, so that isn't noticed.
+skipped. A file truncated exactly between two blocks has no torn block; this isn't detected.
 
-What looks like a block behind a torn one may be a value of the torn block. It counts only if a
-completed instant recorded that it wrote these bytes; Hudi's reader takes such rows for written.
+Bytes behind a torn block that look like a block may be a value in the torn one. They count only if
+a completed instant recorded that it wrote them; Hudi's reader returns such rows.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ logger = logging.getLogger(__name__)
 
 CHANGE_DATA_SUFFIX: Final = ".cdc"
 _COPIED_BYTES: Final = 8 << 20
-"""A log that isn't read into memory is copied in pieces of this size."""
+"""Size of the pieces in which a log is copied to a file instead of memory."""
 _SUPPORTED: Final = (AVRO_DATA, DELETE, PARQUET_DATA)
 _NAMES: Final = {HFILE_DATA: "HFile records", CHANGE_DATA: "change data"}
 
 
 @dataclass(slots=True)
 class LogCounts:
-    """What was found in logs.
+    """Counts of blocks in logs.
 
     Attributes:
         blocks: Whole blocks, of any kind.
-        merged_blocks: Those with records that were merged.
+        merged_blocks: Blocks with records that were merged.
         torn_blocks: Torn blocks that were skipped.
     """
 
@@ -65,11 +65,11 @@ class LogReader:
 
     Args:
         storage: The table's storage.
-        committed: The instants whose blocks count.
-        needed: Tells which bytes of logs completed instants wrote.
+        committed: The completed instants.
+        needed: Finds the bytes of logs that completed instants wrote.
 
     Attributes:
-        counts: What was found so far.
+        counts: Blocks found so far.
     """
 
     def __init__(self, storage: Storage, committed: CommittedInstants, needed: NeededBytes) -> None:
@@ -89,13 +89,13 @@ class LogReader:
 
         Args:
             logs: The logs of a slice, in any order.
-            budget: What may be in memory; by default that of ``LogBudget``.
+            budget: Memory limit; by default that of ``LogBudget``.
 
         Raises:
             PathNotFoundError: A log is gone.
-            CorruptMetadataError: A torn block is needed, or one that names no instant, or another
+            CorruptMetadataError: A needed block is torn, names no instant, or names another instant
                 than the completed one that wrote it.
-            UnsupportedTableError: A block that counts is of an unsupported kind.
+            UnsupportedTableError: A visible block is of an unsupported kind.
             StorageError: The logs exceed the budget, and can't be copied to a temporary file.
 
         Cost: reads the logs, into memory as far as the budget allows.
@@ -120,7 +120,7 @@ class LogReader:
         return ordered
 
     def _data(self, log: LogFile, budget: LogBudget, left: int) -> bytes | mmap:
-        """Read a log into memory if it takes no more than is left, else into a mapped file."""
+        """Read a log into memory if it fits the rest of the budget, else into a mapped file."""
         path = self._path(log)
         with self._storage.open_input(log.path) as file, mapped_client_errors(path):
             if file.size() <= left:
@@ -151,7 +151,7 @@ class LogReader:
         return f"{self._storage.base_path}/{log.path}"
 
     def _refuse_needed(self, placed: PlacedBlock, log: LogFile) -> None:
-        """Refuse a block that doesn't count if a completed instant wrote it: its time is wrong."""
+        """Refuse an invisible block if a completed instant wrote it: its time is wrong."""
         if self._needed.names_writers:
             if placed.time == log.instant:
                 return
@@ -174,7 +174,7 @@ class LogReader:
             return self._needed.within(log, begin, end)
 
     def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
-        # What is missing at the end of the file may have been written, too.
+        # The bytes missing at the end of the file may have been written, too.
         end = None if torn.end == size else torn.end
         needed = self._needed_of(log, torn.begin, end)
         if needed is not None:

@@ -1,7 +1,7 @@
 """``LogRecords``: the decoded records of a slice's logs, oldest first, in memory or on disk.
 
-Of each record the *head* is kept apart from its row: what decides which record of a key is the
-newest. Heads can be had in parts, so that each key has all its records in one of them.
+The *head* of each record, the values that decide which record of a key is the newest, is kept apart
+from its row. Heads can be read in parts, each with all records of its keys.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from timeline.table.property_name import PARTIAL_UPDATE_MODE
 OPERATION: Final = "_hoodie_operation"
 """Meta column of tables that keep the operations of change data; deletes are rows there."""
 KEY, ROW, IS_DELETE, LACKS = "key", "row", "is_delete", "lacks"
-"""Columns of heads: the record's key; the number of its row, -1 without one; whether it is a
-delete; if records may lack values, of which columns it does. The ordering columns follow, named by
-their numbers."""
+"""Columns of heads: the record's key; the number of its row (int64), -1 without one; whether it is
+a delete (bool); if records may lack values, whether it lacks each fillable column (list of bool).
+The ordering columns follow, named by their numbers, in the table's types; null without a value."""
 
 _DAMAGE: Final = (
     ArithmeticError,
@@ -53,7 +53,7 @@ may take is bounded by its bytes."""
 _MESSAGE_CHARACTERS: Final = 500
 _PIECE_DELETES: Final = 16_384
 _FOLD: Final = 8
-"""To fold heads takes so many times their size: hashes and sorts have numbers for each record."""
+"""Memory for folding heads, as a multiple of their size: hashes and sorts need several arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LogRules:
     Attributes:
         schema: The columns to read; among them the record key and the ordering columns.
         ordering_fields: Ordering columns; empty by commit time.
-        budget: What may be in memory.
+        budget: Memory limit.
         properties: Which rows are deletes, and which values rows lack.
         once_micros: See ``timestamp_label.corrected``.
     """
@@ -76,12 +76,12 @@ class LogRules:
 
     @property
     def fillable(self) -> tuple[str, ...]:
-        """The columns of which a record may lack its value."""
+        """The columns whose value a record may lack."""
         return self.properties.fillable(self.schema)
 
     @property
     def heads(self) -> pa.Schema:
-        """The columns of heads."""
+        """The columns of heads, see ``KEY``."""
         empty = self.schema.empty_table()
         columns = [(KEY, self.schema.field(RECORD_KEY).type), (ROW, pa.int64())]
         columns.append((IS_DELETE, pa.bool_()))
@@ -97,11 +97,11 @@ class LogRecords:
     """The records of a slice's logs, oldest first.
 
     Attributes:
-        heads: Of all of them.
-        rows: The rows of those that aren't deletes by key, with the columns of the rules.
-        budget: What may be in memory.
-        classes: Which columns they have; ``None``: all of them, as no block has partial updates and
-            no record lacks a value.
+        heads: The heads of all records.
+        rows: The rows of the records that aren't deletes by key, with the columns of the rules.
+        budget: Memory limit.
+        classes: The columns that the records have; ``None``: all columns, as no block has partial
+            updates and no record lacks a value.
     """
 
     heads: SpooledRows
@@ -115,9 +115,9 @@ class LogRecords:
 
         Raises:
             CorruptMetadataError: A block is damaged, or a record has no key.
-            UnsupportedTableError: A block can't be read by this release, or partial updates are
-                blocks of some columns as well as rows that lack values.
-            StorageError: The records are more than the budget, and can't be written to disk.
+            UnsupportedTableError: A block can't be read by this release, or there are both blocks
+                with partial updates and rows that lack values.
+            StorageError: The records exceed the budget, and can't be written to disk.
         """
         budget, count, number = rules.budget, 0, 0
         first: int | None = None
@@ -145,10 +145,14 @@ class LogRecords:
             return cls(heads.end(), rows.end(), budget, classes)
 
     def parts(self) -> Iterator[tuple[Positions, pa.Table]]:
-        """Yield heads with their numbers, ascending, so that no key is in two parts.
+        """Yield the heads in parts; all records of a key are in one part.
 
-        Cost: there are as many parts as let folding one of them take about the budget. If there are
-            several, keys are spread by their hashes, which takes two bytes a record.
+        Yields:
+            The numbers of some records, ascending; and their heads in that order, with the columns
+            of ``LogRules.heads``.
+
+        Cost: folding a part takes about the budget. If there are several parts, keys are spread by
+            their hashes, which takes two bytes a record.
         """
         heads = self.heads
         wanted = -(-heads.nbytes * _FOLD // max(self.budget.size, 1))
@@ -180,8 +184,8 @@ class _Piece:
         ordering: The values of each ordering column.
         deletes: Where a record is a delete.
         rows: The rows, with the columns of the rules; none for deletes by key.
-        lacks: For each of them, and each fillable column, whether it lacks its value.
-        columns: The names of the columns that they have.
+        lacks: For each row, and each fillable column, whether the row lacks its value.
+        columns: The names of the columns that the rows have.
     """
 
     keys: pa.Array | pa.ChunkedArray
@@ -259,7 +263,7 @@ def _refuse_two_kinds(placed: PlacedBlock, properties: MergeProperties) -> None:
 
 
 def _widened(rows: pa.Table, rules: LogRules) -> pa.Table:
-    """Return partial updates with all columns of the rules; those that they lack are null.
+    """Return partial updates with all columns of the rules; missing ones are null.
 
     Raises:
         UnsupportedTableError: They lack an ordering column.
@@ -274,7 +278,7 @@ def _widened(rows: pa.Table, rules: LogRules) -> pa.Table:
 
 @contextmanager
 def _placed_errors(placed: PlacedBlock) -> Iterator[None]:
-    """Name the block in the errors of readers on damaged or unsupported content."""
+    """Add the block's place to errors about damaged or unsupported content."""
     try:
         yield
     except DeleteVersionError as exc:

@@ -1,8 +1,8 @@
 """The newest record of each key in a slice's logs, and its merge with the base file's rows.
 
 The records of all blocks are folded first, from the oldest to the newest, then merged with the base
-file. So, as in Hudi, a row that comes after a delete without an ordering value can lose to the base
-file's row: the fold keeps only the row.
+file. So, as in Hudi, a row after a delete without an ordering value can lose to the base file's
+row: the fold keeps only the row, not the delete.
 
 If a base file has several rows of one key, all of them are updated, as by this writer's upserts.
 Hudi updates the first.
@@ -44,7 +44,7 @@ from strandline.records.schema.columns import column_of
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _UNORDERED: Final = "unordered"
 _PIECE_BYTES: Final = 16 << 20
-"""Rows that are only in logs come in pieces of about this size."""
+"""Approximate size of the pieces of rows that are only in logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class StoredGroup:
     """Consecutive rows of a base file.
 
     Attributes:
-        keys: Their keys; none if no record of the logs has one of them.
-        pieces: The rows in the same order, read once, with the columns of the rules; without keys
-            with those to return.
+        keys: Their record keys (string or large_string), one a row; empty if no record of the logs
+            has one of them.
+        pieces: The rows in the same order, read once, with the columns of ``LogRules.schema``; if
+            ``keys`` is empty, only the columns to return.
     """
 
     keys: pa.ChunkedArray
@@ -66,14 +67,14 @@ class LogRows:
     """The newest record of each key in the logs of a slice.
 
     Attributes:
-        keys: The keys, none twice.
-        order: What the merge rule compares: whether a record is a delete without an ordering value,
-            then the ordering values.
+        keys: The keys, distinct.
+        order: The values that the merge rule compares: whether a record is a delete without an
+            ordering value, then the ordering values.
         row_of: The number of each record's row in ``rows``; -1 for a delete.
-        first: Where the first record of each key is among all records.
+        first: The position of each key's first record among all records.
         rows: Rows of all records that have one, with the columns of the rules.
-        table: A table of the keys; ``None``: they are many, and each piece of them gets its own.
-        present: Which columns the records have; ``None``: all, as no block has partial updates.
+        table: A hash table of the keys; ``None``: there are many, and each piece gets its own.
+        present: The columns that the records have; ``None``: all, as no block has partial updates.
     """
 
     keys: SpooledRows
@@ -116,7 +117,7 @@ class LogRows:
         return found._put_together(records.classes, np.concatenate(sources), budget)
 
     def _put_together(self, classes: ColumnClasses, sources: Sources, budget: LogBudget) -> LogRows:
-        """Return these with a row for each key, made of the columns of several."""
+        """Return these with one row for each key, assembled from the columns of several rows."""
         has_row = self.row_of >= 0
         with Spool(self.rows.schema, budget) as spool:
             for piece in classes.merged_rows(self.rows, sources[has_row]):
@@ -129,20 +130,22 @@ class LogRows:
         return replace(self, rows=rows, row_of=row_of, present=present)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
-        """Return whether a key is between two, both included; in UTF-8, as Parquet compares."""
+        """Return whether any key is within inclusive bounds, compared as UTF-8 like in Parquet."""
         return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
 
     def merge(
         self, groups: Iterable[StoredGroup], rules: LogRules, shown: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """Yield the rows of a base file with the logs' merged in, then those only in logs.
-
-        These come in the order of their keys' first records, and in pieces.
+        """Yield the rows of a base file merged with the logs' records, then the rows only in logs.
 
         Args:
             groups: The rows of the base file.
             rules: As for ``of``.
             shown: The columns to return.
+
+        Yields:
+            Pieces with the columns ``shown`` of ``rules.schema``: the base file's rows in its
+            order, then those only in logs in the order of their keys' first records.
         """
         only_in_logs = self.row_of >= 0
         # The stored key is equal to the record's.
@@ -174,7 +177,7 @@ class LogRows:
     def _replaced(
         self, rows: pa.Table, stored: Positions, touched: Positions, newer: SpooledRows
     ) -> pa.Table:
-        """Return stored rows with those replaced, or left out, that have lost."""
+        """Return stored rows; those that lost are replaced, or left out if a delete won."""
         if not len(stored):
             return rows
         removed = self.row_of[touched] < 0
@@ -193,7 +196,7 @@ class LogRows:
         newer: SpooledRows,
         properties: MergeProperties,
     ) -> pa.Table:
-        """Return stored rows merged with records, of which the winner takes what it lacks."""
+        """Return stored rows merged with records; the winner takes the values that it lacks."""
         removed = self.row_of[touched] < 0
         at, by = stored[~removed], newer.take(self.row_of[touched[~removed]])
         older = take_rows(rows.select(newer.schema.names), at)
@@ -229,11 +232,12 @@ class _Newest:
     """The newest record of each key, in the order of the keys' first records.
 
     Attributes:
-        table: The keys, whether a record is a delete without an ordering value, ordering values.
-        row_of: As of ``LogRows``.
+        table: One row a key: the key, whether the record is a delete without an ordering value, the
+            ordering values.
+        row_of: See ``LogRows``.
         first: The first record of each key.
-        keys: The keys again, to look up stored ones.
-        sources: Of their columns; none unless there are partial updates.
+        keys: A hash table of the keys, to look up stored ones.
+        sources: The sources of their columns; empty unless there are partial updates.
     """
 
     table: pa.Table
@@ -246,7 +250,7 @@ class _Newest:
     def of(
         cls, heads: pa.Table, numbers: Positions, classes: ColumnClasses | None = None
     ) -> _Newest:
-        """Fold heads, oldest first, which have these numbers among all."""
+        """Fold heads (see ``LogRules.heads``), oldest first, with their numbers among all."""
         is_delete, row = heads.column(IS_DELETE), heads.column(ROW)
         keys = KeyTable.of(heads.column(KEY))
         deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()
@@ -262,7 +266,7 @@ class _Newest:
             groups = encoded.indices.to_numpy().astype(np.int64)
             keys = KeyTable.of(encoded.dictionary)
             first = np.arange(len(encoded.dictionary))
-            # Of several values for one index numpy keeps the last.
+            # If an index is repeated, numpy keeps the last value.
             first[groups[::-1]] = np.arange(heads.num_rows)[::-1]
             order = following_deletes(groups, order, rows < 0)
             if classes is None:

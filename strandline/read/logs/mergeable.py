@@ -1,9 +1,9 @@
-"""Refuses file slices by what names and properties tell, before a file is opened.
+"""Refuses unsupported file slices by names and properties, before a file is opened.
 
-Logs may be merged by rules that this release doesn't have, and base files have other formats.
+Logs may need merge rules that this release doesn't have, and base files may have other formats.
 
-The rule of a table is its merge mode; in version 6 its payload class gives it. From version 8 on
-mode, payload class and merge strategy must agree, else Hudi refuses the table, too.
+A table's merge mode defines the rule; in version 6 the payload class does. From version 8 on mode,
+payload class and merge strategy must agree, otherwise Hudi refuses the table, too.
 
 Source: Hudi 1.2.0 ``HoodieTableConfig.inferMergingConfigsForPreV9Table``.
 """
@@ -65,8 +65,8 @@ def refuse_unmergeable(config: TableConfig) -> None:
     """Refuse a table's logs if this release can't merge them.
 
     Raises:
-        UnsupportedTableError: The message names the first property that is in the way, its value
-            and what is allowed.
+        UnsupportedTableError: The message names the first unsupported property, its value and what
+            is allowed.
     """
     for reason in _reasons(config):
         raise UnsupportedTableError(

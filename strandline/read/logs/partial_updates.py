@@ -1,15 +1,17 @@
 """Logs with partial updates: records that have some of the table's columns.
 
-A block says that it has such records. From the first such block on, of two records of a key the one
-that wins keeps the columns that it has, and the other's fill what it lacks; a delete has none, and
-what it meets is kept as a whole. The base file's row fills what is missing at the end, if it loses.
+A flag in a block's header marks such records. From the first such block on, the winner of two
+records of a key keeps its columns, and the other record fills the missing ones; a delete has no
+columns, and a record merged with it is kept as a whole. At the end the base file's row, if it
+loses, fills the columns still missing.
 
-Records that have all columns, too, may lack values of theirs, if the table's properties say so
-(``strandline.records.merge_properties``): all of them from the first on, and the base file's row.
+Records with all columns may also lack values, if the table's properties define such values
+(``strandline.records.merge_properties``): then this applies to all records from the first on, and
+to the base file's row.
 
-So each column of a key has a *source*: the row of the log that it comes from. Which record wins is
-decided by the merge rule, one record of each key after the other, as the order of a merged record
-is that of its winner: the rule that one sort suffices doesn't hold for single columns.
+So each column of a key has a *source*: the log row that it comes from. The merge rule decides the
+winners, one record of each key after the other, as the order of a merged record is that of its
+winner: one sort doesn't suffice for single columns.
 
 Source: Hudi 1.2.0 ``BufferedRecordMergerFactory.PartialUpdateBufferedRecordMerger``,
 ``DefaultSparkRecordMerger``, ``SparkRecordMergingUtils.mergePartialRecords``.
@@ -44,17 +46,17 @@ def is_partial(placed: PlacedBlock) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ColumnClasses:
-    """Which columns the records of logs have.
+    """The columns that the records of logs have.
 
-    Columns that the same records have are a class.
+    Columns that occur in the same records form a class.
 
     Attributes:
         names: The columns of each class.
         ends: The number of records up to the end of each piece, ascending.
         has: For each piece, and each class, whether its records have the columns.
         first: Number of the first record of a block of partial updates.
-        by_record: Whether instead each record says which classes it lacks, of which each is one
-            column, but for the last.
+        by_record: Whether instead each record has flags for the classes that it lacks; then each
+            class but the last is one column.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -71,8 +73,8 @@ class ColumnClasses:
 
         Args:
             columns: All columns.
-            pieces: The number of records up to the end of each piece, and the columns it has.
-            first: As of the class.
+            pieces: The number of records up to the end of each piece, and the piece's columns.
+            first: See the class.
         """
         has = np.array([[name in found for name in columns] for _, found in pieces], np.bool_)
         distinct, class_of = np.unique(has, axis=1, return_inverse=True)
@@ -103,14 +105,14 @@ class ColumnClasses:
 
         Args:
             numbers: The number of each record among those of all parts, ascending.
-            groups: Group of each record; all from 0 on have one.
+            groups: Group of each record; numbered from 0 without gaps.
             order: Order of the records.
             deletes: Where a record is a delete.
             rows: The row of each record; -1 without one.
             lacks: Whether each record lacks each class but the last; used if ``by_record``.
 
         Returns:
-            The record of each group that won, which is a delete or has the sources; and these.
+            The winner of each group; and the sources of its classes, which a delete doesn't have.
 
         Cost: that of ``strandline.records.merge_rule.fold``.
         """
@@ -121,15 +123,19 @@ class ColumnClasses:
         nothing: Mask = np.zeros((len(rows), 1), np.bool_)
         own = np.where(np.hstack([lacks, nothing]), -1, rows[:, None])
         won, sources = fold(groups, order, deletes, own, np.zeros(len(rows), np.bool_))
-        # What all records of a key lack is as each of them has it.
+        # A value that all records of a key lack is taken from any of them.
         return won, np.where(sources < 0, rows[won][:, None], sources)
 
     def merged_rows(self, rows: SpooledRows, sources: Sources) -> Iterator[pa.Table]:
-        """Yield the rows that consist of columns of other ones, in pieces; null without a source.
+        """Yield rows assembled from columns of other rows, in pieces.
 
         Args:
             rows: The rows of the logs.
-            sources: Of each row to make.
+            sources: The sources of each row to make.
+
+        Yields:
+            One row for each of ``sources``, in order, with the columns of ``rows``; null without a
+            source.
         """
         for begin in range(0, len(sources), _PIECE_KEYS):
             piece = sources[begin : begin + _PIECE_KEYS]
@@ -149,7 +155,7 @@ class ColumnClasses:
 
 @dataclass(frozen=True, slots=True)
 class PresentColumns:
-    """Which columns the newest records of keys have.
+    """The columns that the newest records of keys have.
 
     Attributes:
         names: The columns of each class.
@@ -168,14 +174,14 @@ class PresentColumns:
         touched: Positions,
         without: Positions,
     ) -> pa.Table:
-        """Return stored rows with the columns of some records put into them.
+        """Return stored rows, in order, same columns, updated with the columns of some records.
 
         Args:
             stored: The stored rows.
-            at: Positions of those to change, ascending.
-            rows: The rows of the records, with the columns to change.
-            row_of: The row of each of these records.
-            touched: The key of each of them.
+            at: Positions of the rows to change, ascending.
+            rows: The rows of the logs, with the columns to change.
+            row_of: For each of ``at``, the number of the record's row in ``rows``.
+            touched: For each of ``at``, the number of the key.
             without: Positions of the rows to leave out, ascending.
         """
         for number, names in enumerate(self.names):

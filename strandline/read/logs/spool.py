@@ -1,4 +1,4 @@
-"""``Spool``: rows that are collected in memory, or in a temporary file once they are too many."""
+"""``Spool``: collects rows in memory, or in a temporary file if they are too many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.records.ordering import Positions
 from strandline.records.row_selection import compact, take_rows
 
 _PIECE_BYTES: Final = 16 << 20
-"""Each piece from which rows are taken costs some calls a column."""
+"""Least size of a piece: each piece from which rows are taken costs some calls a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class SpooledRows:
     Attributes:
         schema: Their columns.
         pieces: The rows, in order.
-        nbytes: Their size, from before they were written: to add up mapped pieces brings them in.
-        mapped: The file in which they are; ``None``: they are in memory.
+        nbytes: Their size, from before they were written: summing mapped pieces would load them.
+        mapped: The file that contains them; ``None``: they are in memory.
     """
 
     schema: pa.Schema
@@ -40,19 +40,19 @@ class SpooledRows:
         return sum(piece.num_rows for piece in self.pieces)
 
     def select(self, names: Sequence[str]) -> SpooledRows:
-        """Return some columns, without copying; the size stays that of all."""
+        """Return some columns, without copying; ``nbytes`` stays that of all columns."""
         pieces = [piece.select(names) for piece in self.pieces]
         schema = pa.schema([self.schema.field(name) for name in names])
         return SpooledRows(schema, pieces, self.nbytes, self.mapped)
 
     def whole(self) -> pa.Table:
-        """Return all rows as one table, without copying."""
+        """Return all rows in order, with the columns of ``schema``, without copying."""
         return pa.concat_tables([self.schema.empty_table(), *self.pieces])
 
     def take(self, at: Positions) -> pa.Table:
-        """Return the rows at some positions, in any order.
+        """Return the rows at some positions, in that order, with the columns of ``schema``.
 
-        Cost: memory for these rows, twice. pyarrow's ``take`` would put the pieces together.
+        Cost: memory for these rows, twice. pyarrow's ``take`` would concatenate the pieces.
         """
         if len(self.pieces) == 1:
             taken = take_rows(self.pieces[0], at)
@@ -75,7 +75,7 @@ class SpooledRows:
         return take_rows(pa.concat_tables(parts), back)
 
     def drop_pages(self) -> None:
-        """Take what was read off resident memory, if the rows are in a file."""
+        """Release the pages that were read from resident memory, if the rows are in a file."""
         drop_pages(self.mapped)
 
 
@@ -84,14 +84,14 @@ class Spool:
 
     Args:
         schema: Their columns.
-        budget: Says where files are made.
-        piece_bytes: Rows are put together to pieces of at least this size.
+        budget: Has the folder for files.
+        piece_bytes: Rows are concatenated to pieces of at least this size.
 
     Attributes:
         nbytes: The size of all rows so far.
 
     Raises:
-        StorageError: The file can't be made or written; so do all methods.
+        StorageError: The file can't be made or written; raised by all methods.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Spool:
             self._file.close()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows, which have the spool's columns."""
+        """Add rows with exactly the columns of ``schema``."""
         if not rows.num_rows:
             return
         self._added.append(rows)
@@ -125,9 +125,9 @@ class Spool:
             self._put_together()
 
     def spill(self) -> None:
-        """Keep all rows in a file, those that are added later, too; unless Arrow's format can't.
+        """Keep all rows in a file, later ones included, if Arrow's format supports their types.
 
-        That takes no types that nest 64 levels deep.
+        It doesn't support types nested 64 levels deep.
         """
         if self._file is None and _is_storable(self._schema):
             self._file = TempFile(self._budget)
@@ -136,7 +136,7 @@ class Spool:
             self._pieces.clear()
 
     def end(self) -> SpooledRows:
-        """Return the rows, which outlive the spool; it isn't used any more."""
+        """Return the rows, which outlive the spool; the spool must not be used afterwards."""
         self._put_together()
         if self._file is None or not self._spans:
             return SpooledRows(self._schema, tuple(self._pieces), self.nbytes)

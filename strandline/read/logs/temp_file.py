@@ -1,7 +1,8 @@
 """``TempFile``: a temporary file without a name, written once, then mapped into memory.
 
-Mapped pages are the kernel's to drop and to read again, so they take no memory that others need;
-``drop_pages`` also takes them off the process's resident memory, by which containers are killed.
+The kernel can drop mapped pages and read them again, so they take no memory that others need;
+``drop_pages`` also removes them from the process's resident memory, for which containers are
+killed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ import pyarrow as pa
 from timeline.errors import StorageError
 
 BUDGET_BYTES: Final = 128 << 20
-"""What the logs of a slice may take in memory, once encoded and once decoded."""
+"""Memory limit for the logs of a slice, encoded, and the same again for their decoded records."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBudget:
-    """What may be in memory of a slice's logs.
+    """The memory limit for a slice's logs.
 
     Attributes:
-        size: Bytes of the logs, and as many of their decoded records; more of either is in
-            temporary files.
-        folder: Where these are; ``None`` is the system's folder for temporary files.
+        size: Bytes of the logs, and the same again for their decoded records; the excess of either
+            goes to temporary files.
+        folder: Folder of these files; ``None``: the system's folder for temporary files.
     """
 
     size: int = BUDGET_BYTES
@@ -39,17 +40,18 @@ class TempFile:
     """A file that disappears when it is closed, or with the process; a context manager.
 
     Args:
-        budget: Says where, and why, in messages.
+        budget: Has the folder, and the limit for messages.
 
     Raises:
-        StorageError: The file can't be made. So do the methods, if the disk is full or fails.
+        StorageError: The file can't be made; also raised by the methods if the disk is full or
+            fails.
     """
 
     def __init__(self, budget: LogBudget) -> None:
         self._budget = budget
         with self._errors():
-            # Without a name where the platform allows, otherwise removed when it is closed; no
-            # buffer, which would be written after an error once more.
+            # Unnamed if the platform allows it, otherwise removed when it is closed; unbuffered, as
+            # a buffer would be written again after an error.
             self._file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by ``close``
                 buffering=0, prefix="strandline-", dir=budget.folder
             )
@@ -65,14 +67,14 @@ class TempFile:
         """Write bytes at the end; return where they begin and end."""
         left, begin = memoryview(data), self._end
         with self._errors():
-            while left:  # A nearly full disk writes a part; the next call raises the reason.
+            while left:  # On a nearly full disk a part is written; the next call raises the reason.
                 written = self._file.write(left)
                 self._end += written
                 left = left[written:]
         return begin, self._end
 
     def mapped(self) -> mmap.mmap:
-        """Return the content, which isn't empty; it stays until its last reference ends."""
+        """Map the content, which must not be empty; it stays until its last reference ends."""
         with self._errors():
             return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -94,10 +96,10 @@ class TempFile:
 
 
 def drop_pages(data: object) -> None:
-    """Take pages of a file off resident memory, to be read again if need be.
+    """Release pages of a file from resident memory; they are read again on demand.
 
     Args:
-        data: A mapped file, or a view into it; nothing is done for other bytes.
+        data: A mapped file, or a view into it; other bytes are ignored.
     """
     mapped = data.obj if isinstance(data, memoryview) else data
     if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # Not on Windows.

@@ -1,7 +1,7 @@
-"""What to do, and to say, if a table is changed while it is read.
+"""Retries and error messages for tables that change while they are read.
 
-Commits add files, and a scan goes on with those that it was made with. Cleans, rollbacks and
-restores delete files, and archiving deletes those of instants.
+Commits add files, and a scan continues with the files that it was made with. Cleans, rollbacks and
+restores delete data files, and archiving deletes the files of instants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline
 
 ATTEMPTS: Final = 3
-"""How often a table's state is read if it changes meanwhile."""
+"""Most attempts to read a table's state if it changes meanwhile."""
 RETENTION: Final = (
     "hoodie.clean.commits.retained",
     "hoodie.clean.hours.retained",
@@ -28,7 +28,7 @@ RETENTION: Final = (
 )
 """The settings of writers that decide how long the cleaner keeps files."""
 _NAMED: Final = 3
-"""The most instants that a message names."""
+"""Most instants that a message names."""
 CHANGED: Final = (InstantNotFoundError, PathNotFoundError, ViewBehindError)
 """Errors of reading a table's state that another writer may have caused meanwhile."""
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def of_one_state(read: Callable[[], T]) -> T:
-    """Return what reads a table's state, again if the table has changed meanwhile.
+    """Return the result of ``read``, repeated if the table has changed meanwhile.
 
     Raises:
         InstantNotFoundError, PathNotFoundError, ViewBehindError: It failed ``ATTEMPTS`` times, so a
@@ -51,18 +51,18 @@ def of_one_state(read: Callable[[], T]) -> T:
 
 
 def refuse_undone(pinned: Timeline, listed: Timeline) -> None:
-    """Refuse a timeline of which a write was undone before all files were listed.
+    """Refuse a timeline if one of its writes was undone before all files were listed.
 
-    A rollback first takes back the write, then deletes its files or commands its blocks to be
-    skipped, partition by partition; so some listings have them and others don't.
+    A rollback first withdraws the write, then deletes its files, or appends commands to skip its
+    blocks, partition by partition; so some listings have them and others don't.
 
     Args:
         pinned: The timeline, listed before the files.
         listed: The timeline as listed after them.
 
     Raises:
-        ViewBehindError: A write is gone, or pending again. One older than all that are left was
-            archived.
+        ViewBehindError: A write is gone, or pending again. A write older than all remaining ones
+            counts as archived.
     """
     writes = listed.write_timeline()
     first = "" if writes.first is None else writes.first.requested_time

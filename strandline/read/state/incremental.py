@@ -1,9 +1,9 @@
-"""The rows that the commits of a range wrote, out of a table's state at the end of the range.
+"""The rows that the commits of a range wrote, as of the end of the range.
 
-A row belongs to the commit in its ``_hoodie_commit_time``.
-Compaction and clustering keep that, so that no row is theirs, but the file groups that they wrote
-may have rows of the range. A log compaction of Hudi's puts its own time there. Rows that were
-overwritten or deleted within the range are gone.
+A row belongs to the commit in its ``_hoodie_commit_time``. Compaction and clustering keep that
+time, so they own no rows, but the file groups that they wrote may have rows of the range. A log
+compaction of Hudi sets its own time. Rows that were overwritten or deleted within the range are
+absent.
 
 Source: Hudi 1.2.0 ``IncrementalQueryAnalyzer``, ``IncrementalRelationV2``,
 ``MergeOnReadIncrementalRelationV2``, and their ``V1`` for version 6. Unlike these, a row's state at
@@ -53,16 +53,16 @@ Group = tuple[str, str]
 def pin_range(
     meta: TableMetaClient, span: InstantRange, filter: Any = None
 ) -> tuple[Pin, RowFilter | None]:
-    """Return what may hold the rows of a range of commits, and the condition on rows to be those.
+    """Return the state with the rows of a range of commits, and the condition that selects them.
 
     Args:
         meta: The table.
         span: The range.
-        filter: Rows that are asked for, as in ``Pin.at``.
+        filter: The condition on rows, as in ``Pin.at``.
 
     Returns:
         The table's state at the end of the range, with the slices of file groups that its commits
-        wrote; all slices, and ``None``, for a range that begins with the table.
+        wrote, and the condition; all slices, and ``None``, for a range that begins with the table.
 
     Raises:
         InputError: Files of that state may have been cleaned, or commits of the range were
@@ -95,10 +95,10 @@ def pin_range(
 
 
 def next_since(pin: Pin) -> str | None:
-    """Return the ``since`` of the range that goes on after a table's state; ``None`` if it's empty.
+    """Return the ``since`` of the range that continues after a state; ``None`` if that is empty.
 
-    In version 6 a write that was requested before others may complete after them, so it is before
-    the first pending write; then commits after that are read again.
+    In version 6 a write that was requested earlier may complete later, so this time precedes the
+    first pending write; commits after that time are read again.
     """
     writes = pin.timeline.write_timeline()
     span = InstantRange("", None, pin.meta.config.layout_version > 1)
@@ -128,11 +128,11 @@ def _written(meta: TableMetaClient, commits: Sequence[Instant]) -> Collection[Gr
 
 
 def _of_commits(times: Collection[str]) -> RowFilter:
-    """Return the condition on rows to be of some commits."""
+    """Return the condition that selects the rows of some commits."""
     found, values = pc.field(COMMIT_TIME), pa.array(sorted(times), pa.string())
     condition = found.isin(values)
     if times:
-        # Row groups are skipped by bounds; of a set pyarrow makes less.
+        # Bounds allow row groups to be skipped; pyarrow can't use a set for that.
         condition = (found >= min(times)) & (found <= max(times)) & condition
     return RowFilter(condition, (COMMIT_TIME,))
 
@@ -144,8 +144,8 @@ def _is_compaction(instant: Instant, meta: TableMetaClient) -> bool:
 def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
     """Return a table's state when nothing had completed after ``until``.
 
-    Compactions planned by then count all the same: rows are the same without, but the files that
-    they replaced may have been cleaned.
+    Compactions planned by then count nevertheless: they change no row, but the files that they
+    replaced may have been cleaned.
     """
     refuse_incomplete_files(meta.config, meta.storage.base_path)
 
@@ -154,7 +154,7 @@ def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
             return False
         return not i.is_completed or (i.completion_time or "") <= until or _is_compaction(i, meta)
 
-    # Before files are listed, so that those of all its commits are found.
+    # Before files are listed, so that the files of all its commits are found.
     timeline = meta.timeline_of(counts)
     _refuse_cleaned(meta, until)
     with closing(open_view(meta.storage)) as now:
@@ -177,7 +177,7 @@ def _refuse_cleaned(meta: TableMetaClient, until: str) -> None:
     """Refuse an end of a range, by completion time, whose files may have been deleted."""
     timeline = meta.active_timeline()
     retained = earliest_time(meta, timeline)
-    # What was requested before and completed after it replaced files that a clean has deleted.
+    # Writes requested before and completed after it replaced files that a clean has deleted.
     kept = (
         i
         for i in timeline.write_timeline().completed()

@@ -21,7 +21,7 @@ from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 EARLIEST: Final = ("earliest", "000")
-"""What Hudi's users give as the begin of a range for all commits."""
+"""Values by which Hudi's users begin a range with the first commit."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _TICK_MS: Final = 1000
@@ -44,7 +44,7 @@ class InstantRange:
 
     @classmethod
     def of(cls, since: Any, until: Any, config: TableConfig) -> InstantRange:
-        """Return the range that a caller means.
+        """Return the range for a caller's arguments.
 
         Args:
             since: A time of 14 or 17 digits, a datetime with a time zone, or one of ``EARLIEST``.
@@ -52,7 +52,7 @@ class InstantRange:
             config: The table's properties.
 
         Raises:
-            InputError: They are no such times, or ``since`` is after ``until``.
+            InputError: A time is invalid, or ``since`` is after ``until``.
         """
         begin = ""
         if not isinstance(since, str) or since.lower() not in EARLIEST:
@@ -75,7 +75,7 @@ class InstantRange:
 
 
 def refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> None:
-    """Refuse a range if commits of it were archived.
+    """Refuse a range if any of its commits were archived.
 
     Args:
         meta: The table.
@@ -83,7 +83,7 @@ def refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRang
         span: The range.
 
     Raises:
-        InputError: There are such; the message names the last.
+        InputError: Some were; the message names the last one.
         CorruptMetadataError: The archive can't be read.
 
     Cost: as of ``strandline.read.state.incremental.pin_range``.
@@ -99,9 +99,9 @@ def refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRang
 
 
 def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRange) -> str:
-    """Return the place of the last commit of a range that was archived; ``""`` if none was.
+    """Return the time of the last archived commit of a range; ``""`` if none was archived.
 
-    Older ones may still be on the timeline, where savepoints kept them, deleted since or not.
+    Older commits may still be on the timeline, kept by savepoints that may since be deleted.
     """
     archive: ArchivedTimeline
     if not span.by_completion:
@@ -123,21 +123,22 @@ def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRan
 
 
 def _archived_after_ms(meta: TableMetaClient, timeline: Timeline, since: str) -> int:
-    """Return when a file of the archive of layout 1 was modified, if it has a write after a time.
+    """Return a lower bound of the modification times of archive files (layout 1) with later writes.
 
     Returns:
-        The earliest possible, in milliseconds since the epoch.
+        The earliest possible time of a file with a write after ``since``, in milliseconds since the
+        epoch.
     """
     zone = meta.config.timezone
     before = timeline.write_timeline().completed().filter(lambda i: i.requested_time <= since).last
     try:
         asked = parse_instant_time(since, zone)
-        if before is None:  # a day for clocks, and for writers in other zones
+        if before is None:  # a day of tolerance for clocks, and for writers in other zones
             return asked - _DAY_MS
-        # Nothing later than a write is archived before that completes. This is compared by the
-        # storage's own clock; but ``since``, if it is earlier: a copy of a table has new times.
+        # No instant later than a write is archived before the write completes. Times are those of
+        # the storage's clock, or ``since`` if that is earlier: a copy of a table has new times.
         completed = parse_instant_time(before.completion_time or since, zone)
-    except ValueError:  # digits that are no time
+    except ValueError:  # digits that aren't a time
         return 0
     return min(asked, completed) - _TICK_MS
 
@@ -147,7 +148,7 @@ def _late_completions(meta: TableMetaClient, since: str) -> Iterable[str]:
     # As in Hudi, no write takes more than a day.
     try:
         ms = parse_instant_time(since, meta.config.timezone) - _DAY_MS
-    except ValueError:  # digits that are no time
+    except ValueError:  # digits that aren't a time
         return meta.archived_timeline().completion_times("", "~").values()
     start = format_instant_time(ms, meta.config.timezone)
     return meta.archived_timeline().completion_times(start, "~").values()

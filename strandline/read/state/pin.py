@@ -1,13 +1,14 @@
 """The state of a table that a scan reads: its instants, schema and file slices at one time.
 
-An ``as_of`` is compared, as text, with requested times in all table versions, and so are the blocks
-of logs. What a clean may have deleted can't be read any more; a clean that keeps numbers of commits
-records the earliest instant that it retained, and one that keeps numbers of file versions retains
-the newest commit before it for sure. No clean deletes what a savepoint protects.
+In all table versions an ``as_of`` is compared, as text, with the requested times of instants and
+log blocks. Files that a clean may have deleted can't be read any more. A clean that retains a
+number of commits records the earliest instant that it retained; one that retains a number of file
+versions certainly retains the newest commit before it. No clean deletes files that a savepoint
+protects.
 
 Source: Hudi 1.2.0 ``TimelineUtils.validateTimestampAsOf``, ``HoodieFileIndex``. Unlike these, all
-cleans on the timeline count, not only the last, and so do those that run; and commits with
-savepoints can be read.
+cleans on the timeline count, pending ones included, not only the last; and commits with savepoints
+can be read.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class Pin:
         meta: The table.
         timeline: Its active instants requested until then.
         schema: Its columns then, meta columns first.
-        slices: What held its rows, by partition; none is empty.
-        avro_schema: The schema as commits have it; ``None`` if none does.
+        slices: The file slices that have its rows, by partition; none is empty.
+        avro_schema: The schema as recorded in commits; ``None`` if none records it.
     """
 
     meta: TableMetaClient
@@ -106,15 +107,15 @@ class Pin:
             meta: The table.
             as_of: Requested time of an instant, or any other time of 14 or 17 digits; or a datetime
                 with a time zone. ``None`` for now.
-            filter: Rows that are asked for, as in ``RowFilter.of``: the state may lack slices of
-                partitions without such rows. ``None`` for all.
-            service: Where slices are asked for, if not as of an earlier time; ``None``: listed.
-                They are listed, too, if the first commit has a savepoint, see ``source_of``.
+            filter: The condition on rows, as in ``RowFilter.of``: the state may lack slices of
+                partitions without matching rows. ``None`` for all.
+            service: The service that returns slices, unless ``as_of`` is given; ``None``: they are
+                listed. They are also listed if the first commit has a savepoint, see ``source_of``.
             name: The name of ``as_of`` in errors.
 
         Raises:
-            InputError: ``as_of`` is none of these, or earlier than what can still be read; the
-                message names the earliest. Or the filter doesn't suit the table.
+            InputError: ``as_of`` is invalid, or earlier than the earliest time that can still be
+                read, which the message names. Or the filter doesn't fit the table.
             UnsupportedTableError: Base files lack columns or aren't Parquet, or columns were
                 renamed.
             CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
@@ -162,7 +163,7 @@ class Pin:
 
     @property
     def once_micros(self) -> OnceMicros:
-        """What to ask whether a column was in microseconds; reads commits once, when asked."""
+        """Returns the columns that once were in microseconds; reads commits once, when called."""
         return cache(partial(_once_in_micros, self.meta, self.timeline, self.schema))
 
     @property
@@ -171,18 +172,18 @@ class Pin:
         return tuple(dict.fromkeys(found.partition for found in self.slices))
 
     def matching(self, row_filter: RowFilter) -> Pin:
-        """Return this state with the partitions that may have rows of a filter."""
+        """Return this state with only the partitions that may have rows matching a filter."""
         paths = matching_partitions(self.partitions, row_filter, self.schema, self.meta.config)
         return replace(self, slices=tuple(s for s in self.slices if s.partition in paths))
 
     def base_files_only(self) -> Pin:
-        """Return this state without logs, and without the slices that have no base file."""
+        """Return this state without logs and without slices that have no base file."""
         based = (found for found in self.slices if found.base_file is not None)
         return replace(self, slices=tuple(replace(found, log_files=()) for found in based))
 
 
 def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
-    """Return the time as an instant of a table whose times are in ``zone``, for comparisons.
+    """Return a time as the text of an instant of a table whose times are in ``zone``.
 
     Args:
         as_of: What the caller gave.
@@ -190,7 +191,7 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
         name: The name of that argument, for errors.
 
     Raises:
-        InputError: It isn't one, has no time zone, or is no time, such as one of month 13.
+        InputError: It has another form, no time zone, or an invalid value such as month 13.
     """
     if isinstance(as_of, datetime):
         if as_of.utcoffset() is None:
@@ -262,9 +263,9 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: 
 
 
 def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> str | None:
-    """Return the Avro schema of the newest commit that has it, a readable one.
+    """Return the Avro schema of the newest commit that records a readable one.
 
-    Without one it is that with which the table was created; ``None`` if the table has neither.
+    Without such a commit, the schema with which the table was created; ``None`` without either.
 
     Source: Hudi 1.2.0 ``TableSchemaResolver.getTableSchemaInternal``, also for the order.
     """
@@ -293,7 +294,7 @@ def _columns_of(avro_schema: str | None, config: TableConfig) -> pa.Schema | Non
 
 
 def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSchema) -> None:
-    """Refuse columns with ids of which one has another name in older files.
+    """Refuse columns with ids if one of them has another name in older files.
 
     Raises:
         CorruptMetadataError: Their history can't be read.
@@ -321,9 +322,10 @@ def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSch
 
 
 def _history_of(meta: TableMetaClient, timeline: Timeline) -> str | None:
-    """Return the path of the newest history that a completed commit has left.
+    """Return the path of the newest history of columns that a completed commit has written.
 
-    Those of commits that were rolled back don't count. Any commit before the timeline is archived.
+    Histories of commits that were rolled back don't count. Commits before the timeline are
+    archived.
     """
     completed = {instant.requested_time for instant in timeline.completed()}
     first = first_write_time(timeline)
@@ -343,7 +345,7 @@ def _once_in_micros(meta: TableMetaClient, timeline: Timeline, schema: pa.Schema
 
 
 def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Schema:
-    """Return the schema of the newest base file, for a table that has none elsewhere."""
+    """Return the schema of the newest base file, for a table that records none elsewhere."""
     bases = [found.base_file for found in slices if found.base_file is not None]
     if not bases and any(map(needs_merge, slices)):
         raise CorruptMetadataError(
@@ -362,7 +364,7 @@ def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Sch
 def _refuse_untold_columns(
     meta: TableMetaClient, schema: pa.Schema, partitions: Collection[str]
 ) -> None:
-    """Refuse partitions whose paths don't tell columns that the files lack."""
+    """Refuse partitions whose paths don't determine columns that the files lack."""
     if not drops_partition_columns(meta.config):
         return
     for path in sorted(partitions):

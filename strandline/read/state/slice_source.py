@@ -1,9 +1,10 @@
-"""Where the file slices of a scan come from: this process's own listing, or a timeline service.
+"""Sources of a scan's file slices: this process's own listing, or a timeline service.
 
-Both answer at one instant, with equal slices. A service doesn't tell which writes are inflight: the
-view's timeline has completed instants and pending compactions. That matters where a log's name
-doesn't tell its writer (merge-on-read before version 8): there the timeline is listed, too, as each
-log block counts by its instant. Elsewhere a view leaves out the logs of writes that aren't done.
+Both return the slices of one instant, and the same ones. A service doesn't report inflight writes:
+the view's timeline has completed instants and pending compactions. That matters where a log's name
+doesn't contain its writer's time (merge-on-read before version 8): there the timeline is listed,
+too, as each log block is checked by its instant. Elsewhere a view leaves out the logs of pending
+writes.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ class SliceSource(Protocol):
         """The active timeline at that instant."""
 
     def slices(self, wanted: WantedPartitions | None, time: str) -> Iterator[FileSlice]:
-        """Yield what held each group's rows at a time, partition by partition.
+        """Yield the slice of each file group at a time, partition by partition.
 
         Args:
-            wanted: Partitions that may be left out; ``None``: none may.
+            wanted: The partitions that are needed, others may be left out; ``None``: all.
             time: A requested time.
         """
 
     def close(self) -> None:
-        """Release what the source holds."""
+        """Release the resources of the source."""
 
 
 class ListedSlices:
-    """Slices that are listed in storage, at the newest instant and all before."""
+    """Slices listed in storage, at the newest instant or any earlier one."""
 
     def __init__(self, meta: TableMetaClient) -> None:
         self._meta = meta
@@ -65,7 +66,7 @@ class ListedSlices:
         self._view.close()
 
     def slices(self, wanted: WantedPartitions | None, time: str) -> Iterator[FileSlice]:
-        """See ``SliceSource``; partitions that are left out aren't listed.
+        """See ``SliceSource``; partitions that aren't needed aren't listed.
 
         Raises:
             ViewBehindError: A write was undone meanwhile.
@@ -86,7 +87,7 @@ class ListedSlices:
 
 
 class ServedSlices:
-    """Slices of the newest instant that a service tells, or a listing if that fails."""
+    """Slices of the newest instant from a service, or from a listing if the service fails."""
 
     def __init__(self, meta: TableMetaClient, location: ViewLocation) -> None:
         """Pin the view.
@@ -125,10 +126,10 @@ class ServedSlices:
 
 
 def source_of(meta: TableMetaClient, service: ViewLocation | None) -> SliceSource:
-    """Return where slices of the newest instant come from; it is to be closed.
+    """Return the source of slices of the newest instant; the caller closes it.
 
-    A service answers as Hudi's does, which hides the files of commits that were archived while a
-    savepoint kept an older one; then they are listed.
+    A service answers like Hudi's, which hides the files of commits that were archived while a
+    savepoint kept an older one; in this case slices are listed.
 
     Raises:
         StrandlineError: Neither the service nor storage answers.
@@ -148,10 +149,10 @@ def service_location(
     service: str | None,
     token: str | None,
 ) -> ViewLocation | None:
-    """Return where a timeline service is asked about a table; ``None`` without a service.
+    """Return the location of a table's view at a timeline service; ``None`` without a service.
 
     Raises:
-        ConfigError: The address isn't one of a service, or there is a token without a service.
+        ConfigError: The address is invalid, or there is a token without a service.
     """
     if service is None:
         if token is not None:
@@ -169,7 +170,7 @@ def service_location(
         storage=storage,
         shared=False,
     )
-    location.open().close()  # checks the address, and asks nothing
+    location.open().close()  # checks the address, and sends nothing
     return location
 
 
@@ -185,7 +186,8 @@ def with_pending(timeline: Timeline, active: Timeline) -> Timeline:
 
     Args:
         timeline: The view's timeline.
-        active: The active timeline, listed after it: those completed since are pending as well.
+        active: The active timeline, listed later: instants completed since then are pending as
+            well.
     """
     others = (
         Instant(i.requested_time, i.action, State.INFLIGHT)
