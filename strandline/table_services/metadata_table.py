@@ -2,11 +2,12 @@
 
 Its partitions are first removed from ``hoodie.properties``; then the index definitions and the
 folder ``.hoodie/metadata`` are deleted. Readers use a metadata table only if the properties name
-it, so after a crash at any step they list the table instead, and the next write deletes what is
-left. That write recognises such a table by its empty list of partitions, which Hudi leaves as well.
+it, so after a crash at any step they list the table instead, and the next write deletes the
+remains. That write recognises such a table by its empty list of partitions, which Hudi leaves as
+well.
 
-Hudi leaves index definitions behind. They are deleted here because Hudi's readers look for the
-indexes that they define.
+Hudi leaves index definitions behind. They are deleted here because Hudi's readers would search for
+the indexes that they define.
 
 Source: Hudi 1.2.0 ``HoodieTable.maybeDeleteMetadataTable``,
 ``HoodieTableMetadataUtil.deleteMetadataTable``, ``HoodieTableConfig.clearMetadataPartitions``.
@@ -39,13 +40,13 @@ INDEX_DEFINITIONS_FOLDER: Final = f"{META_FOLDER}/.index_defs"
 def drop_metadata_table(
     meta: TableMetaClient, lock: TableLock, policy: RollbackPolicy, clock: Clock
 ) -> TableMetaClient:
-    """Drop a table's metadata table, or what is left of one that was dropped.
+    """Drop a table's metadata table, or the remains of a dropped one.
 
     Args:
         meta: The table's meta client.
         lock: The table's lock, not held.
         policy: When the writer of a pending instant counts as dead.
-        clock: Tells the age of heartbeats.
+        clock: Measures the age of heartbeats.
 
     Returns:
         A meta client with the new properties; ``meta`` if there was nothing to drop.
@@ -56,7 +57,7 @@ def drop_metadata_table(
         LockError: The lock can't be acquired, or was lost.
         ConcurrentWriteError: Another writer is changing the properties.
 
-    Cost: nothing for a table that never had a metadata table, one stat for one that had; the rest
+    Cost: nothing for a table that never had a metadata table, one stat if it had one; the rest only
         once.
     """
     storage = meta.storage.for_cause("table")
@@ -70,15 +71,15 @@ def drop_metadata_table(
             if others and config.named_metadata_partitions:
                 raise _refusal(config, storage.base_path, others)
             if others:
-                return meta  # what is left harms nobody, and Hudi may be building a new one
+                return meta  # the remains do no harm, and Hudi may be building a new one
         _log(config, storage.base_path)
         dropped = config.without_metadata_table()
         lock.check()
-        # Also where no partition is named any more: this deletes a backup that a crash left.
+        # Even if no partition is named any more: this deletes a backup left by a crash.
         write_table_config(storage, dropped, create=False)
         lock.check()
         storage.delete_tree(INDEX_DEFINITIONS_FOLDER)
-        # Last, because the folder is what tells the next write that something is left.
+        # Last, because the folder shows the next write that there are remains.
         storage.delete_tree(FOLDER)
     return TableMetaClient(meta.storage, dropped)
 

@@ -1,6 +1,5 @@
-"""The cleaner deletes files that no reader within the retained history can ask for.
+"""The cleaner: deletes files that no reader within the retained history can need.
 
-What to keep (``policy``), what to delete (``plan``), when a clean runs (``run``) and how it is
-carried out (``execution``, ``deletion``) belong here. A file is deleted only after a plan on the
-timeline names it.
+``policy`` decides what to keep, ``plan`` what to delete, ``run`` when a clean runs; ``execution``
+carries it out. A file is deleted only after a plan on the timeline names it.
 """

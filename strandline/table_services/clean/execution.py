@@ -3,8 +3,8 @@
     requested (the plan) → inflight → files deleted → completed (the result)
 
 A crash at any step leaves the clean pending with its plan, which names every file, and the next
-clean goes on. Only the last part of a path in a plan counts. A missing file counts as deleted, so
-every step can be repeated; one that can't be deleted is reported as failed.
+clean continues it. Only the file name of a path in a plan counts. A missing file counts as deleted,
+so every step can be repeated; a file that can't be deleted is reported as failed.
 
 Source: Hudi 1.2.0 ``CleanActionExecutor``.
 """
@@ -88,7 +88,7 @@ class CleanExecution:
         Args:
             requested_time: Requested time of the clean.
             planned: What it deletes.
-            start: When it was begun, by ``time.perf_counter``.
+            start: When it began, by ``time.perf_counter``.
 
         Raises:
             StorageError: An instant can't be written; the next clean finishes this one.
@@ -109,7 +109,7 @@ class CleanExecution:
             ``None`` if its plan is empty; the instant is then deleted.
 
         Raises:
-            CorruptMetadataError: The plan can't be read, or names files of no table.
+            CorruptMetadataError: The plan can't be read, or names files outside the table.
             StorageError: An instant can't be written.
         """
         start = time.perf_counter()
@@ -186,7 +186,7 @@ def delete_planned(
     files = [(partition, name) for partition, names in planned.items() for name in names]
     for partition, name in files:
         _refuse_metadata(partition, name, source)
-    # All files go before any directory is examined for being empty.
+    # All files are deleted before any directory is checked for being empty.
     is_deleted = dict(zip(files, _delete_all(storage, files, parallelism), strict=True))
     return {
         partition: CleanPartitionMetadata(
@@ -222,7 +222,7 @@ def _names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
 
 
 def _refuse_metadata(partition: str, name: str, source: str) -> None:
-    """Refuse a path that no plan of a table's data files has."""
+    """Refuse a path in the table's metadata or outside the table."""
     path = _joined(partition, name)
     if not name or not _is_of_data(path):
         raise CorruptMetadataError(
@@ -245,7 +245,7 @@ def _joined(partition: str, name: str) -> str:
 def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
     """Delete (partition, name) files; return for each whether it no longer exists."""
     if not storage.has_directories:
-        # One request for 1,000 files, which doesn't tell the failed ones.
+        # One request for 1,000 files, which doesn't report the failed ones.
         with suppress(StorageError):
             storage.delete_all(_joined(*file) for file in files)
             return [True] * len(files)
@@ -267,7 +267,7 @@ def _delete(storage: Storage, partition: str, name: str) -> bool:
 
 
 def _drop_partition(storage: Storage, partition: str) -> bool:
-    """Delete a partition's directory, as Hudi's plans may ask, if it has no files left."""
+    """Delete a partition's directory, which Hudi's plans may request, if it has no files left."""
     if not partition:
         return False
     # Listed now, because a writer may have added files since the plan.

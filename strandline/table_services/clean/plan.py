@@ -4,20 +4,20 @@ Invariant, for the earliest instant to retain ``E``:
 
     a reader at any timeline that ends at ``E`` or later finds every file that its view names.
 
-Such a reader asks each file group for its newest slice at or before its own last instant, which is
-``E`` or later. So of the slices that began before ``E`` only the newest can be asked for; the older
-ones are deleted. A group replaced before ``E`` can't be asked for and is deleted as a whole. Files
-named by a savepoint, slices that a pending compaction will read, and uncommitted files are kept.
+Such a reader reads each file group's newest slice at or before its own last instant, which is ``E``
+or later. So only the newest of the slices that began before ``E`` can be read; the older ones are
+deleted. A group replaced before ``E`` can't be read and is deleted as a whole. Files named by a
+savepoint, slices that a pending compaction will read, and uncommitted files are kept.
 
 A group has something to delete only if, since the last plan, a slice began in it before ``E`` on
 top of an older one, or it was replaced before ``E``. Both are recorded in the metadata of the write
-instants between the last clean's ``E`` and the new one. So only partitions named by these are
-examined, and not those that only got new groups.
+instants between the last clean's ``E`` and the new one. So only the partitions named there are
+examined, but not those that only got new groups.
 
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
-aren't examined; after a savepoint is deleted all partitions are, not only those written by its
-commit; files that a clean failed to delete are planned again; an empty partition keeps its
-directory, because a writer may be about to write to it.
+aren't examined; after the deletion of a savepoint all partitions are examined, not only those
+written by its commit; files that a clean failed to delete are planned again; an empty partition
+keeps its directory, because a writer may be about to write to it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:
     named: set[str] = set()
     for commit in commits:
         named.update(commit.partition_to_replace_file_ids)
-        # A compaction of logs without a base file reports its file as that of a new group.
+        # A compaction of logs without a base file reports its file as belonging to a new group.
         compacted = commit.compacted or commit.operation_type in _COMPACTIONS
         for partition, stats in commit.partition_to_write_stats.items():
             if compacted or any(stat.prev_commit != NULL_COMMIT for stat in stats):
@@ -167,7 +167,7 @@ def deletable_slices(
     is_committed: Callable[[str], bool],
     needed_from: str | None = None,
 ) -> tuple[FileSlice, ...]:
-    """Return the slices of a group, not replaced, that no reader at ``earliest`` can ask for.
+    """Return the slices of a group, not replaced, that no reader at ``earliest`` or later can read.
 
     Args:
         group: The group with all its slices, newest first.
@@ -175,7 +175,7 @@ def deletable_slices(
         is_committed: Whether the instant of a requested time is committed.
         needed_from: Base instant of the slice that a pending compaction will read.
     """
-    # Slices of pending writes are left alone: those may still complete.
+    # Slices of pending writes are kept: the writes may still complete.
     committed = [found for found in group.slices if is_committed(found.base_instant)]
     # By requested time, as in Hudi: a reader may have seen the later of two concurrent writes
     # completed before the earlier one.
@@ -206,8 +206,8 @@ def plan_clean(
         timeline: The active timeline, instants of any state.
         earliest: The earliest instant to retain.
         partitions: Partitions to examine.
-        groups_of: Returns the view's groups of a partition. The view must know the completed
-            instants before ``earliest``; files that it doesn't know are kept.
+        groups_of: Returns the view's groups of a partition. The view must have the completed
+            instants before ``earliest``; files that it doesn't have are kept.
         base_path: The table's base path, the prefix of paths in the plan.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
@@ -215,7 +215,7 @@ def plan_clean(
     Returns:
         The plan; ``None`` if there is nothing to delete.
     """
-    # Savepoints are included, so that a saved older commit doesn't become the timeline's start.
+    # Savepoints are included: otherwise a saved older commit would become the timeline's start.
     is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
     needed = {(op.partition, op.file_id): op.base_instant for op in compactions}
     sizes: dict[str, dict[str, int]] = {}

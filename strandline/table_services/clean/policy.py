@@ -1,8 +1,8 @@
 """The cleaner's retention policy and its settings.
 
 ``KEEP_LATEST_COMMITS`` keeps the file slices that a reader at any of the last ``n`` completed write
-instants needs: in every file group those that began in that window, and the last one before it. The
-number of commits, not of file versions, bounds the history.
+instants needs: in every file group the slices that began in that window, and the last one before
+it. The history is bounded by the number of commits, not of file versions.
 
 Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConfig``.
 """
@@ -106,7 +106,7 @@ def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
     if len(completed) <= retained:
         return None
     earliest = completed[len(completed) - retained]
-    # A pending write's files must stay, those that it reads and those that it will replace.
+    # The files that a pending write reads, and those that it will replace, must stay.
     pending = writes.pending().first
     if pending is None or earliest.requested_time <= pending.requested_time:
         return earliest

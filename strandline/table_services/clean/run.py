@@ -1,6 +1,6 @@
-"""``Cleaner`` finishes crashed cleans, then plans a clean and has it carried out.
+"""``Cleaner``: finishes crashed cleans, then plans a clean and has it carried out.
 
-It lists only the timeline, and asks the view for the files of partitions.
+It lists only the timeline, and gets the files of partitions from the view.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``.
 """
@@ -74,7 +74,7 @@ class Cleaner:
 
     Args:
         meta_client: The table's meta client; storage calls are counted under ``clean``.
-        view: Gives the files of partitions; it is synced if it is behind.
+        view: Returns the files of partitions; it is synced if it is behind.
         time_generator: Generator of instants' times.
         settings: Settings of the cleaner.
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
@@ -109,8 +109,8 @@ class Cleaner:
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
 
-        Cost: one list of the timeline; reads of the last clean and of the commits that left the
-            retained window since; two questions to the view for each partition that these name.
+        Cost: one list of the timeline; reads of the last clean and of the commits that have left
+            the retained window since; two look-ups in the view for each partition that these name.
         """
         start = time.perf_counter()
         timeline = self._meta.active_timeline()
@@ -178,7 +178,7 @@ class Cleaner:
         since = plan_since(timeline, known, savepoints.times)
         empty_plan = self._memory.empty_plan
         if empty_plan is not None and empty_plan.savepoints == savepoints.times:
-            # A plan without files leaves no instant, so only this memory knows how far it looked.
+            # A plan without files leaves no instant, so only this memory records its bounds.
             since = max(since, empty_plan.earliest)
         # Without an archive the active timeline has every commit that names a partition.
         if since == FROM_THE_START and self._has_archive():
@@ -190,7 +190,7 @@ class Cleaner:
         return named | partitions_left_over(known)
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
-        """Sync the view unless it has these instants; files it doesn't know are never deleted."""
+        """Sync the view unless it has these instants; files it doesn't have are never deleted."""
         known = self._view.timeline
         if not all(known.contains(instant) for instant in needed):
             self._view.sync()
@@ -227,7 +227,7 @@ class Cleaner:
         return metadata
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
-        """Return what savepoints protect; each is read once, because it never changes."""
+        """Return the savepoints; each is read once, because it never changes."""
         saved = self._memory.saved
         found = timeline.filter(lambda i: i.action == SAVEPOINT).completed()
         for instant in found:
@@ -245,7 +245,7 @@ class Cleaner:
 
 
 def is_idle(timeline: Timeline, settings: CleanSettings, memory: CleanMemory) -> bool:
-    """Return whether a clean would find nothing to do, as far as is known without a call.
+    """Return whether it is known without storage calls that a clean would find nothing to do.
 
     Args:
         timeline: The active timeline, instants of any state.

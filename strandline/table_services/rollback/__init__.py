@@ -1,5 +1,5 @@
-"""Rollbacks: what undoes failed writes, and the newest completed commit on request.
+"""Rollbacks: undo failed writes, and on request the newest completed commit.
 
 A plan (pure), its execution, the resumption of rollbacks whose writer died, the decision which
-writes may be rolled back, and the sweeps belong here. How writers show that they are alive doesn't.
+writes may be rolled back, and the sweeps belong here; the writers' heartbeats don't.
 """

@@ -1,15 +1,16 @@
-"""``RollbackExecution`` carries out one rollback, from its plan on the timeline to the last marker.
+"""``RollbackExecution``: carries out one rollback, from its plan to the last marker.
 
-    requested (the plan) → look for the target → inflight → delete the files → look again → delete
+    requested (the plan) → find the target → inflight → delete the files → find it again → delete
     the target's instant → complete → delete the target's heartbeat and markers
 
 A crash at any step leaves the target pending, or the rollback pending with its plan, and the next
-writer goes on. A missing file counts as deleted, so every step can be repeated.
+writer continues. A missing file counts as deleted, so every step can be repeated.
 
-Without a lock two writers may have one rollback in hand, of which one carries it out and the other
-withdraws it, because the target has completed in between. The exclusive create of the rollback's
-inflight file decides: an empty one carries it out, one with ``WITHDRAWN`` withdraws it. That file
-stays while the requested one exists, and a requested file that was deleted never comes back.
+Without a lock two writers may process the same rollback: one carries it out, and the other
+withdraws it because the target has completed in between. The exclusive create of the rollback's
+inflight file decides: an empty file means that it is carried out, one with ``WITHDRAWN`` that it is
+withdrawn. That file stays while the requested one exists, and a deleted requested file is never
+created again.
 
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``RollbackHelper``.
 """
@@ -55,7 +56,8 @@ class RollbackExecution:
         times: Generator of instants' times.
         clock: Measures a rollback's duration.
         lock: The table's lock, held by the caller.
-        heartbeats: How often a rollback beats, so that no other writer resumes it meanwhile.
+        heartbeats: Settings of the rollback's heartbeat, which keeps other writers from resuming
+            it.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class RollbackExecution:
         Args:
             plan: Its plan.
             now: The active timeline, read under the lock.
-            of_completed: Whether the target is completed, and to be rolled back all the same.
+            of_completed: Whether the target is completed, and is rolled back nevertheless.
 
         Returns:
             Its requested time; ``None`` if the target has completed meanwhile or is gone.
@@ -95,8 +97,8 @@ class RollbackExecution:
 
         def carry_out(heartbeat: Heartbeat) -> str | None:
             self._lock.check()
-            # The plan is on the timeline before anything is deleted, so that a crash can be
-            # finished, and before the target is looked for, so that its writer sees the rollback.
+            # The plan is on the timeline before anything is deleted, so that the rollback can be
+            # finished after a crash, and before the target is searched, so that its writer sees it.
             rollback = self._meta.create_requested(ROLLBACK, time, plan)
             return self._carry_out(rollback, plan, heartbeat, of_completed=of_completed)
 
@@ -108,9 +110,9 @@ class RollbackExecution:
         return self._beating(rollback.requested_time, carry_out, takes_over=True)
 
     def take_off(self, rollback: Instant) -> None:
-        """Delete the files of a rollback that nobody carries out."""
-        # Requested first: who creates the inflight file after this one is deleted must find that
-        # the requested one is gone.
+        """Delete the files of a rollback that no writer carries out."""
+        # Requested first: a writer that creates the inflight file after its deletion here must find
+        # that the requested one is gone.
         for state in (State.REQUESTED, State.INFLIGHT):
             self._meta.delete_instant_file(replace(rollback, state=state))
 
@@ -126,7 +128,7 @@ class RollbackExecution:
         return True
 
     def _is_withdrawn(self, inflight: Instant) -> bool:
-        """Return whether an inflight rollback was withdrawn, so that nobody carries it out."""
+        """Return whether an inflight rollback was withdrawn, so that no writer carries it out."""
         try:
             if self._storage.read(self._meta.path_of(inflight)) == WITHDRAWN:
                 return True
@@ -139,7 +141,7 @@ class RollbackExecution:
     def _beating(
         self, time: str, carry_out: Callable[[Heartbeat], str | None], *, takes_over: bool
     ) -> str | None:
-        """Carry out a rollback while its heartbeat beats.
+        """Carry out a rollback under its own heartbeat.
 
         Not a context manager: an interrupt between its generator and the block would leave the
         heartbeat beating, and so keep all other writers from finishing the rollback.
@@ -202,7 +204,7 @@ class RollbackExecution:
     def _refuse_newer(self, rollback: Instant, target: Instant, now: Timeline) -> None:
         """Withdraw the rollback of a completed instant if a newer write has begun, and raise.
 
-        Without a lock one may have begun since the first look. It looks for this rollback after its
+        Without a lock one may have begun since the first check. It searches for rollbacks after its
         own request, so at least one of the two sees the other.
         """
         try:
@@ -214,8 +216,8 @@ class RollbackExecution:
     def _decided(self, rollback: Instant) -> Instant | None:
         """Move a rollback to inflight; ``None`` if another writer has withdrawn it.
 
-        From here on the target's files go. Its writer must see the rollback if it completes, so the
-        requested file must still exist after the inflight one does.
+        From here on the target's files are deleted. If its writer completes, it must see the
+        rollback, so the requested file must still exist after the inflight one is created.
 
         Raises:
             ConcurrentWriteError: Another writer is withdrawing it, or carries it out.
@@ -239,7 +241,7 @@ class RollbackExecution:
         self._storage.delete_all(paths)
         late = self._target(info)
         if late is not None and late.is_completed:
-            # Its writer was suspended, completes now, and dies before it sees this rollback.
+            # Its writer was suspended, has completed now, and may die before it sees this rollback.
             self._meta.delete_instant_file(late)
         # After its files: until then a crash leaves the target pending.
         self._delete_pending(Instant(info.commit_time, info.action, State.INFLIGHT))
@@ -254,12 +256,12 @@ class RollbackExecution:
         if self._meta.config.layout_version == 1:
             return
         # The name has the completion time, so another writer that resumed the rollback without a
-        # lock may have completed it, too. Both look, and both keep the earlier file.
+        # lock may have completed it, too. Both check, and both keep the earlier file.
         for surplus in self._meta.completions(rollback)[1:]:
             self._meta.delete_instant_file(surplus)
 
     def _target(self, info: InstantInfo) -> Instant | None:
-        """Look for a rollback's target now."""
+        """Find a rollback's target on the current timeline."""
         return self._meta.active_timeline().find(info.commit_time, info.action)
 
     def _delete_pending(self, instant: Instant) -> None:

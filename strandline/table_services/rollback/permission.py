@@ -1,4 +1,4 @@
-"""``Permission``: reads heartbeats, waits for one that may expire, and refuses by name."""
+"""``Permission``: decides by heartbeats about rollbacks; waits for one that may expire."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from timeline.instant import Instant
 from timeline.storage.base import Storage
 
 _POLL_S: Final = 1.0
-"""Time between two looks at a heartbeat that may expire."""
+"""Time between two polls of a heartbeat that may expire."""
 
 
 class Permission:
     """Decides whether pending instants may be rolled back.
 
-    Each look at a heartbeat takes the calls of ``read_beat``, twice if its writer is gone.
+    Each check of a heartbeat takes the calls of ``read_beat``, twice if its writer is gone.
 
     Args:
         storage: The table's storage.
         policy: The rules.
         lock: The table's lock.
-        clock: Tells whether a beat has expired.
+        clock: Measures whether a beat has expired.
         wait: Waits for a number of seconds.
     """
 
@@ -45,7 +45,7 @@ class Permission:
         self._lock = lock
         self._clock = clock
         self._wait = wait
-        # The beats that were seen not to be followed by another one for a whole timeout.
+        # Beats that weren't followed by another one for a whole timeout.
         self._silent: set[tuple[str, int]] = set()
 
     def is_dead(self, instant: Instant) -> bool:
@@ -53,7 +53,7 @@ class Permission:
         return self._judged(instant)[0] is Verdict.DEAD
 
     def is_alive(self, instant: Instant) -> bool:
-        """Return whether the writer of a pending instant beats."""
+        """Return whether the writer of a pending instant has a live heartbeat."""
         return self._judged(instant)[0] is Verdict.ALIVE
 
     def died_completing(self, instant: Instant) -> bool:
@@ -68,14 +68,15 @@ class Permission:
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.
 
-        A live writer that takes the same lock is left alone, and so are all if the clean rolls
-        back. Any other is waited for until it has ended, has beaten again or has expired, by its
-        time or because it wasn't written while this one waited for a whole timeout. So is one that
-        ended in doubt: no lock keeps its request from taking effect.
+        Live writers that take the same lock aren't disturbed; if the clean does the rollbacks, no
+        live writer is. For any other writer it waits until the writer has ended, has beaten again,
+        or has expired, by its time or because there was no beat during a whole timeout of waiting.
+        It also waits for a writer that ended in doubt: no lock prevents its request from taking
+        effect.
 
         Args:
             instant: The instant.
-            still_pending: Looks at the timeline again.
+            still_pending: Lists the timeline again.
 
         Returns:
             False if the instant isn't pending any more, or is left to its writer.
@@ -83,8 +84,8 @@ class Permission:
         Raises:
             ConcurrentWriteError: Its writer is alive, or may be.
 
-        Cost: those of ``read_beat`` for each look at the heartbeat, at most one second apart, for
-            at most the time in which a beat expires.
+        Cost: that of ``read_beat`` for each poll of the heartbeat, at most one second apart, for at
+            most the time in which a beat expires.
         """
         first: Beat | None = None
         deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + _POLL_S
@@ -103,17 +104,17 @@ class Permission:
             if beat.modified_ms != first.modified_ms:
                 raise self._refusal(instant, beat)
             if self._clock.monotonic() >= deadline:
-                # Its time lies ahead of this clock: the storage's clock was set back since.
+                # Its time is in the future: the storage's clock has been set back.
                 self._silent.add((beat.instant, beat.modified_ms))
                 return True
             self._wait(_POLL_S)
 
     def check_excluded(self, instant: Instant, still_pending: Callable[[], bool]) -> None:
-        """Check that a lock keeps the writer of a pending instant from completing beside this one.
+        """Check that a lock prevents the writer of a pending instant from completing concurrently.
 
         Args:
             instant: The instant.
-            still_pending: Looks at the timeline again.
+            still_pending: Lists the timeline again.
 
         Raises:
             ConcurrentWriteError: Its writer is alive, or may be, and doesn't take the same lock.
@@ -129,17 +130,17 @@ class Permission:
         raise self._refusal(instant, beat)
 
     def _shares_lock(self, beat: Beat | None) -> bool:
-        """Return whether the writer that beats takes the same lock as this one."""
+        """Return whether a heartbeat's writer takes the same lock as this one."""
         if self._lock.is_shared:
             return True
-        # A lock within the process excludes no writer of another one.
+        # A lock within this process excludes no writer of another process.
         is_ours = beat is not None and beat.owner == this_process()
         return self._lock.has_provider and is_ours
 
     def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
         beat = read_beat(self._storage, instant.requested_time)
         if beat is not None and writer_is_gone(beat):
-            # Between the read and its end it may have announced its completion.
+            # Between the read and its end the writer may have announced its completion.
             beat = read_beat(self._storage, instant.requested_time)
         is_silent = beat is not None and (beat.instant, beat.modified_ms) in self._silent
         is_gone = is_silent or (beat is not None and writer_is_gone(beat))

@@ -1,4 +1,4 @@
-"""Plans and results of rollbacks, as functions of values.
+"""Plans and results of rollbacks; pure functions.
 
 A plan names every file to delete by its full path, in Hudi's form: ``s3a://bucket/table/p/f``, and
 without scheme on a local file system. Plans are read in both forms, with any alias of the scheme.
@@ -35,25 +35,26 @@ _BASE_EXTENSIONS: Final = tuple(each for each in DATA_EXTENSIONS if each != ".lo
 
 
 class RollbackStep(Enum):
-    """What is to be done with a rollback on the timeline."""
+    """The next step of a rollback on the timeline."""
 
     WITHDRAW = "withdraw"
-    """Delete the rollback's own files; none of its target's was deleted."""
+    """Delete the rollback's own files; no file of its target was deleted."""
     GO_ON = "go on"
     """Delete what the plan names."""
 
 
 def next_step(rollback: Instant, target: Instant | None) -> RollbackStep:
-    """Return how a pending rollback of a write goes on.
+    """Return the next step of a pending rollback of a write.
 
-    A rollback is requested before it looks for its target, and inflight once it has seen it pending
-    (or was asked to undo a completed one). A commit completes before it looks for rollbacks. So if
-    a requested rollback finds a completed target, that commit may have been acknowledged; if an
+    A rollback is requested before it searches its target, and inflight once it has seen the target
+    pending (or must undo a completed one). A commit completes before it searches for rollbacks. So
+    if a requested rollback finds a completed target, that commit may have been acknowledged; if an
     inflight one does, the commit's writer has seen the rollback and fails.
 
     Args:
         rollback: The rollback, requested or inflight.
-        target: Its target as found after the rollback was; ``None`` if it isn't on the timeline.
+        target: Its target, searched after the rollback was found; ``None`` if it isn't on the
+            timeline.
     """
     if rollback.state is State.INFLIGHT:
         return RollbackStep.GO_ON
@@ -70,8 +71,8 @@ def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> Roll
         base_path: The base path as the storage spells it.
 
     Raises:
-        CorruptMetadataError: A path isn't that of a file which the target may have written; the
-            metadata or markers that name it are damaged.
+        CorruptMetadataError: The target can't have written a file at one of the paths; the metadata
+            or markers that name it are damaged.
     """
     table = TableId.of(base_path)
     root = table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
@@ -83,7 +84,7 @@ def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> Roll
         for path in sorted(paths)
     )
     plan = RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
-    # Checked before it is on the timeline, where it could never be carried out.
+    # Checked before it is on the timeline, as it could never be carried out.
     planned_paths(plan, base_path, f"the rollback of {target.action} {target.requested_time}")
     return plan
 
@@ -122,7 +123,7 @@ def _relative(path: str, table: TableId) -> str:
     """Return a planned path relative to the base path, or raise ``ValueError``."""
     found = TableId.of(path)
     root = table.path.rstrip("/") + "/"
-    # A path without scheme is one of the table's file system, as Hadoop reads it.
+    # A path without scheme belongs to the table's file system, as in Hadoop.
     has_place = found.family != "file" or ":" in path.partition("/")[0]
     is_elsewhere = has_place and (found.family, found.authority) != (table.family, table.authority)
     if is_elsewhere or not found.path.startswith(root):
@@ -192,9 +193,9 @@ def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
 def refuse_if_cleaned(
     target: Instant, metadata: CommitMetadata, cleans: Iterable[tuple[Instant, CleanerPlan]]
 ) -> None:
-    """Check that a commit can be rolled back, by what it did: what it replaced still exists.
+    """Check that a commit can be rolled back: the files that it replaced still exist.
 
-    Otherwise its rollback would leave their file groups without a file, and the rows be lost.
+    Otherwise its rollback would leave their file groups without a file, and rows would be lost.
 
     Args:
         target: The commit.
@@ -232,7 +233,7 @@ def refuse_if_cleaned(
 
 
 def _deleted_by(plan: CleanerPlan) -> Iterator[tuple[str, str]]:
-    """Yield partition and name of the files that a clean deletes; plans have one of two forms."""
+    """Yield partition and name of the files that a clean deletes, from either form of plan."""
     for partition, names in plan.files_to_be_deleted_per_partition.items():
         yield from ((partition, name.rpartition("/")[2]) for name in names)
     for partition, infos in plan.file_paths_to_be_deleted_per_partition.items():

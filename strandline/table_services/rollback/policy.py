@@ -1,7 +1,7 @@
-"""Who may be rolled back: a pending instant whose writer is dead, by its heartbeat.
+"""Which instants may be rolled back: pending ones whose writer is dead, judged by its heartbeat.
 
-Strandline's writers always beat, Hudi's only if failed writes are cleaned lazily. So an instant
-without a heartbeat is a live writer's or a dead one's, unless all writers beat.
+Strandline's writers always have heartbeats, Hudi's only if failed writes are cleaned lazily. So the
+writer of an instant without a heartbeat may be alive or dead, unless all writers have one.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.getInstantsToRollback``.
 """
@@ -49,7 +49,7 @@ class RollbackPolicy:
     Attributes:
         lazy: Whether failed writes are rolled back by the clean only.
         foreign: Whether writers without a heartbeat count as dead.
-        heartbeats: How long a beat counts.
+        heartbeats: When a beat has expired.
     """
 
     lazy: bool = False
@@ -69,7 +69,7 @@ class RollbackPolicy:
             beat: Its last beat, if any.
             now_ms: The time.
             is_gone: Whether its process is known to have ended or given up.
-            all_beat: Whether a lock provider is set, with which Hudi's writers beat as well.
+            all_beat: Whether a lock provider is set; then Hudi's writers have heartbeats as well.
         """
         if beat is None:
             is_dead = self.foreign or self.lazy or all_beat

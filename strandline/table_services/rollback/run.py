@@ -1,7 +1,7 @@
 """``Rollbacks``: finds rollbacks to resume and failed writes to undo, and has them executed.
 
-Each is looked for again under the table's lock, because its writer may have completed it since the
-timeline was read.
+Each of them is searched again under the table's lock, because its writer may have completed it
+since the timeline was read.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.rollbackFailedWrites``.
 """
@@ -55,9 +55,9 @@ class Rollbacks:
     Args:
         meta: The table's meta client.
         times: Generator of the rollbacks' times.
-        clock: Tells whether heartbeats have expired.
+        clock: Measures whether heartbeats have expired.
         lock: The table's lock.
-        policy: Who may be rolled back.
+        policy: Which instants may be rolled back.
         wait: Waits for a number of seconds while another writer may be alive.
     """
 
@@ -83,7 +83,7 @@ class Rollbacks:
         self._sweep = Sweep(self._counted)
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
-        """Repair what failed writers left, before a write.
+        """Clean up after failed writers, before a write.
 
         Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
         heartbeats. If the policy is lazy, it leaves failed writes to the clean, except those that
@@ -105,16 +105,16 @@ class Rollbacks:
         # Last, because the rollbacks above are planned from markers.
         has_swept = self._sweep.run()
         if undone or has_swept:
-            # A writer died, so others may have left their heartbeats.
+            # A writer died, so other dead writers may have left heartbeats.
             sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:
-        """Check that nobody undoes what a write sees, or completes beside it unseen.
+        """Check that no writer undoes what a write has read, or completes beside it unchecked.
 
-        Each writer requests its instant, or its rollback of a completed one, before it looks for
-        others, so at least one of two sees the other. With a lock that processes share, waits for
-        earlier writes of Hudi that may not have read the timeline yet.
+        Each writer requests its instant, or its rollback of a completed one, before it searches for
+        others, so at least one of two sees the other. With a lock that processes share, it waits
+        for earlier writes of Hudi that may not have read the timeline yet.
 
         Args:
             ours: The write's instant, just requested.
@@ -122,13 +122,13 @@ class Rollbacks:
 
         Raises:
             ConcurrentWriteError: There is such a rollback, a pending restore, or another writer
-                that is or may be alive.
+                that may be alive.
 
         Cost: a read of each pending rollback; three calls for each pending write, or with a lock
             that processes share those of ``wait_for_late_readers``.
         """
         for restore in timeline.pending():
-            # Hudi requested it after this write first looked at the table.
+            # Hudi requested it after this write first listed the timeline.
             if restore.action == RESTORE:
                 raise ConcurrentWriteError(
                     f"restore {restore.requested_time} of {self._storage.base_path} is undoing"
@@ -154,7 +154,7 @@ class Rollbacks:
                 self._permission.check_excluded(other, partial(self._is_pending, other))
 
     def repair_lazily(self) -> dict[str, str]:
-        """Repair what failed writers left, before a clean, if the policy is lazy.
+        """Clean up after failed writers, before a clean, if the policy is lazy.
 
         Returns:
             As ``repair``.
@@ -162,7 +162,7 @@ class Rollbacks:
         return self._roll_back_all(self._meta.active_timeline()) if self._policy.lazy else {}
 
     def roll_back_own(self, instant: Instant) -> bool:
-        """Roll back a pending write of the caller's, whose heartbeat is still beating.
+        """Roll back a pending write of the caller, whose heartbeat is still running.
 
         Returns:
             Whether it was still pending. Otherwise another writer has rolled it back.
@@ -221,8 +221,8 @@ class Rollbacks:
     def _repair_obstacles(self, timeline: Timeline) -> dict[str, str]:
         """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
 
-        Once the next write had built on such a commit, its rollback would delete files that the
-        newer commit was made from.
+        If the next write built on such a commit, its rollback would delete files that the newer
+        commit was made from.
         """
         undone: dict[str, str] = {}
         for rollback, plan in self._rollbacks_in(timeline):
@@ -237,7 +237,7 @@ class Rollbacks:
     def _rollbacks_in(self, timeline: Timeline) -> list[tuple[Instant, RollbackPlan | None]]:
         """Return the pending rollbacks with their plans.
 
-        All are read before anything changes, so an unreadable one leaves all as it was.
+        All are read before anything changes, so an unreadable plan prevents all changes.
         """
         return [(i, self._plan_of(i)) for i in timeline.pending() if i.action == ROLLBACK]
 
@@ -253,7 +253,7 @@ class Rollbacks:
                 return {}
             info = None if plan is None else plan.instant_to_rollback
             if plan is None or info is None:
-                # Its writer died before the plan was written, or while it took the plan back.
+                # Its writer died before the plan was written, or while it withdrew the plan.
                 self._execution.take_off(current)
                 return {}
             time = self._execution.resume(current, plan)
@@ -262,11 +262,12 @@ class Rollbacks:
     def _roll_back(self, instant: Instant) -> dict[str, str]:
         """Roll back a write if its writer is dead and it is still pending."""
         if self._was_rolled_back(instant):
-            # Its writer was suspended before it created the inflight file, and sees the rollback.
+            # Its writer was suspended before it created the inflight file, and will see the
+            # rollback.
             return self._request(instant, lambda _: True)
         if not self._permission.wait_for(instant, partial(self._is_pending, instant)):
             return {}
-        # Its writer may have begun again to beat while this one waited for the lock.
+        # Its writer's heartbeat may have resumed while this one waited for the lock.
         return self._request(instant, self._permission.is_dead)
 
     def _was_rolled_back(self, instant: Instant) -> bool:
@@ -289,18 +290,19 @@ class Rollbacks:
             return {} if time is None else {instant.requested_time: time}
 
     def _is_abandoned(self, rollback: Instant, target: Instant | None) -> bool:
-        """Return whether nobody is carrying out a rollback; Hudi's have no heartbeat."""
+        """Return whether no writer is carrying out a rollback; Hudi's have no heartbeat."""
         if not self._permission.is_alive(rollback):
             return True
         undoes_completed = target is not None and target.is_completed
         if undoes_completed and self._permission.shares_lock(rollback):
-            # It is carried out under the lock, so a writer that gets the lock finds it ended or
-            # dead, and needn't wait until its last beat, perhaps of another machine, has expired.
+            # It is carried out under the lock, so a writer that gets the lock finds it finished or
+            # its writer dead, and needn't wait until the last beat, perhaps from another machine,
+            # expires.
             return True
         return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
 
     def _is_pending(self, instant: Instant) -> bool:
-        """Look whether an instant is still pending."""
+        """Return whether an instant is still pending, by a new listing."""
         found = self._meta.active_timeline().find(instant.requested_time, instant.action)
         return found is not None and not found.is_completed
 
@@ -361,8 +363,8 @@ def files_of_pending(meta: TableMetaClient, instant: Instant) -> Iterable[str]:
     if instant.state is not State.INFLIGHT:
         return ()
     marked = marked_files(meta.storage, instant.requested_time)
-    # Without a marker folder the instant comes from an older writer, or its temporary folder
-    # was wiped; only a listing tells then.
+    # Without a marker folder the instant comes from an older writer, or its temporary folder was
+    # wiped; then only a listing finds its files.
     return _listed_files(meta, instant.requested_time) if marked is None else marked
 
 

@@ -1,12 +1,13 @@
-"""The sweeps of what outlived its instant: markers, files that no commit reports, heartbeats.
+"""Sweeps remains of ended instants: markers, files that no commit reports, heartbeats.
 
-Folders remain after a crash between a commit's completion and the deletion of its markers, or when
-a task outlives its write; that one may leave a file, too. A file is deleted only if its instant's
-own metadata, active or archived, doesn't report it, or if a rollback names its instant: the age of
-an instant says nothing, because Hudi archives beyond savepoints and rollbacks stay longer.
+Marker folders remain after a crash between a commit's completion and the deletion of its markers,
+or when a task outlives its write; such a task may leave a file, too. A file is deleted only if its
+instant's own metadata, active or archived, doesn't report it, or if a rollback names its instant:
+the age of an instant proves nothing, because Hudi archives beyond savepoints, and rollbacks stay
+longer.
 
-Heartbeats remain of writers killed before they requested their instant, or after they completed it.
-Hudi leaves them.
+Heartbeats remain if a writer is killed before it requests its instant, or after it has completed
+it. Hudi leaves them.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ class Sweep:
         self._archive: ArchivedTimeline | None = None
 
     def run(self) -> bool:
-        """Delete markers of instants that aren't pending, and files that these don't report.
+        """Delete markers of instants that aren't pending, and files that those don't report.
 
         Returns:
             Whether there were any.
 
         Cost: one list call without marker folders; with some, one more, and for each a tree list
-            and what finds its instant: a read, or the archive.
+        and a read of its instant, maybe from the archive.
         """
-        # Folders first: an instant is requested before it has one, so the timeline read after this
-        # has every instant that may still be going on.
+        # Folders first: an instant is requested before it has one, so the timeline read afterwards
+        # has every instant that may still be pending.
         times = instants_with_markers(self._storage)
         if not times:
             return False
@@ -89,8 +90,8 @@ class Sweep:
         """
         if instant is not None:
             return _files_in(self._meta.read(instant))
-        # Before any rollback: Hudi rolls back a compaction or clustering that failed and then
-        # carries its plan out at the same time, and rollbacks stay active longer than commits.
+        # Before any rollback: Hudi rolls back a failed compaction or clustering and then executes
+        # its plan at the same time, and rollbacks stay active longer than commits.
         archive = self._archived()
         found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
@@ -110,8 +111,8 @@ class Sweep:
 def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms: int) -> None:
     """Delete heartbeats that have expired and whose instant isn't pending.
 
-    That a writer's process has ended doesn't suffice: a request for its instant may be under way,
-    and would leave a pending instant without a heartbeat.
+    The end of a writer's process isn't enough: a request for its instant may be under way, and
+    would leave a pending instant without a heartbeat.
 
     Args:
         meta: The table's meta client.
@@ -122,8 +123,8 @@ def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms:
         two deletes.
     """
     storage = meta.storage
-    # Heartbeats first: a writer beats before it requests its instant, and doesn't request it once
-    # it has expired, so the timeline read after this has each instant that a beat may belong to.
+    # Heartbeats first: a writer beats before it requests its instant, and doesn't request it after
+    # the expiry, so the timeline read afterwards has each instant that a beat may belong to.
     times = instants_with_heartbeat(storage)
     if not times:
         return
@@ -135,13 +136,13 @@ def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms:
 
 
 def _write_at(timeline: Timeline, time: str) -> Instant | None:
-    """Return the write requested at a time, whatever else was; a pending one if there are two."""
+    """Return the write requested at a time, ignoring other actions; the pending one of two."""
     found = (instant for instant in timeline.write_timeline() if instant.requested_time == time)
     return min(found, key=lambda instant: instant.is_completed, default=None)
 
 
 def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
-    # An archive may not have kept the content; then it says nothing about files.
+    # An archive may lack the content; then the files are unknown.
     if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
         return None
     return reported_paths(metadata)
