@@ -1,4 +1,4 @@
-"""``strandline fleet``: what a fleet is like, or would be; what servers share, and where."""
+"""``strandline fleet``: shows or simulates a fleet; changes what its servers share."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from timeline.errors import ConfigError, FleetError, StoreError
 from timeline.storage.table_id import TableId
 
 MOST_POINTS: Final = 50_000
-"""Points of a ring that is simulated; each is placed as often as there are servers."""
+"""Most points of a simulated ring; a ring is built once for each server."""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 class Chance(click.FloatRange):
-    """A number in a range, of which ``nan`` is none."""
+    """A number in a range; ``nan`` is refused."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         """See ``click.ParamType``."""
@@ -49,19 +49,21 @@ class Chance(click.FloatRange):
 
 @click.group()
 def fleet() -> None:
-    """Show what a fleet of servers is like, or would be; change what its servers share."""
+    """Show or simulate a fleet of servers; change what its servers share."""
 
 
 @fleet.command()
 @click.argument("url")
-@click.option("--table", "tables", multiple=True, metavar="PATH", help="Also show who has a table.")
+@click.option(
+    "--table", "tables", multiple=True, metavar="PATH", help="Also show the servers of a table."
+)
 @AS_JSON
 def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
     """Show members, seats and leader of the fleet at URL.
 
-    URL is that of serve's --fleet. What is shown is what the state store has: no server is asked.
+    URL is that of serve's --fleet. Only the state store is read: no server is asked.
     """
-    # Its errors are told once, in the end.
+    # Its errors are reported once, at the end.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     with _refusals():
         read = StateUrl.of(url)
@@ -70,7 +72,7 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
         with closing(open_state(url, make=False)) as state:
             found = read_fleet(state)
         is_there = found.epoch or found.fleet.members or found.joining
-        if not is_there and read.scheme != "sqlite":  # whose file there is
+        if not is_there and read.scheme != "sqlite":  # its file exists
             raise ConfigError(f"there is no fleet at {read}: no server has joined it")
         told = overview(found, tables)
     click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
@@ -117,7 +119,7 @@ def spread(store_url: str, as_json: bool) -> None:
     with _refusals():
         ring = DatabaseRing(split_urls(store_url))
         with ExitStack() as opened:
-            # All of them before any is changed.
+            # All databases are checked before any is changed.
             databases = [
                 opened.enter_context(closing(open_database(url))) for url in ring.urls.values()
             ]
@@ -195,7 +197,7 @@ def _check_table(table: str) -> None:
 
 
 def _printable(value: Any) -> Any:
-    """Return a value for JSON with all texts escaped: members write what they like."""
+    """Return a value for JSON with all texts escaped: members choose theirs freely."""
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, list):

@@ -154,12 +154,12 @@ def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    # Under nohup the signal stays without effect; before the service answers it has none, either.
+    # Under nohup the signal is ignored; it is also ignored before the service answers.
     reloads = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if fleet is not None:
-        # Before the port is bound: a connection that is refused sends clients on, and it may take
-        # a while until an earlier process with this address counts as dead.
+        # Before the port is bound: after a refused connection clients try the next server, and it
+        # may take a while until an earlier process with this address counts as dead.
         _join(fleet, parts)
     try:
         server = ServiceServer(parts, options)
@@ -172,7 +172,7 @@ def _run(
     def announce() -> None:
         hang_up = Reload(given, settings, parts, server, log, is_in_fleet=fleet is not None)
         if reloads:
-            # Before the line that says so: whoever has read it may send the signal.
+            # Before the line that reports it: a program that has read it may send the signal.
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
         text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
         log.write(event(settings.get(LOG_FORMAT), __name__, text))
@@ -186,13 +186,13 @@ def _run(
 
 
 class Reload:
-    """What SIGHUP reads again: token, certificate, roots, log level; each as a whole or not at all.
+    """Reloads on SIGHUP: token, certificate, roots, log level; each as a whole or not at all.
 
-    ``_lock`` is held during one reload, and guards what was read last.
+    ``_lock`` is held during one reload, and guards the values read last.
 
     Args:
         given: The flags.
-        settings: What they and the other sources said at the start.
+        settings: The settings at the start, from the flags and other sources.
         parts: The service.
         server: Its server.
         log: Gets a line for each reload, whatever the level is.
@@ -216,11 +216,11 @@ class Reload:
         self._certificate = _certificate_of(settings)
 
     def start(self) -> None:
-        """Reload on a thread of its own, as files and roots may hang; for a signal handler."""
+        """Reload on a separate thread, as files and roots may hang; for a signal handler."""
         threading.Thread(target=self.run, name="reload", daemon=True).start()
 
     def run(self) -> None:
-        """Read all again, and say what changed and what is refused."""
+        """Read all again, and log what has changed and what is refused."""
         with self._lock:
             said: list[str] = []
             try:
@@ -369,7 +369,7 @@ def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
 
 
 def _find_roots(settings: ServeSettings, parts: Parts) -> None:
-    """Look for the roots; what is away is logged, or refused if all are required."""
+    """Search for the roots; missing ones are logged, or refused if all are required."""
     reasons = parts.readiness.ask().result().reasons
     away = parts.views.awaited_roots()
     if settings.get(REQUIRE_ROOTS) and away:
@@ -379,7 +379,7 @@ def _find_roots(settings: ServeSettings, parts: Parts) -> None:
 
 
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
-    """Return the roots; refuse ones that can't be: empty, too long, or unsupported."""
+    """Return the roots; refuse invalid ones: empty, too long, or unsupported."""
     roots, key = settings.many(ROOTS), settings.key(ROOTS)
     if not roots:
         raise ConfigError("give at least one --root")

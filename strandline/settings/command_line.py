@@ -28,8 +28,8 @@ ROOTS: Final = Setting(
 REQUIRE_ROOTS: Final = Setting(
     "strandline.serve.require.roots",
     False,
-    "Refuse to start while a local root isn't there, and be ready only while all roots are. Without"
-    " it, roots that are away are looked for until they are there, and the others are served.",
+    "Refuse to start while a local root is missing, and be ready only while all roots are. Without"
+    " it, missing roots are served once they exist, the others at once.",
     "service",
 )
 HOST: Final = Setting("strandline.serve.host", "127.0.0.1", "The one address to bind.", "service")

@@ -1,6 +1,6 @@
 """Settings of a server in a fleet; only ``strandline serve`` has them.
 
-What places tables must be the same at all servers of a fleet.
+The settings that place tables must be the same at all servers of a fleet.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STANDBY: Final = Setting(
 CA: Final = Setting(
     "strandline.fleet.tls.ca",
     "",
-    "PEM file with the authorities that are trusted when requests are passed on by https; if empty,"
-    " the system's.",
+    "PEM file of the authorities trusted when requests are forwarded by https; if empty, the"
+    " system's.",
     "service",
 )
 COPIES: Final = Setting(
@@ -68,7 +68,7 @@ TOKENS: Final = Setting(
 HEARTBEAT: Final = Setting(
     "strandline.fleet.heartbeat.secs",
     3.0,
-    "Longest time between two signs of life of the server; at most a third of"
+    "Longest time between two heartbeats of the server; at most a third of"
     " strandline.fleet.dead.secs.",
     "service",
     unit="s",

@@ -1,4 +1,4 @@
-"""``HostSetting``, a setting that is a host name or an address, and what such a value may be."""
+"""``HostSetting``: a setting that is a host name or an address, and its allowed values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCOPE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def without_brackets(host: str) -> str:
-    """Return a host as sockets take it: an IPv6 address may be given as in a URL."""
+    """Return a host in the form for sockets: an IPv6 address may be given as in a URL."""
     is_bracketed = host.startswith("[") and host.endswith("]")
     return host[1:-1] if is_bracketed else host
 

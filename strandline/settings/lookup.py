@@ -1,4 +1,4 @@
-"""Settings of look-ups by executors: how long they wait for the service, and what they do without.
+"""Settings of look-ups by executors: how long they wait for the service, and the fallback.
 
 Source: Hudi 1.2.0 ``FileSystemViewStorageConfig``.
 """
@@ -37,7 +37,7 @@ REMOTE_READ_TIMEOUT: Final = Setting(
 REMOTE_FIRST_ANSWER: Final = Setting(
     "strandline.remote.first.answer.secs",
     2.8,
-    "Time for all tries of a question as long as the service has never answered this worker;"
+    "Time for all attempts of a request until the service has first answered this worker;"
     " then the worker lists storage.",
     "executor",
     unit="s",
@@ -46,7 +46,7 @@ REMOTE_FIRST_ANSWER: Final = Setting(
 REMOTE_DEADLINE: Final = Setting(
     "strandline.remote.deadline.secs",
     300.0,
-    "Time for all tries of a question to a service that answers that it is still loading.",
+    "Time for all attempts of a request to a service that is still loading.",
     "executor",
     unit="s",
     minimum=1,

@@ -1,4 +1,4 @@
-"""``Setting``, one row of a table of settings, and ``Settings``, the values parsed from options.
+"""``Setting``: one row of a table of settings; ``Settings``: the values parsed from options.
 
 Options arrive as text from Spark, properties files, environment variables and flags.
 ``Settings.parse`` converts them once, at the edge; code below sees typed values only. The rows are
@@ -74,7 +74,7 @@ class Setting(Generic[T]):
         return _is_secret(self.name) if self.secret is None else self.secret
 
     def parse(self, text: str, called: str = "") -> T:
-        """Return the value that ``text`` means.
+        """Parse a value.
 
         Args:
             text: The option's text.
@@ -154,7 +154,7 @@ def refusal(called: str, shown: str, why: str) -> ConfigError:
     """Return the error for a setting's value.
 
     It has at most ``REFUSAL_CHARACTERS``; if ``why`` leaves less than ``_SUBJECT_CHARACTERS`` for
-    the name and the value, these get so many, and the message is longer.
+    the name and the value, these get that many, and the message is longer.
 
     Args:
         called: Name of the setting as the user gave it; shortened to leave room for the value.
@@ -174,7 +174,7 @@ class Refusals:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep a refusal that the block raises; what the block didn't do stays undone."""
+        """Keep a refusal that the block raises; the rest of the block is skipped."""
         try:
             yield
         except ConfigError as error:
@@ -185,11 +185,11 @@ class Refusals:
         self._errors += errors
 
     def raise_any(self) -> None:
-        """Raise what was kept.
+        """Raise the kept refusals.
 
         Raises:
-            ConfigError: The only refusal as it was; of several, each on a line, with the hint that
-                all of them have behind the last.
+            ConfigError: A single refusal unchanged; several as one error, one a line, followed by
+                the hint if all have the same.
         """
         unique = {str(error): error for error in self._errors}
         if len(unique) == 1:
@@ -248,7 +248,7 @@ class Settings:
             options: Name → value; values other than text are converted by ``str``.
             table: Known settings.
             given_as: Name of an option → the alias under which the user gave it, for messages.
-            refusals: Gets the values that aren't allowed, which count as not given; without it
+            refusals: Collects the values that aren't allowed, which count as not given; without it
                 they are raised.
 
         Raises:

@@ -8,7 +8,7 @@ A setting can be given as:
 * its name in the file that ``--config`` gives: Java properties in UTF-8.
 
 Flags override variables, variables override the file, the file overrides defaults. All sources are
-read and checked: an unknown setting or a bad value is refused even where it is overridden.
+read and checked: an unknown setting or a bad value is refused even if it is overridden.
 """
 
 from __future__ import annotations

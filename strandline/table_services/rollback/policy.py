@@ -18,8 +18,8 @@ from strandline.settings.setting import Setting, Settings, declared
 FAILED_WRITES: Final = Setting(
     "hoodie.clean.failed.writes.policy",
     "EAGER",
-    "Who rolls back failed writes: EAGER is the next write, LAZY is the clean, as tables with"
-    " several writers need it.",
+    "When failed writes are rolled back: EAGER, by the next write; LAZY, by the clean, which tables"
+    " with several writers need.",
     "client",
     allowed=("EAGER", "LAZY"),
 )
