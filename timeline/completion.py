@@ -95,7 +95,8 @@ class CompletionTimes:
             return cls(timeline, first_write, None)
         # The archive ends where the active writes begin. Hudi archives other actions by counts of
         # their own, or never, and keeps writes with savepoints, so neither mark that place.
-        saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+        has_saved = SAVEPOINT in timeline.actions
+        saved = {i.requested_time for i in timeline if has_saved and i.action == SAVEPOINT}
         start = first_write
         if saved and first_write in saved:
             start = next((time for time in writes if time not in saved), first_write)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
@@ -44,6 +46,9 @@ T = TypeVar("T")
 
 MOST_REFUSED: Final = 128
 """How many damaged files of a table are remembered at most."""
+_NAME: Final = attrgetter("name")
+_DIGITS: Final = ("0", ":")
+"""Names that begin with a digit, as instants' files do, lie between these."""
 _METADATA, _FILES, _PLAN = "metadata", "files", "plan"
 """What is decoded of a file."""
 
@@ -86,7 +91,7 @@ class _Read:
     """A timeline as it was read from the entries of its folder.
 
     Attributes:
-        entries: The entries, by name.
+        entries: Those that may be instants' files, by name.
         parsed: The instant that each stands for, if any.
         timeline: Their timeline.
     """
@@ -99,6 +104,9 @@ class _Read:
         self, entries: tuple[FileInfo, ...], parse: Callable[[FileInfo], Instant | None]
     ) -> _Read:
         """Return what a later list of the folder shows; only entries that are new are parsed."""
+        # Layout 1 has directories beside the instants, which change at each write.
+        start, end = (bisect_left(entries, at, key=_NAME) for at in _DIGITS)
+        entries = entries[start:end]
         if entries == self.entries:
             return self
         # Nearly all that is new is at the end, and comparing objects that are the same is fast.

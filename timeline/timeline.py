@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from operator import attrgetter, is_
 from typing import Final
 
@@ -32,6 +33,32 @@ is shared by all timelines that begin with them."""
 
 _STATES: Final = {state: state.value for state in State}
 _TIME: Final = attrgetter("requested_time")
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What is known of the completed instants at the start of a timeline.
+
+    Attributes:
+        count: How many they are.
+        newest: Their last completion time, ``""`` without one.
+        actions: Their actions.
+    """
+
+    count: int = 0
+    newest: str = ""
+    actions: frozenset[str] = frozenset()
+
+    def extended(self, instants: tuple[Instant, ...]) -> _Done:
+        """Return what is known of a timeline that begins with these."""
+        done, end = State.COMPLETED, self.count
+        while end < len(instants) and instants[end].state is done:
+            end += 1
+        new = instants[self.count : end]
+        if not new:
+            return self
+        newest = max([self.newest, *[i.completion_time or "" for i in new]])
+        return _Done(end, newest, self.actions.union([i.action for i in new]))
 
 
 @dataclass(frozen=True)
@@ -69,17 +96,16 @@ class Timeline:
 
     def filter(self, keep: Callable[[Instant], bool]) -> Timeline:
         """Return the timeline of the instants that ``keep`` accepts; itself if it accepts all."""
-        return self._of(tuple(instant for instant in self.instants if keep(instant)))
+        return self._of(tuple([instant for instant in self.instants if keep(instant)]))
 
     def completed(self) -> Timeline:
         """Return the completed instants of any action."""
-        done = State.COMPLETED
-        return self._of(tuple([i for i in self.instants if i.state is done]))
+        return self._served(())
 
     def pending(self) -> Timeline:
         """Return the instants that are requested or inflight."""
-        done = State.COMPLETED
-        return self._of(tuple([i for i in self.instants if i.state is not done]))
+        done, start = State.COMPLETED, self._done.count
+        return Timeline(tuple([i for i in self.instants[start:] if i.state is not done]))
 
     def client_timeline(self) -> Timeline:
         """Return what a client hashes: completed instants, and compactions in any state."""
@@ -91,8 +117,12 @@ class Timeline:
 
     def _served(self, actions: tuple[str, ...]) -> Timeline:
         """Return the completed instants, and those of some actions in any state."""
-        done = State.COMPLETED
-        return self._of(tuple([i for i in self.instants if i.state is done or i.action in actions]))
+        done, start = State.COMPLETED, self._done.count
+        rest = self.instants[start:]
+        kept = [i for i in rest if i.state is done or i.action in actions]
+        if len(kept) == len(rest):
+            return self
+        return Timeline((*self.instants[:start], *kept))._beginning_as(self, start)
 
     def _of(self, instants: tuple[Instant, ...]) -> Timeline:
         """Return the timeline of a subset of the instants; this object if it is all of them."""
@@ -100,7 +130,54 @@ class Timeline:
 
     def write_timeline(self) -> Timeline:
         """Return the instants whose action writes data files, in any state."""
-        return self._of(tuple([i for i in self.instants if i.action in WRITE_ACTIONS]))
+        return self._writes or self
+
+    @cached_property
+    def _writes(self) -> Timeline | None:
+        """The instants that write data files; ``None``: all do."""
+        start = self._done.count if self._done.actions <= WRITE_ACTIONS else 0
+        rest = self.instants[start:]
+        kept = [i for i in rest if i.action in WRITE_ACTIONS]
+        return None if len(kept) == len(rest) else Timeline((*self.instants[:start], *kept))
+
+    @cached_property
+    def _done(self) -> _Done:
+        """What is known of the instants before the first that pends, which is near the end."""
+        return _Done().extended(self.instants)
+
+    def _beginning_as(self, before: Timeline, same: int) -> Timeline:
+        """Return this timeline, which begins with so many instants of another one.
+
+        What is known of those isn't looked for again.
+        """
+        if self is before:
+            return self
+        if before._done.count <= same:
+            self.__dict__["_done"] = before._done.extended(self.instants)
+        if "_hashed_prefix" in before.__dict__ and before._hashed_prefix[0] <= same:
+            self.__dict__["_hashed_prefix"] = _extended(*before._hashed_prefix, self.instants)
+        differing = [*self.instants[same : same + 1], *before.instants[same : same + 1]]
+        if differing and before.__dict__.get("_writes") is not None:
+            # From the first instant of its time on, as ``same`` may lie within those of one time.
+            time = min(map(_TIME, differing))
+            kept = before.write_timeline().instants
+            kept = kept[: bisect_left(kept, time, key=_TIME)]
+            rest = self.instants[bisect_left(self.instants, time, key=_TIME) :]
+            writes = Timeline((*kept, *[i for i in rest if i.action in WRITE_ACTIONS]))
+            self.__dict__["_writes"] = writes._beginning_as(before.write_timeline(), len(kept))
+        return self
+
+    @property
+    def newest_completion(self) -> str:
+        """The last completion time of all instants that have one, pending ones too; or ``""``."""
+        known = self._done
+        return max([known.newest, *[i.completion_time or "" for i in self.instants[known.count :]]])
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """The actions of all instants."""
+        known = self._done
+        return known.actions.union([i.action for i in self.instants[known.count :]])
 
     # Derived timelines.
 
@@ -110,7 +187,8 @@ class Timeline:
         start, end = self._range_of(instant.requested_time)
         others = (i for i in self.instants[start:end] if completed_action(i.action) != key)
         same_time = sorted((*others, instant), key=attrgetter("sort_key"))
-        return Timeline((*self.instants[:start], *same_time, *self.instants[end:]))
+        found = Timeline((*self.instants[:start], *same_time, *self.instants[end:]))
+        return found._beginning_as(self, start)
 
     def with_files(self, instants: Iterable[Instant]) -> Timeline:
         """Return this timeline with instants that files added since tell of.
@@ -120,8 +198,17 @@ class Timeline:
         added = tuple(instants)
         if not added:
             return self
-        start, _ = self._range_of(min(map(_TIME, added)))
-        return Timeline((*self.instants[:start], *Timeline.of((*self.instants[start:], *added))))
+        start = bisect_left(self.instants, min(map(_TIME, added)), key=_TIME)
+        rest = Timeline.of((*self.instants[start:], *added))
+        return Timeline((*self.instants[:start], *rest))._beginning_as(self, start)
+
+    def without_time(self, requested_time: str) -> Timeline:
+        """Return this timeline without the instants of a time."""
+        start, end = self._range_of(requested_time)
+        if start == end:
+            return self
+        found = Timeline((*self.instants[:start], *self.instants[end:]))
+        return found._beginning_as(self, start)
 
     def sharing(self, other: Timeline) -> Timeline:
         """Return this timeline with equal instants replaced by the objects of another one.
@@ -143,7 +230,8 @@ class Timeline:
             )
             return found if is_same else instant
 
-        return Timeline((*self.instants[:same], *map(shared, self.instants[same:])))
+        found = Timeline((*self.instants[:same], *map(shared, self.instants[same:])))
+        return found._beginning_as(other, same)
 
     def same_start(self, other: Timeline) -> int:
         """Return how many instants at the start of both timelines are the same objects, or fewer.
@@ -210,10 +298,10 @@ class Timeline:
         A savepoint keeps its commit on the timeline while those around it are archived, so such a
         commit doesn't show where the active timeline begins.
         """
-        saved = {i.requested_time for i in self.instants if i.action == SAVEPOINT}
-        return next(
-            (i.requested_time for i in self.instants if i.requested_time not in saved), None
-        )
+        at_one_time = (list(found) for _, found in groupby(self.instants, key=_TIME))
+        unsaved = (found for found in at_one_time if all(i.action != SAVEPOINT for i in found))
+        first = next(unsaved, None)
+        return None if first is None else first[0].requested_time
 
     def contains(self, instant: Instant) -> bool:
         """Return whether the timeline has this instant in this state."""

@@ -282,11 +282,12 @@ def timeline_explains(snapshot: Snapshot, loaded: Loaded) -> bool:
     # Before version 8 a log's name doesn't tell which instant wrote it.
     if config.table_type == MERGE_ON_READ and config.version < 8:
         return False
-    times = {instant.requested_time for instant in snapshot.active}
-    first = min(times, default="")
+    active = snapshot.active
+    first = "" if active.first is None else active.first.requested_time
     # All groups of a partition without files may have been replaced and cleaned since.
     return loaded.source == LISTING and all(
-        not version.is_empty and all(t in times or t < first for t in version.instants())
+        not version.is_empty
+        and all(t < first or active.contains_time(t) for t in version.instants())
         for version in loaded.versions.values()
     )
 

@@ -321,6 +321,9 @@ def uncertainty(snapshot: Snapshot) -> str | None:
         return "nothing was written yet"
     if config.properties.get(_BOOTSTRAP_BASE):
         return "it began as a bootstrap"
+    is_first_later = active.instants[0].requested_time > _LAST_BOOTSTRAP
+    if is_first_later and active.actions <= _READABLE - {ROLLBACK, RESTORE}:
+        active = active.pending()  # of the others none is uncertain
     for instant in active:
         if instant.requested_time <= _LAST_BOOTSTRAP:
             return f"{instant} is a bootstrap"

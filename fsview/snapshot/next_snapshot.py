@@ -190,17 +190,16 @@ def settled(
         completion: Completion times seen from ``active``.
         replaced: The replaced groups read anew, if a replacecommit vanished.
     """
-    pending = {i.requested_time: i for i in active if not i.is_completed}
+    pending = {i.requested_time: i for i in active.pending()}
     moved = (
         snapshot.write_timeline.first_non_savepoint_time
         != active.server_timeline().write_timeline().first_non_savepoint_time
     )
     # A step may have moved an instant on, but none may have left since. Most are the same objects.
-    same = set(map(id, active))
+    same = active.same_start(snapshot.timeline)
     gone = any(
         not (active.contains(i) if i.is_completed else active.find(i.requested_time, i.action))
-        for i in snapshot.timeline
-        if id(i) not in same
+        for i in snapshot.timeline.instants[same:]
     )
     return replace(
         snapshot,

@@ -65,8 +65,8 @@ def pending_operations(
         CorruptMetadataError: Two plans have different operations for one group.
     """
     operations: dict[GroupKey, CompactionOperation] = {}
-    for instant in active:
-        if instant.action == action and not instant.is_completed:
+    for instant in active.pending():
+        if instant.action == action:
             add_operations(operations, plan_operations(instant, client.read_plan(instant)))
     return operations
 
@@ -74,8 +74,8 @@ def pending_operations(
 def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupKey, Instant]:
     """Return the pending clustering instant of each group that has one."""
     groups: dict[GroupKey, Instant] = {}
-    for instant in active:
-        if instant.action in (REPLACE_COMMIT, CLUSTERING) and not instant.is_completed:
+    for instant in active.pending():
+        if instant.action in (REPLACE_COMMIT, CLUSTERING):
             try:
                 plan = client.read_plan(instant)
             except InstantNotFoundError:
@@ -158,10 +158,10 @@ def removals_under_way(
     Source: Hudi 1.2.0 ``CopyOnWriteRollbackActionExecutor``, ``MergeOnReadRollbackActionExecutor``.
     """
     names: dict[str, frozenset[str]] = {}
-    for instant in active:
+    for instant in active.pending():
         # Restores don't matter: they delete an instant's completed file before any data file, so
         # what they have deleted isn't committed any more.
-        if instant.action not in (CLEAN, ROLLBACK) or instant.is_completed:
+        if instant.action not in (CLEAN, ROLLBACK):
             continue
         try:
             plan = client.read_plan(instant)

@@ -221,10 +221,9 @@ def _unrelated(old: Timeline, new: Timeline) -> str | None:
 
 def _first_write(timeline: Timeline) -> str:
     """Return the requested time of the first write without a savepoint: older ones are archived."""
-    saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
     # Cleans, rollbacks and restores are archived by a count of their own and may be older.
     writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
-    return next((time for time in writes if time not in saved), "")
+    return next((time for time in writes if timeline.find(time, SAVEPOINT) is None), "")
 
 
 def _may_have_missed(old: Timeline, new: Timeline, read: _Read) -> bool:
@@ -300,9 +299,7 @@ def _undone(read: _Read, active: Timeline) -> frozenset[Instant]:
 
 def _is_pending(snapshot: Snapshot, completed: Instant) -> bool:
     """Whether an instant that completed since was pending at a snapshot."""
-    return any(
-        i.requested_time == completed.requested_time and not i.is_completed for i in snapshot.active
-    )
+    return any(i.requested_time == completed.requested_time for i in snapshot.active.pending())
 
 
 def _check_operations(
@@ -313,7 +310,7 @@ def _check_operations(
     Raises:
         CorruptMetadataError: One is; the message has the group and both plans.
     """
-    pending = {i.requested_time for i in active if not i.is_completed}
+    pending = {i.requested_time for i in active.pending()}
     before = {COMPACTION: old.pending_compaction, LOG_COMPACTION: old.pending_log_compaction}
     new = [(i, plan) for i, plan in plans.items() if i.requested_time in pending]
     for action, operations in before.items():

@@ -39,7 +39,7 @@ def operations_archived_since(
         isn't, a read of each later rollback, and what ``archived_operation`` reads if none names
         it.
     """
-    for instant in seen.write_timeline().pending():
+    for instant in seen.pending().write_timeline():
         if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(
             meta, instant, now
         ):

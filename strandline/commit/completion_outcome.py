@@ -130,7 +130,9 @@ def rollback_of(
     Raises:
         CorruptMetadataError: The plan of a pending one can't be read.
     """
-    for found in now:
+    if ROLLBACK not in now.actions:
+        return None
+    for found in now.instants[now.same_start(seen) :]:
         if found.action != ROLLBACK or seen.contains(found):
             continue
         try:
@@ -151,7 +153,7 @@ def restore_since(now: Timeline, seen: Timeline) -> Instant | None:
     It may undo any commit of ``seen``. A restore that had completed in ``seen`` can't: what it
     undid is already absent there.
     """
-    restores = (i for i in now if i.action == RESTORE)
+    restores = (i for i in now if i.action == RESTORE) if RESTORE in now.actions else iter(())
     return next((i for i in restores if not (i.is_completed and seen.contains(i))), None)
 
 

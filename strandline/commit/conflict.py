@@ -242,7 +242,8 @@ def candidates(
     """
     same = now.same_start(seen)
     done = {(i.requested_time, i.action) for i in seen.instants[same:] if i.is_completed}
-    pending = [i for i in now.instants[:same] if i.state is not State.COMPLETED]
+    new = set(now.instants[same:])
+    pending = [i for i in now.pending() if i not in new]
     return tuple(
         instant
         for instant in (*pending, *now.instants[same:])

@@ -14,7 +14,7 @@ def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     # Layout 1 takes completion times from files' modification times, so they are ignored there.
     # In layout 2 only completed instants have one.
     if meta.config.layout_version > 1:
-        newest = max([newest, *[i.completion_time or "" for i in timeline.instants]])
+        newest = max(newest, timeline.newest_completion)
     return newest
 
 
@@ -34,7 +34,7 @@ def check_newest(meta: TableMetaClient, ours: Instant, timeline: Timeline) -> No
         ConcurrentWriteError: There is a later time.
     """
     time = ours.requested_time
-    newest = newest_time(meta, timeline.filter(lambda each: each.requested_time != time))
+    newest = newest_time(meta, timeline.without_time(time))
     if newest > time:
         raise ConcurrentWriteError(
             f"{ours} of {meta.storage.base_path} was requested after {newest} of another writer,"

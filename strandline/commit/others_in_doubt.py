@@ -55,7 +55,7 @@ def conflicts_in_doubt(
 
 def _commits_in_doubt(meta: TableMetaClient, now: Timeline, ours: Instant) -> Iterator[Instant]:
     """Yield the commits of other writers whose completion is in doubt, in timeline order."""
-    for instant in now.write_timeline().pending():
+    for instant in now.pending().write_timeline():
         if instant.state is not State.INFLIGHT or instant.requested_time == ours.requested_time:
             continue
         beat = read_beat(meta.storage.for_cause("heartbeat"), instant.requested_time)

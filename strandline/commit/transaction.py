@@ -49,7 +49,7 @@ from timeline.errors import (
     StorageError,
     WriteConflictError,
 )
-from timeline.instant import COMMIT, REPLACE_COMMIT, Instant, State
+from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CommitMetadata,
@@ -275,7 +275,9 @@ class Transaction:
         own = rollback_of(self._meta, {self.time}, now, self._before)
         if own is not None:
             raise rolled_back_by(own[0], self.instant, self._meta)
-        seen = {i.requested_time for i in self.timeline.completed().write_timeline()}
+        is_any = ROLLBACK in now.actions
+        writes = self.timeline.completed().write_timeline() if is_any else ()
+        seen = {i.requested_time for i in writes}
         found = rollback_of(self._meta, seen, now, self._before)
         if found is not None:
             rollback, undone = found

@@ -54,10 +54,9 @@ class LastTimeline:
 
         Args:
             config: The table's properties.
-            timeline: The active timeline after the write. Pending instants need a look, and in
-                layout 1 files of instants differ in their modification times.
+            timeline: The active timeline after the write. Pending instants need a look.
         """
-        if self.is_sole and config.layout_version > 1 and not timeline.pending():
+        if self.is_sole and not timeline.pending():
             self.config, self.timeline = config, timeline
 
     def forget(self) -> None:
@@ -72,18 +71,21 @@ class LastTimeline:
         if self.config is None or self.timeline is None:
             return False
         meta = TableMetaClient(storage, self.config)
-        return not _is_same(meta.active_timeline(), self.timeline)
+        return not _is_same(meta.active_timeline(), self.timeline, self.config)
 
 
-def is_left_with(timeline: Timeline, left: Timeline, instant: Instant) -> bool:
+def is_left_with(timeline: Timeline, left: Timeline, instant: Instant, config: TableConfig) -> bool:
     """Return whether a timeline is what was left and one more instant."""
-    return _is_same(timeline, left.with_instant(instant))
+    return _is_same(timeline, left.with_instant(instant), config)
 
 
-def _is_same(one: Timeline, other: Timeline) -> bool:
+def _is_same(one: Timeline, other: Timeline, config: TableConfig) -> bool:
     """Return whether two timelines have the same instants, completed at the same times."""
+    # In layout 1 these are files' modification times, which a writer doesn't know of its own files.
+    is_timed = config.layout_version > 1
     # Most are the same objects. Others are equal whatever their completion times.
+    same = one.same_start(other)
     return len(one) == len(other) and all(
-        a is b or (a == b and a.completion_time == b.completion_time)
-        for a, b in zip(one, other, strict=True)
+        a is b or (a == b and (a.completion_time == b.completion_time or not is_timed))
+        for a, b in zip(one.instants[same:], other.instants[same:], strict=True)
     )

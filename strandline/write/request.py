@@ -48,7 +48,8 @@ def request_instant(
     except ConcurrentWriteError as error:
         # Its time was chosen after those of the last timeline, which may lack the newest.
         raise TimelineOutdatedError from error
-    if has_markers or not is_left_with(transaction.timeline, target.timeline, transaction.instant):
+    found, instant = transaction.timeline, transaction.instant
+    if has_markers or not is_left_with(found, target.timeline, instant, target.config):
         raise TimelineOutdatedError
     return transaction
 

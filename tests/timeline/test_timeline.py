@@ -5,7 +5,14 @@ from operator import attrgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.instant import ACTIONS, Instant, State, completed_action
+from timeline.instant import (
+    ACTIONS,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+    State,
+    completed_action,
+)
 from timeline.timeline import Timeline
 
 R, P, C = State.REQUESTED, State.INFLIGHT, State.COMPLETED
@@ -216,6 +223,49 @@ def test_instants_are_found_as_by_looking_through_all(timeline: Timeline, wanted
     )
     done = [i.completion_time or time for i in at if i.is_completed]
     assert timeline.completion_time(time) == (done[0] if done else None)
+
+
+@given(LONG, st.lists(INSTANTS, max_size=6), st.lists(INSTANTS, max_size=6), st.booleans())
+def test_what_is_known_of_an_earlier_timeline_holds_for_the_later_one(
+    timeline: Timeline, removed: list[Instant], added: list[Instant], is_asked: bool
+) -> None:
+    """Whatever was added, removed or moved on, and whether it was known before (#32)."""
+    first = timeline
+    for instant in added:
+        if is_asked:
+            facts(timeline)
+        later = timeline.with_instant(instant)
+        fewer = Timeline(tuple(i for i in later if key(i) not in set(map(key, removed))))
+        without = later.without_time(instant.requested_time)
+        for derived in (
+            later,
+            later.with_files(added),
+            fewer.sharing(timeline),
+            later.sharing(first),
+            without,
+            later.server_timeline(),
+            later.completed().write_timeline(),
+            later.write_timeline().completed(),
+        ):
+            assert facts(derived) == facts(Timeline(derived.instants))
+        assert all(i.requested_time != instant.requested_time for i in without)
+        timeline = later
+
+
+def facts(timeline: Timeline) -> tuple[object, ...]:
+    """What is remembered of a timeline's beginning."""
+    completions = [i.completion_time or "" for i in timeline]
+    assert timeline.newest_completion == max(completions, default="")
+    assert timeline.actions == {i.action for i in timeline}
+    assert timeline.pending().instants == tuple(i for i in timeline if not i.is_completed)
+    assert timeline.completed().instants == tuple(i for i in timeline if i.is_completed)
+    writes = tuple(i for i in timeline if i.action in WRITE_ACTIONS)
+    assert timeline.write_timeline().instants == writes
+    saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+    first = next((i.requested_time for i in timeline if i.requested_time not in saved), None)
+    assert timeline.first_non_savepoint_time == first
+    assert timeline.hash == said(timeline)
+    return timeline.hash, writes, first
 
 
 def test_a_filter_that_keeps_all_gives_the_timeline_itself() -> None:

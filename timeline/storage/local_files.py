@@ -13,6 +13,7 @@ import uuid
 from bisect import insort
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import filterfalse
 from operator import attrgetter
 from typing import Final
 
@@ -210,12 +211,16 @@ def listed_again(handle: int, stat_target: StatTarget | None, before: Listed) ->
 
     Cost: the names, and the status of new files and of entries that may change.
     """
-    names = frozenset(os.listdir(handle))
-    found = (_info_at(handle, name, stat_target) for name in names - before.names)
+    names = os.listdir(handle)
+    unknown = [*filterfalse(before.names.__contains__, names)]
+    found = (_info_at(handle, name, stat_target) for name in unknown)
     added = [info for info in found if info is not None]
     new = [info for info in added if _is_unchanging(info)]
     files = before.files
-    if gone := before.names - names:
+    # Sets of all names take longer than the names themselves.
+    is_any_gone = len(names) - len(unknown) < len(before.names)
+    gone = before.names.difference(names) if is_any_gone else frozenset[str]()
+    if gone:
         files = tuple(info for info in files if info.name not in gone)
     if new:
         files = _sorted(files, new)

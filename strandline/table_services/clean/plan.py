@@ -22,8 +22,10 @@ keeps its directory, because a writer may be about to write to it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
@@ -125,16 +127,19 @@ def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iter
 
 
 def _writes_and_savepoints(timeline: Timeline) -> Timeline:
+    if SAVEPOINT not in timeline.actions:
+        return timeline.write_timeline()
     return timeline.filter(lambda i: i.action in WRITE_ACTIONS or i.action == SAVEPOINT)
 
 
 def instants_between(timeline: Timeline, since: str, earliest: Instant) -> tuple[Instant, ...]:
     """Return the completed write instants requested in [``since``, ``earliest``)."""
-    return tuple(
-        instant
-        for instant in timeline.write_timeline().completed()
-        if since <= instant.requested_time < earliest.requested_time
+    writes = timeline.completed().write_timeline().instants
+    start, end = (
+        bisect_left(writes, time, key=attrgetter("requested_time"))
+        for time in (since, earliest.requested_time)
     )
+    return writes[start:end]
 
 
 def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:

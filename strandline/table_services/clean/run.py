@@ -229,7 +229,8 @@ class Cleaner:
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""
         saved = self._memory.saved
-        found = timeline.filter(lambda i: i.action == SAVEPOINT).completed()
+        has_any = SAVEPOINT in timeline.actions
+        found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
         for instant in found:
             if instant.requested_time not in saved:
                 saved[instant.requested_time] = self._read(instant, SavepointMetadata)
