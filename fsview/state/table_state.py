@@ -81,6 +81,7 @@ class TableState:
         self._record = self._shared or TableRecord(store, table_id)
         self._missing = MissingPartitions()
         self._is_swept = False
+        share.give = self.drop_oldest
 
     # What is held.
 

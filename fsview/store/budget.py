@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -34,10 +35,10 @@ class Account:
             set it after the account was opened.
         used: Bytes held now.
 
-    The lock guards ``used`` and its summands.
+    The lock guards ``used`` and its summands, and the holders that may give bytes.
     """
 
-    __slots__ = ("_added", "_lock", "_shares", "evict", "name", "used")
+    __slots__ = ("_added", "_is_whole", "_lock", "_ready", "_shares", "evict", "name", "used")
 
     def __init__(self, name: str, evict: Evict | None = None) -> None:
         self.name = name
@@ -45,26 +46,45 @@ class Account:
         self.used = 0
         self._added = 0
         self._shares: dict[Share, int] = {}
+        self._ready: OrderedDict[Share, None] = OrderedDict()
+        self._is_whole = True
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
         """Add ``size``, which may be negative, to the bytes; never evicts."""
         with self._lock:
+            is_whole, self._is_whole = self._is_whole, False
             self._added += size
-            self._sum_up()
+            self._sum_up(size, is_whole=is_whole)
 
     def set_share(self, share: Share, size: int) -> None:
         """Set the bytes of one holder; never evicts."""
         with self._lock:
+            is_whole, self._is_whole = self._is_whole, False
+            change = size - self._shares.get(share, 0)
             if size:
                 self._shares[share] = size
             else:
                 self._shares.pop(share, None)
-            self._sum_up()
+                self._ready.pop(share, None)
+            if size and change:
+                self._ready[share] = None
+            self._sum_up(change, is_whole=is_whole)
 
-    def _sum_up(self) -> None:
-        # A full sum: the next call repairs what an interrupted one left half done.
-        self.used = self._added + sum(self._shares.values())
+    def _sum_up(self, change: int, *, is_whole: bool) -> None:
+        """Add a change; sum up all if a call was interrupted between a change and its sum."""
+        total = self._added + sum(self._shares.values()) if not is_whole else self.used + change
+        self.used = total
+        self._is_whole = True
+
+    def next_holder(self) -> Share | None:
+        """Return the holder that may give bytes, and was asked least recently.
+
+        It isn't returned again before its bytes have changed, as they do if it gives some: who has
+        nothing to give costs nothing.
+        """
+        with self._lock:
+            return self._ready.popitem(last=False)[0] if self._ready else None
 
     def share_of(self, share: Share) -> int:
         """Return the bytes of one holder."""
@@ -72,14 +92,19 @@ class Account:
 
 
 class Share:
-    """One holder's bytes in an account; the holder's lock guards whether it is closed."""
+    """One holder's bytes in an account; the holder's lock guards whether it is closed.
 
-    __slots__ = ("_account", "_budget", "_closed")
+    Attributes:
+        give: Frees some of the bytes, and returns how many; ``None``: there are none to free.
+    """
+
+    __slots__ = ("_account", "_budget", "_closed", "give")
 
     def __init__(self, budget: Budget, account: Account) -> None:
         self._budget = budget
         self._account = account
         self._closed = False
+        self.give: Callable[[], int | None] = lambda: None
 
     @classmethod
     def unbounded(cls) -> Share:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fsview.store.budget
-from fsview.store.budget import Account, Budget
+from fsview.store.budget import Account, Budget, Share
 from tests.kit.concurrency.patience import PATIENCE_S
 from timeline.errors import ConfigError
 
@@ -172,6 +172,46 @@ def test_a_share_is_counted_once_wherever_its_holder_is_interrupted() -> None:
         if not is_interrupted:
             return
     pytest.fail("it never ends")
+
+
+def test_holders_are_asked_in_turn_and_not_again_before_they_change() -> None:
+    """Of thousands that have nothing to give none is asked at each eviction. (#32)"""
+    budget = Budget(100)
+    account = budget.account("retained")
+    asked: list[str] = []
+
+    def holder(name: str, gives: int) -> Share:
+        share = budget.share(account)
+        share.hold(40)
+
+        def give() -> int | None:
+            asked.append(name)
+            if not gives:
+                return None
+            share.hold(share.held - gives)
+            return gives
+
+        share.give = give
+        return share
+
+    def evict(wanted: int) -> int:
+        freed = 0
+        while freed < wanted and (share := account.next_holder()) is not None:
+            freed += share.give() or 0
+        return freed
+
+    account.evict = evict
+    one, stuck, other = holder("one", 10), holder("stuck", 0), holder("other", 10)
+    budget.make_room()
+    assert (asked, account.used) == (["one", "stuck", "other"], 100)
+    asked.clear()
+    stuck.hold(70)
+    budget.make_room()
+    assert asked == ["one", "other", "stuck", "one"]
+    assert (one.held, stuck.held, other.held, account.used) == (10, 70, 20, 100)
+    for share in (one, stuck, other):
+        share.close()
+    assert (account.used, account.next_holder()) == (0, None)
 
 
 def interrupted(at: int, work: Callable[[], None]) -> bool:
