@@ -10,13 +10,27 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 
+from strandline.records.meta_fields import IS_DELETED
 from strandline.table_api.table import Table
 from tests.oracle.hudi import Hudi, rows_of
 
 STORED: Final = (None, -9, 0, 9)
 RECORDS: Final = (None, -5, 0, 5)
-"""No deletes: Hudi fails to write one with a date, and to merge one whose value is null."""
+"""Deletes have a test of their own: Hudi fails to write those with a date, or to read them."""
+DELETES: Final[tuple[tuple[str, str, int | None, str, set[str]], ...]] = (
+    ("int", "ts", 5, "", {"9"}),
+    ("int", "ts", None, "", set()),
+    ("int", "ts", 0, "", set()),
+    ("int", "ts", -5, "", {"None", "0", "9"}),
+    ("date", "ts", None, "", set()),
+    ("date", "ts", 5, "UnresolvedUnionException", {"None", "-9", "0", "9"}),
+    ("date", "ts,seq", 5, "ClassCastException", {"9"}),
+    ("date", "ts,seq", -5, "ClassCastException", {"None", "0", "9"}),
+    ("date", "ts,seq", None, "Union is malformed", {"9"}),
+)
+"""Type of ``ts``, ordering fields, a delete's ``ts``, Hudi's error, the rows that it leaves."""
 
 
 def day(number: int) -> datetime.date:
@@ -79,3 +93,42 @@ def test_nulls_are_read_as_hudi_reads_them(
         hudi.write(table, path, options(operation, fields), partitions=1)
     found = {row["id"]: row["v"] for row in rows_of(Table(str(path)).to_arrow())}
     assert found == {row["id"]: row["v"] for row in hudi.read(path)}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("kind", "fields", "number", "error", "kept"), DELETES)
+def test_flagged_deletes_leave_what_hudi_leaves_as_far_as_it_can(
+    hudi: Hudi,
+    tmp_path: Path,
+    kind: str,
+    fields: str,
+    number: int | None,
+    error: str,
+    kept: set[str],
+) -> None:
+    """Hudi fails to write a delete with a date, or with two fields to read what it wrote. (#32)"""
+    type_, value = KINDS[kind]
+    schema = pa.schema(
+        [("id", pa.string()), ("ts", type_), ("seq", pa.int32()), (IS_DELETED, pa.bool_())]
+    )
+
+    def rows(ts: Callable[[int | None], int | None], *, deleted: bool) -> pa.Table:
+        days = ((old, ts(old)) for old in STORED)
+        made = [
+            {"id": str(old), "ts": None if day is None else value(day), "seq": 0}
+            for old, day in days
+        ]
+        return pa.Table.from_pylist([{**row, IS_DELETED: deleted} for row in made], schema)
+
+    path, failure = tmp_path / "t", ""
+    stored = rows(lambda old: old, deleted=False)
+    hudi.write(stored, path, options("bulk_insert", fields), partitions=1)
+    try:
+        deletes = rows(lambda _: number, deleted=True)
+        hudi.write(deletes, path, options("upsert", fields), partitions=1)
+        assert {row["id"] for row in hudi.read(path)} == kept
+    except Py4JJavaError as caught:
+        failure = str(caught)
+    assert error in failure
+    assert bool(failure) == bool(error)
+    assert {row["id"] for row in rows_of(Table(str(path)).to_arrow())} == kept
