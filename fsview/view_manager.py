@@ -1,14 +1,12 @@
 """``ViewManager``: the tables that a process serves, below the roots that it may serve.
 
 A table is opened when it is first asked for, under any spelling of its base path, and closed when
-it is at or below no root any more. A base path is compared with the roots by its text first, then
-link by link, so that nothing outside the roots is accessed. The resolved path is opened, and links
+it is at or below no root any more (``fsview.served_roots``). The resolved path is opened, and links
 in its storage don't lead outside the roots either (``timeline.storage.local_path``).
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -17,27 +15,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
-from fsview.load.listing import PATH_CHARACTERS
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.served_roots import ServedRoots, resolved
 from fsview.single_flight import Shared
 from fsview.store.budget import MOST_OPEN, RETAINED_SNAPSHOTS
 from fsview.store.stores import Stores
 from fsview.table_view import Lease, TableView
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
-    InputError,
     PathNotFoundError,
     RootNotAllowedError,
-    StorageUnavailableError,
     StoreError,
     StrandlineError,
     TableNotFoundError,
 )
 from timeline.storage.base import Storage
-from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
-from timeline.storage.table_id import TableId, is_relative
+from timeline.storage.table_id import TableId
 from timeline.table.config_file import read_table_config
 
 logger = logging.getLogger(__name__)
@@ -120,8 +115,8 @@ class ViewManager:
                 those used least recently are closed.
         """
         self._lock, self._changing = threading.Lock(), threading.Lock()
-        self._roots: Mapping[TableId, TableId] = {}
-        self._real_roots: frozenset[TableId] = frozenset()
+        # Replaced as a whole: requests read it without the lock.
+        self._roots = ServedRoots()
         self._tables: OrderedDict[TableId, TableView] = OrderedDict()
         self._opening: Shared[TableView] = Shared()
         self._is_closed = False
@@ -140,10 +135,10 @@ class ViewManager:
         self._closing: dict[TableId, threading.Event] = {}
         self._closed: OrderedDict[int, None] = OrderedDict()
         self._foreign: dict[TableId, float] = {}
-        local = {root for root in roots if awaits and TableId.of(root).family == "file"}
-        self._awaited: Mapping[TableId, str] = {TableId.of(root).normal(): root for root in local}
         for root in roots:
-            if root not in local:
+            if awaits and TableId.of(root).family == "file":
+                self.await_root(root)
+            else:
                 self.add_root(root)
 
     def add_root(self, root: str) -> bool:
@@ -154,21 +149,18 @@ class ViewManager:
         """
         spelled, real = TableId.of(root).normal(), resolved(root)
         with self._changing:
-            before = self._roots.get(spelled, real)
-            self._change_roots({**self._roots, spelled: real})
-            self._awaited = {s: given for s, given in self._awaited.items() if s != spelled}
+            before = self._roots.found.get(spelled, real)
+            self._change_roots(self._roots.with_root(root, real))
         return before != real
 
     def awaited_roots(self) -> tuple[str, ...]:
         """Return the roots that haven't been found yet, in order."""
-        return tuple(sorted(root.base_path for root in self._awaited))
+        return tuple(sorted(root.base_path for root in self._roots.awaited))
 
     def await_root(self, root: str) -> None:
         """Have a local root served once ``find_root`` has found it; reads nothing."""
-        spelled = TableId.of(root).normal()
         with self._changing:
-            if spelled not in self._roots:
-                self._awaited = {**self._awaited, spelled: root}
+            self._roots = self._roots.awaiting(root)
 
     def find_root(self, root: str) -> None:
         """Serve a root that is awaited if it is there now; may wait for its storage.
@@ -179,22 +171,9 @@ class ViewManager:
         spelled = TableId.of(root).normal()
         if not os.path.isdir(spelled.path):  # false for a name that is too long, too
             raise PathNotFoundError("it is not there, or no directory")
-        # Read once: another look may have found it meanwhile.
-        given = self._awaited.get(spelled)
+        given = self._roots.awaited.get(spelled)  # another look may have found it meanwhile
         if given is not None:
             self.add_root(given)
-
-    def root_named(self, text: str) -> str | None:
-        """Return a root, as ``roots`` or ``awaited_roots`` do; ``None``: the text names none.
-
-        Args:
-            text: The root as it was given or as it resolves, in any spelling.
-        """
-        named = TableId.of(text).normal() if text else None
-        if named is None or named in self._awaited or named in self._real_roots:
-            return None if named is None else named.base_path
-        real = self._roots.get(named)
-        return None if real is None else real.base_path
 
     def remove_root(self, root: str) -> None:
         """Refuse the tables at and below a path, except those at or below another root.
@@ -202,17 +181,14 @@ class ViewManager:
         Their views are closed: requests under way fail with ``RootNotAllowedError`` or another
         ``StrandlineError``. No effect if the path, in any spelling, isn't a root.
         """
-        spelled = TableId.of(root).normal()
         with self._changing:
-            self._awaited = {s: given for s, given in self._awaited.items() if s != spelled}
-            self._change_roots({s: real for s, real in self._roots.items() if s != spelled})
+            self._change_roots(self._roots.without(root))
 
-    def _change_roots(self, roots: Mapping[TableId, TableId]) -> None:
+    def _change_roots(self, roots: ServedRoots) -> None:
         """Replace the roots and close the tables that are served no more."""
         with self._lock:
-            # A new mapping, as requests read the old one without the lock.
-            self._roots, self._real_roots = roots, frozenset(roots.values())
-            gone = [table_id for table_id in self._tables if not self.serves(table_id)]
+            self._roots = roots
+            gone = [table_id for table_id in self._tables if not roots.serve(table_id)]
             closed = [self._tables.pop(table_id) for table_id in gone]
         # Outside the lock: a store may be busy, for which requests for other tables must not wait.
         with ExitStack() as closing:  # closes the others, too, if one fails
@@ -221,19 +197,19 @@ class ViewManager:
 
     def serves(self, table_id: TableId) -> bool:
         """Whether a table, by its resolved id, is at or below a root."""
-        # A driver may have thousands of roots: their number doesn't matter here.
-        return not self._real_roots.isdisjoint(_upwards(table_id))
+        return self._roots.serve(table_id)
 
     def is_below_root(self, base_path: str) -> bool:
         """Whether a base path is at or below a root by its text; follows no link, reads nothing."""
-        table_id = TableId.of(base_path).normal()
-        if table_id.family == "file":
-            return self._place_of(table_id.path) is not None
-        return self.serves(table_id)
+        return self._roots.allow(base_path)
 
     def roots(self) -> tuple[str, ...]:
         """Return the roots as they were resolved, in order."""
-        return tuple(sorted(root.base_path for root in self._real_roots))
+        return tuple(sorted(root.base_path for root in self._roots.resolved))
+
+    def root_named(self, text: str) -> str | None:
+        """Return the base path of a root; see ``ServedRoots.named``."""
+        return self._roots.named(text)
 
     def view(
         self, base_path: str, prepare: Callable[[TableView], object] | None = None
@@ -251,7 +227,7 @@ class ViewManager:
 
         Cost: for a table that isn't open yet, a listing of its timeline.
         """
-        table_id = self._admitted(base_path)
+        table_id = self._roots.admitted(base_path)
         with self._lock:
             table = self._tables.get(table_id)
         if table is not None:
@@ -272,7 +248,7 @@ class ViewManager:
             InputError: The base path is empty, too long, relative, or holds a NUL.
             RootNotAllowedError: It is outside the roots.
         """
-        table_id = self._admitted(base_path)
+        table_id = self._roots.admitted(base_path)
         with self._lock:
             return self._tables.get(table_id)
 
@@ -381,73 +357,17 @@ class ViewManager:
             InputError: The base path is empty, too long, relative, or holds a NUL.
             RootNotAllowedError: It is outside the roots.
         """
-        table_id = self._admitted(base_path)
+        table_id = self._roots.admitted(base_path)
         with self._lock:
             table = self._tables.get(table_id)
         return table_id, self._storage(table_id) if table is None else table.storage
 
-    def _admitted(self, base_path: str) -> TableId:
-        """Return the id of a base path that may be served."""
-        if not base_path:
-            raise InputError("the base path is empty")
-        if "\0" in base_path:
-            raise InputError(f"the base path {base_path!r} holds a NUL, which no path does")
-        if len(base_path) > PATH_CHARACTERS:
-            raise InputError(
-                f"the base path {base_path[:200]!r}... has {len(base_path)} characters; allowed:"
-                f" at most {PATH_CHARACTERS}"
-            )
-        if is_relative(base_path):
-            raise InputError(
-                f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"
-                f" with '/', as the caller's working directory isn't the service's"
-            )
-        table_id = TableId.of(base_path).normal()
-        try:
-            if table_id.family == "file":
-                # Nothing outside the roots is accessed, not even to see whether it exists.
-                return TableId("file", "", resolve(table_id.path, self._place_of, "it"))
-            if self.serves(table_id):
-                return table_id
-        except RootNotAllowedError as exc:
-            detail = exc.detail
-        except OSError as exc:
-            if exc.errno == errno.ELOOP:  # a cycle of links: there can be no table
-                return table_id
-            raise StorageUnavailableError(
-                f"base path {base_path!r} can't be followed: {exc.strerror or exc}"
-            ) from exc
-        else:
-            detail = f"it means {table_id}"
-        if any(above in self._awaited for above in _upwards(table_id)):
-            raise StorageUnavailableError(
-                f"base path {base_path!r} is below a root that isn't there yet",
-                hint="the root is looked for again every few seconds",
-            )
-        allowed = ", ".join(sorted(map(str, self._roots))) or "none"
-        raise RootNotAllowedError(
-            f"base path {base_path!r} is outside the roots served",
-            detail=f"{detail}; the roots are: {allowed}",
-        )
-
     def _storage(self, table_id: TableId) -> Storage:
         """Return the storage of a table, in which links don't lead outside the roots."""
-        return self._open(table_id.base_path, self._storage_options).confined(self._place_of)
-
-    def _place_of(self, path: str) -> str | None:
-        """Return a local path with its root resolved, ``None`` outside of all roots.
-
-        Only the text is compared, with each root as it was given and as it was resolved.
-        """
-        place = TableId("file", "", path)
-        if self.serves(place):
-            return path
-        # Read once, as a change of the roots may replace the mapping meanwhile.
-        roots = self._roots
-        spelled = next((above for above in _upwards(place) if above in roots), None)
-        if spelled is None:
-            return None
-        return roots[spelled].path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
+        return self._open(table_id.base_path, self._storage_options).confined(
+            # The roots as they are when a link is met.
+            lambda path: self._roots.place_of(path)
+        )
 
     def open_tables(self) -> tuple[TableView, ...]:
         """Return the tables opened so far, in the order of their ids as text."""
@@ -587,21 +507,3 @@ class ViewManager:
 def not_served(table_id: TableId) -> RootNotAllowedError:
     """Return the refusal of a table whose root was removed after its request was admitted."""
     return RootNotAllowedError(f"base path {table_id.base_path!r} isn't below a root any more")
-
-
-def resolved(base_path: str) -> TableId:
-    """Return the id of a base path with ``..`` and, if it is local, links resolved."""
-    table_id = TableId.of(base_path).normal()
-    if table_id.family == "file":
-        return TableId("file", "", os.path.realpath(table_id.path))
-    return table_id
-
-
-def _upwards(place: TableId) -> Iterator[TableId]:
-    """Yield a place and each directory above it, the root directory last."""
-    path = place.path
-    while True:
-        yield TableId(place.family, place.authority, path)
-        if path in ("/", ""):
-            return
-        path = path.rpartition("/")[0] or "/"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.served_roots import resolved
 from fsview.table_view import TableView
-from fsview.view_manager import ViewManager, resolved
+from fsview.view_manager import ViewManager
 from tests.kit.tables import golden
 from timeline.errors import InputError, RootNotAllowedError
 from timeline.storage.local import LocalStorage
