@@ -110,7 +110,7 @@ class SeatRing:
         for seat in seats:
             if by_number.setdefault(seat.number, seat) != seat:
                 raise ConfigError(
-                    f"seat {seat.number} is there twice, held by"
+                    f"seat {seat.number} is given twice, held by"
                     f" {by_number[seat.number].url} and {seat.url}; each has one holder"
                 )
         self._layout = layout

@@ -83,12 +83,12 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
 @click.argument("table")
 @AS_JSON
 def forget(store_url: str, table: str, as_json: bool) -> None:
-    """Forget what the database at STORE_URL has of TABLE, so that it is loaded anew.
+    """Delete the record of TABLE from the database at STORE_URL, so that it is loaded again.
 
     STORE_URL is that of serve's --store-url, several separated by commas; the one that has the
-    table is asked. TABLE is the table's base path. The table itself isn't touched. Servers that
-    have it open load it anew when they sync next and find a new instant, or when they need
-    something that is gone; such a request fails.
+    table is used. TABLE is the table's base path. The table itself isn't touched. Servers that
+    have it open load it again at the next sync that finds a new instant, or when they need a
+    deleted chunk; such a request fails.
     """
     with _refusals():
         _check_table(table)
@@ -220,10 +220,10 @@ def _refusals() -> Iterator[None]:
 def _as_text(found: Simulation) -> str:
     layout = found.layout
     rows: list[tuple[str, str]] = [
-        ("the fullest server owns, by the mean", f"{found.owned:.2f}"),
-        ("the fullest server has copies, by the mean", f"{found.kept:.2f}"),
+        ("tables of the fullest owner, by the mean", f"{found.owned:.2f}"),
+        ("copies at the fullest server, by the mean", f"{found.kept:.2f}"),
         *_change_rows("a new seat", found.joins),
-        *([] if found.leaves is None else _change_rows("a seat that goes", found.leaves)),
+        *([] if found.leaves is None else _change_rows("a removed seat", found.leaves)),
         ("a table has no server that is up", f"{found.without_copy:.3g}"),
     ]
     if found.any_without_copy is not None:
@@ -244,5 +244,5 @@ def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:
             f"{what}: tables with another owner",
             f"{100 * change.moved:.1f} % (even: {100 * change.even:.1f} %)",
         ),
-        (f"{what}: copies made anew, by tables", f"{100 * change.copied:.1f} %"),
+        (f"{what}: new copies, by tables", f"{100 * change.copied:.1f} %"),
     ]

@@ -211,7 +211,7 @@ def _completed(meta: TableMetaClient, instant: Instant) -> Instant | None:
         try:
             timeline = meta.active_timeline()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was seen
-            logger.warning("can't look for the completed file of %s: %s", instant, error)
+            logger.warning("can't search for the completed file of %s: %s", instant, error)
             continue
         found = timeline.find(instant.requested_time, instant.action)
         if found is not None and found.is_completed:

@@ -51,7 +51,7 @@ class EarlyConflicts:
         try:
             found = check.run()
         except StrandlineError as error:
-            logger.warning("can't look for early conflicts of %s: %s", instant, error)
+            logger.warning("can't check for early conflicts of %s: %s", instant, error)
             return
         if found is not None:
             raise early_conflict(storage, instant, found)

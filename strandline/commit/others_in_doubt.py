@@ -80,7 +80,7 @@ def _reason(
 ) -> str:
     """Return why a commit in doubt may conflict with ours; ``""`` if it doesn't."""
     if other is None:
-        return "its announcement doesn't tell what it changes"
+        return "its announcement doesn't describe its changes"
     for conflict in conflicts_with(ours, [other], strategy):
         return str(conflict)
     return "it records another schema" if records_other_schema(ours, other) else ""

@@ -54,4 +54,4 @@ class LeaderUpkeep:
                 self._upkeep.run(lambda: self._current.leads)
             except Exception:
                 # Garbage only takes room; the next pass may succeed.
-                logger.exception("a look at the databases of views failed")
+                logger.exception("garbage collection in the databases of views failed")

@@ -175,7 +175,7 @@ class Membership:
                 self._step()
             except (FleetError, ConfigError) as error:
                 if self.trouble is None:
-                    logger.warning("the last seats of the fleet are used meanwhile: %s", error)
+                    logger.warning("the last known seats of the fleet are used: %s", error)
                 self.trouble = str(error)
             except Exception as error:
                 # If the thread ended, the others would take this server for dead while it still

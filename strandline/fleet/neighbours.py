@@ -57,9 +57,11 @@ class Neighbours:
         try:
             found = bounded_loads(bytes(text))
             if not isinstance(found, list) or not all(map(_may_be_table, found)):
-                raise BadAnswerError(f"{url} told no list of tables; allowed: a list of base paths")
+                raise BadAnswerError(
+                    f"{url} returned no list of tables; allowed: a list of base paths"
+                )
         except ValueError as error:
-            raise BadAnswerError(f"{url} told no list of tables: {error}") from error
+            raise BadAnswerError(f"{url} returned no list of tables: {error}") from error
         return tuple(found)
 
     def record(self, url: str, base_path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:

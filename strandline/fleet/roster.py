@@ -210,7 +210,7 @@ class Roster:
             logger.warning("members of the fleet with another token are ignored: %s", told)
         self._strangers = strangers
         for key in found.unreadable.keys() - self._unreadable:
-            logger.warning("what can't be read is ignored: %s", found.unreadable[key])
+            logger.warning("unreadable records are ignored: %s", found.unreadable[key])
         self._unreadable = frozenset(found.unreadable)
         if member_key(self.name) in found.unreadable:
             self._must_tell = True
@@ -254,7 +254,7 @@ class Roster:
             self._state.write(fence, epoch, *changes)
         except StateConflictError as error:
             # Another leader wrote first, or this one's lease expired: the next step notices.
-            logger.info("the seats were decided elsewhere: %s", error)
+            logger.info("the seats can't be written: %s", error)
         else:
             holders = ", ".join(f"{seat.number}: {seat.url}" for seat in seats)
             logger.info("epoch %d of the fleet has the seats %s", found.epoch + 1, holders)

@@ -184,7 +184,7 @@ class Warming:
                     raise ServiceTimeoutError(f"not asked within {self._bound_s:g} s")
                 opened[url] = self._neighbours.tables(url, left_s)
             except StrandlineError as error:
-                self._failed(error, f"{url} tells no tables")
+                self._failed(error, f"{url} doesn't list its tables")
         return opened
 
     def _open(self, table: Wanted) -> None:

@@ -178,7 +178,7 @@ def test_bad_values_are_refused_by_name(subtests: pytest.Subtests) -> None:
         (lambda: Seat(-1), "a seat's number is -1; allowed: a whole number, at least 0"),
         (
             lambda: SeatRing([Seat(2, "http://a:1"), Seat(2, "http://b:1")]),
-            "seat 2 is there twice, held by http://a:1 and http://b:1",
+            "seat 2 is given twice, held by http://a:1 and http://b:1",
         ),
     ]:
         with subtests.test(said=said), pytest.raises(ConfigError, match=said):

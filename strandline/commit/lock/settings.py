@@ -44,7 +44,7 @@ CLIENT_RETRY_WAIT: Final = Setting(
 RETRY_WAIT: Final = Setting(
     "hoodie.write.lock.wait_time_ms_between_retry",
     1_000,
-    "Time between two looks at the lock within an attempt; with ZooKeeper, the first pause before"
+    "Time between two polls of the lock within an attempt; with ZooKeeper, the first pause before"
     " a request is repeated.",
     "client",
     unit="ms",

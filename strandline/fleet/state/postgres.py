@@ -354,7 +354,7 @@ class Listener:
                 self._listen()
             except Exception as error:  # noqa: BLE001 - the driver's errors have no common class here
                 if not self._stopped.is_set() and not self._is_away:
-                    logger.info("%s isn't listened to: %s", self._database.place, error)
+                    logger.info("can't listen to %s: %s", self._database.place, error)
                 self._is_away = True
             self._stopped.wait(_AGAIN_S)
 

@@ -221,7 +221,7 @@ class Cleaner:
         except CorruptMetadataError as exc:
             raise CorruptMetadataError(
                 f"can't read the last clean, from which the next one must continue: {exc.message}",
-                hint=f"without {self._meta.path_of(last)} a clean looks at all partitions",
+                hint=f"without {self._meta.path_of(last)} a clean examines all partitions",
             ) from exc
         self._memory.last_clean = last, metadata
         return metadata

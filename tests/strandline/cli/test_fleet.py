@@ -243,12 +243,12 @@ def test_a_simulation_is_shown_as_text_and_as_json() -> None:
     assert told.output.startswith(
         "3 servers, 200 tables; copies 3, depth 1, tokens 100; a server is"
     )
-    assert "a seat that goes: tables with another owner    33.3 % (even: 33.3 %)\n" in told.output
+    assert "a removed seat: tables with another owner  33.3 % (even: 33.3 %)\n" in told.output
     found = json.loads(run(*small, "--json").output)
     assert found["without_copy"] == pytest.approx(0.001)
     assert found["leaves"]["copied"] == 0
     alone = run("simulate", "--servers", "1", "--tables", "10").output
-    assert "a seat that goes" not in alone
+    assert "a removed seat" not in alone
 
 
 def test_sizes_that_are_not_allowed_are_refused(subtests: pytest.Subtests) -> None:

@@ -65,7 +65,7 @@ def test_the_leader_looks_again_and_again_also_after_a_fault(
     assert looks.thrice.wait(PATIENCE_S)
     assert all(looks.led)
     assert thread.status() == {"leads": True, "deleted": 0}
-    assert "a look at the databases of views failed" in caplog.text
+    assert "garbage collection in the databases of views failed" in caplog.text
 
 
 def test_who_has_not_joined_does_not_lead(current: CurrentFleet) -> None:

@@ -510,7 +510,7 @@ def test_what_can_not_be_read_costs_no_more_than_a_dead_server(
         seated.remove("http://b:1")  # counted as dead for a moment, in which there was a newcomer
     assert set(held(a.fleet).values()) == seated
     assert a.fleet == b.fleet == c.fleet
-    assert f"what can't be read is ignored: the record {key!r}" in caplog.text
+    assert f"unreadable records are ignored: the record {key!r}" in caplog.text
     servers.run(15, a, b)
     assert [seat.url for seat in a.fleet.ring if seat.url is None] == [None] * (len(seated) == 3)
     assert "http://b:1" in held(a.fleet).values()
