@@ -40,7 +40,7 @@ NEWEST: Final = ""
 """In place of a timeline's hash: the newest instant."""
 
 TRUSTED_S: Final = 60.0
-"""How long a worker's local view takes its look at the timeline to hold, seconds; see
+"""Seconds for which a worker's local view treats its listing of the timeline as valid; see
 ``TableView``. A task reads its timeline once, as Hudi's does, and then lists partitions only."""
 
 

@@ -32,7 +32,7 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     """Return the sorted paths (under the base path) of data files that an instant may have created.
 
     ``None`` means that there is no marker folder, so nothing is known. Paths that can't be files of
-    this instant are left out with a warning, as callers delete what is returned: a corrupt or
+    this instant are left out with a warning, as callers delete the returned ones: a corrupt or
     hostile folder may name live files of other commits, or ``hoodie.properties``.
 
     Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.

@@ -222,7 +222,7 @@ class Heartbeat:
     def leave(self) -> None:
         """Stop the heartbeat and let the file expire, because the commit may still become visible.
 
-        A storage request that timed out may take effect later, until the heartbeat expires.
+        A storage request that timed out may take effect later; it has until the heartbeat expires.
         """
         self._end()
         LIVE_WRITES.leave(self._token)

@@ -34,7 +34,7 @@ class LeaderUpkeep:
 
     def start(self) -> None:
         """Begin; to be called once."""
-        # Not waited for: the database may hang.
+        # Not joined: the database may hang.
         threading.Thread(target=self._run, name="strandline-upkeep", daemon=True).start()
 
     def stop(self) -> None:

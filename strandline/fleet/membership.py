@@ -39,7 +39,7 @@ class Membership:
         token: The server's token; must be the same at all members. ``None``: no member has one.
         roots: Served roots; must be the same at all members. ``None``: not announced.
         load: Returns what the server holds; called by the membership's thread.
-        warm_s: Others send requests here after ``ready`` was called, or so many seconds after this
+        warm_s: Others send requests here after ``ready`` was called, or this many seconds after the
             server could have had a seat; ``None``: at once.
         heartbeat_s: Seconds between two steps; a change in the store triggers one at once.
         dead_s: Seconds without a sign of life after which it is no member any more.

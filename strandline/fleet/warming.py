@@ -127,7 +127,7 @@ class Warming:
         self._views = views
         self._cancel = self._current.listen(lambda _: self._due.set())
         self._due.set()
-        # Not waited for: storage may hang.
+        # Not joined: storage may hang.
         threading.Thread(target=self._run, name="strandline-warming", daemon=True).start()
 
     def stop(self) -> None:

@@ -93,7 +93,7 @@ class TableThreads:
         """Run ``work`` on a thread as soon as its table may have one; never blocks.
 
         Args:
-            table: Tables are told apart by equality.
+            table: Identifies the table, by equality.
             work: Called once, unless the future is cancelled before.
 
         Raises:

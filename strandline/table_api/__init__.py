@@ -1,4 +1,4 @@
-"""``Table`` and what it consists of: history, inspection, metadata as Arrow rows.
+"""``Table`` and its parts: history, inspection, metadata as Arrow rows.
 
 Nothing here writes. The modules are used through ``strandline.Table``.
 """

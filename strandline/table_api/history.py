@@ -59,7 +59,7 @@ class CommitSummary:
         operation: Hudi's ``WriteOperationType``: ``UPSERT``, ``INSERT_OVERWRITE``, ``CLUSTER``, ...
         extra_metadata: Text that its writer stored, such as an offset in a feed.
         avro_schema: The table's schema; ``None`` if the commit doesn't have it.
-        partitions: Partition path → what was written there.
+        partitions: Partition path → counts of what was written there.
         replaced_file_ids: Partition path → ids of the file groups that the commit replaced.
         archived: Whether the commit has left the active timeline.
     """
@@ -94,7 +94,7 @@ class CommitSummary:
 
     @property
     def total(self) -> WrittenCounts:
-        """What was written in all partitions."""
+        """The counts of all partitions together."""
         return WrittenCounts.total(self.partitions.values())
 
 

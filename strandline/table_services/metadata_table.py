@@ -103,7 +103,7 @@ def _refusal(config: TableConfig, base_path: str, others: list[Instant]) -> Unsu
 def _log(config: TableConfig, base_path: str) -> None:
     partitions = config.named_metadata_partitions
     if not partitions:
-        logger.info("deleting what is left of the metadata table of %s", base_path)
+        logger.info("deleting the remains of the metadata table of %s", base_path)
         return
     indexes = ", ".join(name for name in partitions if name != FILES) or "none"
     logger.warning(

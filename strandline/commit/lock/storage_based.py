@@ -213,7 +213,7 @@ class StorageBasedLock(PollingProvider):
         return renewed is not None
 
     def _renewed_before(self) -> _Lease | None:
-        """Return the lease of an extension whose answer was lost, if that is what is stored."""
+        """Return the stored lease if it comes from an extension whose answer was lost."""
         found = self._file.read()
         if found is None:
             return None
@@ -248,7 +248,7 @@ class StorageBasedLock(PollingProvider):
             raise LockError(f"{self._called} ended, or was taken by another client, while held")
 
     def _has_released_stored(self) -> bool:
-        """Release what is stored, if a write whose answer was lost put it there."""
+        """Release the stored lease if it comes from a write whose answer was lost."""
         found = self._file.read()
         if found is None:
             return False

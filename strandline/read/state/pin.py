@@ -380,5 +380,5 @@ def _refuse_untold_columns(
                 f" lack the columns {missing}, and the path of partition {path!r} doesn't tell"
                 " them for sure",
                 hint="paths tell columns of a SIMPLE or COMPLEX key generator, with hive style or"
-                " without slashes in values; let Hudi write the table anew without that property",
+                " without slashes in values; let Hudi rewrite the table without that property",
             )

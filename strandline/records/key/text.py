@@ -24,7 +24,7 @@ def key_text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.Str
     Args:
         column: The column.
         name: Its name, for messages.
-        role: What it is, for messages: a key column or a partition column.
+        role: Its role, for messages: a key column or a partition column.
 
     Raises:
         InputError: The type can't be part of a key, text isn't UTF-8, or versions of Java write a

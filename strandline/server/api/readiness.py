@@ -347,7 +347,7 @@ class Readiness:
                 _start("readiness-check", self._run_queued)
             except RuntimeError as exc:
                 if number == 0:
-                    # Otherwise they would count as running for ever, and not be started again.
+                    # Otherwise they would count as running forever, and never be started again.
                     for state in self._taken_all():
                         self._end(state, f"no thread to look: {exc}")
                 return

@@ -29,7 +29,7 @@ from timeline.errors import InputError
 MOST_BYTES: Final = 24 << 20
 """Memory for starts: about fifty thousand paths of usual length."""
 _ENTRY_BYTES: Final = 384
-"""Memory of one start besides its path: objects and a dictionary slot."""
+"""Memory of one start beyond its path: objects and a dictionary slot."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LARGEST: Final = 2**31 - 1

@@ -175,7 +175,7 @@ class UnfinishedWork:
         self._forget(piece)
 
     def _forget(self, piece: _Piece) -> None:
-        """Take a piece out of those without a client, if it is there."""
+        """Remove a piece from those without a client, if it is one."""
         same = self._left.get(piece.question, [])
         if piece in same:
             same.remove(piece)

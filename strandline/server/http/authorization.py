@@ -82,7 +82,7 @@ def read_token_file(path: str) -> str:
 
 
 def is_readable_by_all(path: str) -> bool:
-    """Whether every user of the machine may read a file that is there."""
+    """Whether every user of the machine may read an existing file."""
     return bool(os.stat(path).st_mode & stat.S_IROTH)
 
 

@@ -100,7 +100,7 @@ def collect_garbage_seldom() -> None:
 
 
 def allow_open_files(connections: int, others: int = 0) -> None:
-    """Raise the process's limit of open files to what is needed, or to its maximum.
+    """Raise the process's limit of open files to the number needed, or to its maximum.
 
     Args:
         connections: How many there may be.

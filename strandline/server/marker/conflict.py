@@ -144,7 +144,7 @@ class ConflictCheck:
             # Of both forms: another writer may use no service.
             names = announced(self._storage, instant)
             found = _common(own, {file_group_of(name) for name in names})
-            # A failed write's heartbeat is fresh for a while, and under LAZY nobody rolls it back
+            # A failed write's heartbeat is fresh for a while, and under LAZY it isn't rolled back
             # before the writer tries again.
             if found is not None and not has_ended(self._storage, instant):
                 return f"{found} is also being written by {instant}"

@@ -160,7 +160,7 @@ class MarkerFiles:
         try:
             return self._storage.delete_tree(self._path)
         finally:
-            self._forget()  # also after a partial failure: the next use reads what is left
+            self._forget()  # also after a partial failure: the next use reads the rest
 
     def _read_type_ms(self) -> int | None:
         found = self._storage.stat(f"{self._path}/{TYPE_FILE}")

@@ -62,7 +62,7 @@ def file_group_of(marker: str) -> FileGroupId:
 def is_own_file(path: str, instant: str) -> bool:
     """Return whether a marked path is a data file of an instant, which may be deleted with it.
 
-    Readers of markers must check this, as a marker folder may hold any names, whoever wrote them.
+    Readers of markers must check this, as a marker folder may hold any names, from any writer.
     Unlike ``check_name`` it accepts every partition that a writer can create, such as ones with
     line feeds or ``.marker`` in their names. It refuses logs of another instant, which may hold
     blocks of other writes. (Hudi's rollback keeps them, too, except those of a concurrent

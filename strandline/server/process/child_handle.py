@@ -33,7 +33,7 @@ PING_EVERY_S: Final = 1.0
 _WAITS: Final = 10
 """Number of equal waits in which the answer to a ping is awaited."""
 STDERR_S: Final = 1.0
-"""How long the end of the child's stderr is waited for, once the child has ended."""
+"""Longest wait for the end of the child's stderr after the child has ended."""
 _STDERR_LINES: Final = 40
 _ANSWER_BYTES: Final = 64
 

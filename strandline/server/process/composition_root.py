@@ -58,7 +58,7 @@ class Parts:
     """One service without its server.
 
     ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics;
-    and whether a thread looks for roots.
+    and whether a thread searches for roots.
 
     Attributes:
         connections: Returns figures of the connections; the server sets it.
@@ -274,7 +274,7 @@ class Parts:
         Tables at or below another root stay.
         """
         try:
-            # First, so that what is dropped below isn't made again for a new request.
+            # First, so that the state dropped below isn't created again for a new request.
             self.views.remove_root(root)
         finally:
             self._forget_unserved()
@@ -343,7 +343,7 @@ class Parts:
 
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""
-        # One copy is added and remembered: the loop goes on counting meanwhile.
+        # The same copy is added and remembered: the loop continues to count meanwhile.
         counted = Counter(self.hot.counts)
         for key, count in (counted - self._counted).items():
             table, route = key

@@ -4,7 +4,7 @@ The driver binds the socket and keeps it open, so a child that died or hangs is 
 port, even in the middle of a job, with the same token and TLS files and the current roots.
 Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
 ``RESTARTS_WITHIN_S`` the supervisor gives up and closes the socket, so that clients are refused at
-once instead of waiting on a socket that nobody serves.
+once instead of waiting on a socket that is never served.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Supervisor:
         self._serving = self._stopping = self._ended = False
         self._limit = RestartLimit()
         self._first: Future[None] = Future()
-        # A process forked in between would keep the port, as nobody in it closes the socket.
+        # A process forked in between would keep the port, as nothing in it closes the socket.
         with at_fork.making:
             self._listener = bind(birth.server.host, birth.server.port)
             self._wake, self._woken = socket.socketpair()
@@ -224,7 +224,7 @@ class Supervisor:
                     break
                 child = self._replacement(child.pid, reason)
         finally:
-            # Before the child ends, so that nobody waits for its successor meanwhile.
+            # Before the child ends, so that no thread waits for its successor meanwhile.
             self._close()
             # A child that wasn't replaced was reaped by ``watch``.
             if child is not None:

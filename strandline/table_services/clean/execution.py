@@ -87,7 +87,7 @@ class CleanExecution:
 
         Args:
             requested_time: Requested time of the clean.
-            planned: What it deletes.
+            planned: The plan, and how much it deletes.
             start: When it began, by ``time.perf_counter``.
 
         Raises:
