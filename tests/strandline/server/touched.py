@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -94,8 +94,7 @@ class Touched:
         return gone_to + [
             path
             for path in dict.fromkeys(seen)
-            if not os.path.isabs(path)
-            or not any(_is_below(os.path.realpath(path), place) for place in places)
+            if not os.path.isabs(path) or not _is_below_any(os.path.realpath(path), places)
         ]
 
 
@@ -124,6 +123,10 @@ def _of_python() -> tuple[str, ...]:
     own = {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, *filter(None, sys.path)}
     found = {os.path.realpath(path) for path in own if os.path.isabs(path)} - {"/", "/usr"}
     return (*sorted(found), "/dev/urandom", "/dev/null")
+
+
+def _is_below_any(path: str, places: Sequence[str]) -> bool:
+    return any(_is_below(path, place) for place in places)
 
 
 def _is_below(path: str, place: str) -> bool:

@@ -35,7 +35,7 @@ class TestS3(StorageSuite):
 
 @pytest.mark.s3
 def test_a_tree_is_listed_and_deleted_by_the_thousand(storage):
-    paths = [f"p={n % 300}/f{n}" for n in range(1500)]
+    paths = [f"p={n % 300}/f{n}" for n in range(KEYS_A_REQUEST + 10)]
     for path in paths:
         storage._fs.pipe_file(f"{storage._root}/{path}", b"x")
     counted = storage.for_cause("rollback")
