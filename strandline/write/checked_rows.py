@@ -54,18 +54,20 @@ def checked_rows(
     """
     engine = context.engine
     target, task = _table_and_task(context, operation, engine.schema(given))
-    if context.needs_service(operation):
-        context.embedded.begin_start()
     keyed_form = keyed_schema(task.schema)
     limits = DriverLimits()
     if not engine.in_process:
         limits = DriverLimits.of(context.settings, matches=operation.needs_match)
+    if context.needs_service(operation, alone=limits.rows > 0):
+        context.embedded.begin_start()
     with account.timed("tag"):
         if limits.rows and (fetched := engine.fetch(given, limits.estimated_bytes)) is not None:
             if fetched.num_rows <= limits.rows and fetched.nbytes <= limits.bytes:
                 engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
                 limits, task = DriverLimits(), replace(task, attempt=engine.attempt)
             given = engine.adopt(fetched)
+        if context.needs_service(operation, alone=isinstance(engine, DriverEngine)):
+            context.embedded.begin_start()
         made = engine.transform(given, task, keyed_form)
     count = KeyProfileTask(limits, engine.attempt)
     with ExitStack() as persisted:

@@ -62,14 +62,22 @@ class WriteContext:
     last_timeline: LastTimeline = field(default_factory=LastTimeline)
     wait: Wait = time.sleep
 
-    def needs_service(self, operation: Operation) -> bool:
-        """Whether a write looks files up, or keeps its markers in the service."""
+    def needs_service(self, operation: Operation, *, alone: bool) -> bool:
+        """Whether a write keeps its markers in the service, or has it look files up.
+
+        Args:
+            operation: The kind of write.
+            alone: Whether the driver has the rows of a small batch, and may write them itself.
+        """
         values = self.settings
+        if values.get(MARKERS_TYPE) == TIMELINE_SERVER_BASED:
+            return True
+        if alone and not self.storage.is_remote:
+            return False
         return (
             operation.needs_match
             or operation.replaces is not Replaces.NOTHING
             or (operation.fills_small_files and values.get(SMALL_FILE_LIMIT) > 0)
-            or values.get(MARKERS_TYPE) == TIMELINE_SERVER_BASED
         )
 
     def rollbacks(self, meta: TableMetaClient) -> Rollbacks:

@@ -170,7 +170,9 @@ class EmbeddedService:
         """
         return self._pinned(self.service, timeline)
 
-    def lookup_location(self, timeline: Timeline, partitions: int | None) -> ViewLocation:
+    def lookup_location(
+        self, timeline: Timeline, partitions: int | None, *, alone: bool = False
+    ) -> ViewLocation:
         """Return where the driver finds the view for a write's look-ups, pinned as ``location``.
 
         If the service is still starting, that is a view that lists storage, which is no fallback:
@@ -179,10 +181,13 @@ class EmbeddedService:
         Args:
             timeline: As of ``location``.
             partitions: How many partitions are looked up; ``None``: the table's.
+            alone: Whether the driver writes a small batch. Of a local disk it lists few partitions
+                itself for less than a service that follows the table would take, so none begins.
         """
-        self.begin_start()
         are_few = partitions is not None and partitions <= FEW_LISTS
         may_list = bool(self._settings.get(lookup.BACKUP_VIEW))
+        if not (alone and are_few and may_list and not self._storage.is_remote):
+            self.begin_start()
         if may_list and (are_few or not self._storage.is_remote):
             return self._pinned(self._ready_service(), timeline)
         return self.location(timeline)

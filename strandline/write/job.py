@@ -284,7 +284,9 @@ class WriteJob:
         """Return the newest base files of partitions at the write's timeline."""
         report, counts, context = LookupReport(), write.rows.counts, self._context
         asked = None if scope is SearchScope.TABLE else len(counts)
-        location = context.embedded.lookup_location(write.transaction.timeline, asked)
+        location = context.embedded.lookup_location(
+            write.transaction.timeline, asked, alone=isinstance(write.rows.engine, DriverEngine)
+        )
         try:
             # A view that lists storage takes the timeline read when the instant was requested.
             with context.storage.reusing_listing(), closing(location.open(report)) as view:

@@ -25,6 +25,7 @@ from strandline.write.result import WriteResult
 from strandline.write.tasks.write_task import WriteTask
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.tables import reader
+from tests.strandline.write.engine.test_fetched_rows import FetchingEngine
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError
 from timeline.storage.local import LocalStorage
@@ -218,6 +219,36 @@ def test_who_waits_for_a_service_that_is_starting(
             held.enter_context(SharedService._shared_lock)
         location = c._context.embedded.lookup_location(timeline, partitions)
         assert bool(location.urls) == waits
+
+
+MANY = table(*(row(f"k{n}", f"p{n}") for n in range(FEW_LISTS + 1)))
+
+
+@pytest.mark.parametrize(
+    ("is_remote", "options", "rows", "begins"),
+    [
+        (False, {}, NEXT, False),
+        (False, {}, MANY, True),
+        (True, {}, NEXT, True),
+        (False, {"write__markers__type": "TIMELINE_SERVER_BASED"}, NEXT, True),
+        (False, {"filesystem__remote__backup__view__enable": False}, NEXT, True),
+        (False, {"strandline__write__driver__max__rows": 0}, NEXT, True),
+        (False, {"strandline__write__driver__max__rows": 1}, NEXT, True),
+    ],
+)
+def test_small_batches_of_a_local_disk_begin_no_service(
+    tmp_path: Path, is_remote: bool, options: dict, rows: pa.Table, begins: bool
+) -> None:
+    storage = Remote(str(tmp_path)) if is_remote else None
+    with client(tmp_path, storage) as alone:
+        alone.upsert(NEW)
+    with client(tmp_path, storage, engine=FetchingEngine(), **ON, **options) as c:
+        result = c.upsert(rows)
+        assert c._context.embedded.is_begun == begins
+        assert sources(result) <= {"local", "service"}
+        # One that another use has started is asked.
+        assert c.service is not None
+        assert sources(c.upsert(NEXT)) == {"service"}
 
 
 def close_after_fork(c, answers: multiprocessing.Queue) -> None:
