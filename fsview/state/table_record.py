@@ -30,7 +30,7 @@ from fsview.state.record_rows import (
 )
 from fsview.state.record_status import EVERYTHING, Lack, RecordStatus
 from fsview.state.record_sum import RecordSum
-from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk, never_ahead
 from fsview.store.memory import MemoryStore
 from timeline.errors import (
     BlobLostError,
@@ -327,6 +327,9 @@ class TableRecord:
     def close(self) -> None:
         """Free the memory of all chunks that were kept there."""
         self._spare.close()
+        # Nothing refers to itself then: a closed table is freed at once, not by the next full
+        # garbage collection, before which thousands may be closed.
+        self.store.is_ahead = never_ahead
 
     def _left(
         self, chunks: list[Chunk], blobs: Sequence[Blob]

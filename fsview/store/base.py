@@ -75,6 +75,11 @@ class StoredChunk:
         self._store.forgotten.append(self.handle)
 
 
+def never_ahead() -> bool:
+    """Return false: nobody has more of the table than its store."""
+    return False
+
+
 class Store(ABC):
     """The blobs and rows of one table; thread-safe.
 
@@ -104,7 +109,7 @@ class Store(ABC):
     def __init__(self) -> None:
         self.forgotten: deque[Handle] = deque()
         self.spare: Store | None = None
-        self.is_ahead: Callable[[], bool] = lambda: False
+        self.is_ahead: Callable[[], bool] = never_ahead
 
     def chunk(self, handle: Handle, size: int) -> StoredChunk:
         """Return the chunk of a handle found in a row.

@@ -104,7 +104,7 @@ class Share:
         self._budget = budget
         self._account = account
         self._closed = False
-        self.give: Callable[[], int | None] = lambda: None
+        self.give: Callable[[], int | None] = _nothing
 
     @classmethod
     def unbounded(cls) -> Share:
@@ -124,11 +124,16 @@ class Share:
     def close(self) -> None:
         """Give back all bytes for good."""
         self._closed = True
+        self.give = _nothing  # the holder refers to this share
         self.hold(0)
 
     def make_room(self) -> None:
         """Call ``Budget.make_room``."""
         self._budget.make_room()
+
+
+def _nothing() -> None:
+    """Free no bytes."""
 
 
 class Budget:

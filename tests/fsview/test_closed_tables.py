@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,6 +102,20 @@ def test_a_closed_table_is_opened_again(tmp_path: Path, kind: str) -> None:
     assert (lists, reloads) == ((0, 0) if stores.lasts else (1, 1))
     lake.ask(0)
     assert lake.metrics.get("reloads", cause="closed") == reloads
+    lake.views.close()
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_closed_table_is_freed_at_once(tmp_path: Path, kind: str) -> None:
+    """Not by a full garbage collection, before which thousands may be closed (#32)."""
+    lake = Lake(stores_of(kind, tmp_path), most_open=1)
+    gc.collect()
+    gc.disable()
+    try:
+        states = [weakref.ref(lake.ask(number).state) for number in range(3)]
+        assert [state() is None for state in states] == [True, True, False]
+    finally:
+        gc.enable()
     lake.views.close()
 
 
