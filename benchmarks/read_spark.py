@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
+from benchmarks.process_tree import cpu_seconds
 from benchmarks.results.ratios import Bound, Ratio, seconds
 from benchmarks.write.data import ID, ORDERING, PARTITION, Step, flight_steps, generated_steps
-from benchmarks.write.process_tree import cpu_seconds
 from benchmarks.write.spark_session import hudi_session
 from strandline import LocalEngine, WriteClient
 

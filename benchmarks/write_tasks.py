@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.process_tree import peaks, reset_peaks
 from benchmarks.results.ratios import Bound, Ratio, table
-from benchmarks.write.process_tree import peaks, reset_peaks
 from demo.spark import start_session
 from strandline.write.client import WriteClient
 from timeline.usable_cores import usable_cores

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from benchmarks.process_tree import PURPOSES, cpu_by_purpose
 from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.write.data import BULK_INSERT, DAILY, ORDERING, Step, flight_steps, totals
-from benchmarks.write.process_tree import PURPOSES, cpu_by_purpose
 from benchmarks.write.race import RaceError, Worker, turns
 from benchmarks.write.spark_session import hudi_settings, plain_settings
 from benchmarks.write.worker import TableSpec

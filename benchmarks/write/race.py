@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.process_tree import cpu_seconds, peak_bytes, reset_peaks
 from benchmarks.write.data import Step, totals
 from benchmarks.write.fresh_job import ANSWER
-from benchmarks.write.process_tree import cpu_seconds, peak_bytes, reset_peaks
 from benchmarks.write.worker import TableSpec
 
 _ROOT = Path(__file__).parents[2]

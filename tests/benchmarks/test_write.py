@@ -13,11 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.results.ratios import detail_table
-from benchmarks.write import __main__ as command
-from benchmarks.write import fresh, goals
-from benchmarks.write.data import BULK_INSERT, DAILY, UPSERT_100, generated_steps, totals
-from benchmarks.write.process_tree import (
+from benchmarks.process_tree import (
     PURPOSES,
     SERVICE,
     Process,
@@ -28,6 +24,10 @@ from benchmarks.write.process_tree import (
     reset_peaks,
     tree,
 )
+from benchmarks.results.ratios import detail_table
+from benchmarks.write import __main__ as command
+from benchmarks.write import fresh, goals
+from benchmarks.write.data import BULK_INSERT, DAILY, UPSERT_100, generated_steps, totals
 from benchmarks.write.race import Contestant, Race, RaceError, Sample, turns
 from benchmarks.write.worker import with_meta_columns
 
