@@ -126,6 +126,7 @@ def _table_and_task(
         last=context.last_timeline,
     )
     target.check_index(context.history)
+    target.check_archived(operation)
     ordering = ordering_fields(target, operation)
     key_task.check_columns(incoming, target.generator, ordering)
     columns = key_columns = pa.schema([])

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
+from strandline.read.instants.archive import Archive
+from strandline.read.instants.archived_writes import may_lack_writes
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
@@ -26,6 +28,7 @@ from strandline.records.schema.timestamp_label import has_millis, once_in_micros
 from strandline.records.schema.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Settings
 from strandline.write.index.buckets import stored_buckets
+from strandline.write.operation import Operation, Replaces
 from strandline.write.options import settings
 from strandline.write.options.index_settings import IndexOptions, stored_index
 from strandline.write.options.table_keys import row_rules
@@ -128,6 +131,33 @@ class Target:
             keys = self.config.record_key_fields + self.config.partition_fields
             check_keys_kept(self.schema, known.schema, keys, self.config.ordering_fields)
         return known, columns
+
+    def check_archived(self, operation: Operation) -> None:
+        """Refuse to look keys up, or to replace groups, where archived writes hide theirs.
+
+        A savepoint keeps its commit on the timeline while later ones are archived. Neither Hudi nor
+        a service shows the file groups that these began, and rows in them would be written twice.
+        This package's reader shows them.
+
+        Raises:
+            UnsupportedTableError: There are such writes; the message names the first.
+            CorruptMetadataError: The archive can't be read.
+
+        Cost: none unless the timeline's first write has a savepoint; else the archive.
+        """
+        looks = operation.needs_match or operation.replaces is not Replaces.NOTHING
+        first = self.timeline.write_timeline().first
+        if not looks or first is None or not may_lack_writes(self.timeline):
+            return
+        later = sorted(t for t in Archive(self.meta).write_times if t > first.requested_time)
+        if later:
+            raise UnsupportedTableError(
+                f"{operation.name} into {self.config.name!r}: {len(later)} writes from {later[0]}"
+                f" on were archived while a savepoint keeps {first.requested_time}, so the rows of"
+                " file groups that they began can't be found",
+                hint="rows can be inserted without a look-up; or delete the savepoint, and have"
+                " Hudi archive its commit",
+            )
 
     def check_index(self, history: CommitHistory) -> None:
         """Check that a bucket index, if the options ask for one, is that of the stored files.

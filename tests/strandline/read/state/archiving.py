@@ -10,14 +10,16 @@ from tests.kit.tables.model import archiving
 from tests.kit.tables.model.table import ModelTable
 from tests.strandline.read.logs.log_table import LogTable
 from timeline.instant import Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.storage.base import Storage
 
 
-class _Archived:
+class Archived:
     """What ``tests.kit.tables.model.archiving`` uses of a table."""
 
-    def __init__(self, table: LogTable) -> None:
-        self.meta = table.meta
-        self.storage = table.storage
+    def __init__(self, meta: TableMetaClient, storage: Storage) -> None:
+        self.meta = meta
+        self.storage = storage
         self.done: dict[str, object] = {}
 
     def remove(self, asked: Instant, *states: State) -> None:
@@ -31,4 +33,4 @@ def archive(table: LogTable, times: Sequence[str]) -> None:
     active = table.meta.active_timeline().completed()
     found = [each for each in active if each.requested_time in times]
     assert len(found) == len(times)
-    archiving.archive(cast("ModelTable", _Archived(table)), found)
+    archiving.archive(cast("ModelTable", Archived(table.meta, table.storage)), found)
