@@ -134,6 +134,11 @@ class FaultyStorage(Storage):
         return self._inner.calls
 
     @property
+    def has_failed(self) -> bool:
+        """Whether all that was planned has happened."""
+        return max(self._state.plan, default=0) <= len(self._state.log)
+
+    @property
     def is_remote(self) -> bool:  # type: ignore[override]  # as above
         """Whether the inner storage is remote."""
         return self._inner.is_remote

@@ -8,12 +8,15 @@ the active timeline.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
@@ -26,6 +29,21 @@ META = (
     "_hoodie_file_name",
 )
 _BASE_FILE = re.compile(r"([0-9a-f-]{36}-\d+)_(\d+-\d+-\d+)_(\d{17})\.parquet")
+_OWN = re.compile(
+    rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|\d{17}|\d+-\d+-\d+(?=_)"
+)
+"""What each run of a write makes anew: file ids, tokens of heartbeats, instants, write tokens."""
+_INSTANT = re.compile(rb"\d{17}")
+_DURATIONS = frozenset(
+    {
+        "timeTakenInMillis",
+        "totalCreateTime",
+        "totalScanTime",
+        "totalTimeTakenInMillis",
+        "totalUpsertTime",
+    }
+)
+"""Fields of metadata that say how long something took."""
 _COMPLETED = re.compile(r"(\d{17})(?:_(\d{17}))?\.(commit|replacecommit)")
 
 
@@ -130,3 +148,51 @@ def leftovers(base, archived: Collection[str] = ()) -> list[str]:
     temp = base / ".hoodie" / ".temp"
     left += [str(path.relative_to(base)) for path in temp.rglob("*")] if temp.is_dir() else []
     return left + sorted(pending(base))
+
+
+def state(base) -> bytes:
+    """Return a digest of all files, which is equal for two runs of the same writes and faults.
+
+    It tells everything about names and contents but which ids the run has made, how long it took,
+    and what its times were: only their order. So what goes on from one of two tables with equal
+    states, goes on from the other.
+    """
+    paths = (path for path in Path(base).rglob("*") if path.is_file())
+    files = {path.relative_to(base).as_posix().encode(): path.read_bytes() for path in paths}
+    texts = {path: _untimed(data) for path, data in files.items()}
+    masked = {path: (_OWN.sub(b"*", path), _OWN.sub(b"*", text)) for path, text in texts.items()}
+    order = sorted(texts, key=lambda path: (*masked[path], path))
+    parts = [part for path in order for part in (path, texts[path])]
+    times = {time for part in parts for time in _INSTANT.findall(part)}
+    names = {time: b"<time %d>" % rank for rank, time in enumerate(sorted(times))}
+
+    def name(found: re.Match[bytes]) -> bytes:
+        return names.setdefault(found[0], b"<%d>" % len(names))
+
+    digest = hashlib.sha256()
+    for part in parts:
+        renamed = _OWN.sub(name, part)
+        digest.update(b"%d:%b" % (len(renamed), renamed))
+    return digest.digest()
+
+
+@lru_cache(maxsize=1000)
+def _untimed(data: bytes) -> bytes:
+    """Return a file's content, of metadata without how long what it tells of took."""
+    try:
+        if data.startswith(b"Obj"):
+            stored = fastavro.reader(io.BytesIO(data))
+            told = [stored.writer_schema, *stored]
+        elif data.startswith(b"{"):
+            told = json.loads(data)
+        else:
+            return data
+    except (ValueError, EOFError):  # torn
+        return data
+    return repr(_without_durations(told)).encode()
+
+
+def _without_durations(told: Any) -> Any:
+    if isinstance(told, dict):
+        return {k: _without_durations(v) for k, v in told.items() if k not in _DURATIONS}
+    return [*map(_without_durations, told)] if isinstance(told, list) else told

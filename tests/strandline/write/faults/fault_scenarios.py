@@ -63,6 +63,11 @@ class Scenario:
     settled: Callable[[Path], object] = reader.rows
     storage: Callable[[str], Storage] = LocalStorage
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether a service remembers what was done; else all that counts is in the files."""
+        return "embed__timeline__server" in self.options
+
     def attempt(self, storage: Storage, look: Look, clock: Clock) -> bool | None:
         """Run the operation; return whether it happened as its client knows.
 

@@ -4,7 +4,8 @@ before or as after, and the client is told which.
 Each scenario is run once to learn its storage calls, then once for every call and way to fail.
 After the fault a naive reader (``tests.kit.tables.reader``) sees the rows that the client's error
 promises. Then the client does what its error says, an insert is repeated only if it hasn't
-happened, and the table ends as after one operation, without leftovers.
+happened, and the table ends as after one operation, without leftovers. Many faults leave the same
+files, from which this is done once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ class Prepared:
         after: The rows once it has.
         settled: See ``Scenario``.
         log: The storage calls.
+        repaired: The states, with what the client knows, from which it went on as it ought to.
     """
 
     scenario: Scenario
@@ -59,6 +62,7 @@ class Prepared:
     after: Any
     settled: Any
     log: list[tuple[str, str]]
+    repaired: set[tuple[bool, bytes]] = field(default_factory=set)
 
 
 def restore(base: Path) -> None:
@@ -98,12 +102,24 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def prepared(request, memory):
-    scenario = SCENARIOS[request.param]
-    # A scenario is prepared again where its tests are dealt to two workers.
-    made = prepare(scenario, Path(tempfile.mkdtemp(dir=memory)))
-    with service_held(scenario, made.base):
+def prepared_once(memory: Path) -> Iterator[Callable[[str], Prepared]]:
+    """What prepares a scenario, once for all its effects."""
+    with ExitStack() as services:
+
+        @cache
+        def made(name: str) -> Prepared:
+            # A scenario is prepared again where its tests are dealt to two workers.
+            found = prepare(SCENARIOS[name], Path(tempfile.mkdtemp(dir=memory)))
+            services.enter_context(service_held(found.scenario, found.base))
+            return found
+
         yield made
+
+
+@pytest.fixture
+def prepared(request, prepared_once):
+    # A fixture of the module with this parameter would be made anew for each effect.
+    return prepared_once(request.param)
 
 
 FAULTS = [
@@ -131,11 +147,15 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
             happened = rows == prepared.after
         else:
             assert rows == prepared.after if happened else rows in prepared.before, where
+        left = (happened, reader.state(base))
+        if left in prepared.repaired and not scenario.has_memory and storage.has_failed:
+            continue
         usable = scenario.storage(str(base)) if storage.crashed else storage
         scenario.finish(usable, lambda: base, CLOCK, happened=happened)
         assert reader.rows(base) == prepared.after, where
         assert scenario.settled(base) == prepared.settled, where
         assert reader.leftovers(base) == [], where
+        prepared.repaired.add(left)
 
 
 def calls_of(scenario: Scenario, folder: Path) -> list[tuple[str, str]]:
