@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Prepared:
 
     Attributes:
         saved: The table's files; ``None`` without a table.
-        before, after, settled: As in ``test_faults``.
+        before, after, settled, repaired: As in ``test_faults``.
         log: The requests.
     """
 
@@ -81,6 +82,7 @@ class Prepared:
     after: Any
     settled: Any
     log: list[Request]
+    repaired: set[tuple[bool, bytes]] = field(default_factory=set)
 
     def calls(self, effect: RequestEffect) -> list[int]:
         """Return the numbers, from 1, of the requests that an effect is tried on."""
@@ -101,8 +103,18 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def prepared(request: pytest.FixtureRequest, server: S3Server, memory: Path) -> Prepared:
-    scenario = OPERATIONS[request.param]
+def prepared_once(server: S3Server, memory: Path) -> Callable[[str], Prepared]:
+    """What prepares an operation, once for all its effects."""
+    return cache(lambda name: prepare(OPERATIONS[name], server, memory))
+
+
+@pytest.fixture
+def prepared(request: pytest.FixtureRequest, prepared_once: Callable[[str], Prepared]) -> Prepared:
+    return prepared_once(request.param)
+
+
+def prepare(scenario: Scenario, server: S3Server, memory: Path) -> Prepared:
+    """Make an operation's table, and run it without a fault."""
     base = Path(tempfile.mkdtemp(dir=memory)) / "t"
     scenario.prepare(base, {**scenario.options, "write__lock__provider": None})
     saved = base if base.exists() else None
@@ -132,6 +144,11 @@ class Table:
         shutil.rmtree(self._seen, ignore_errors=True)
         return self._server.save(self.storage, self._seen)
 
+    def has_listings(self) -> bool:
+        """Return whether s3fs keeps listings of it, from which a client may go on otherwise."""
+        bucket = self.storage._root.partition("/")[0]
+        return any(path.partition("/")[0] == bucket for path in self.storage._fs.dircache)
+
 
 def cases() -> Iterator[Any]:
     for name in OPERATIONS:
@@ -154,14 +171,19 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(
         happened = scenario.attempt(table.storage, table.look, LaterClock())
         assert server.requests.fired == 1, where
         server.requests.begin({})
-        rows = reader.rows(table.look())
+        seen = table.look()
+        rows = reader.rows(seen)
         if happened is None:
             assert rows in (*prepared.before, prepared.after), where
             happened = rows == prepared.after
         else:
             assert rows == prepared.after if happened else rows in prepared.before, where
+        left = (happened, reader.state(seen))
+        if left in prepared.repaired and not table.has_listings():
+            continue
         scenario.finish(table.storage, table.look, LaterClock(hours=2), happened=happened)
         done = table.look()
         assert reader.rows(done) == prepared.after, where
         assert scenario.settled(done) == prepared.settled, where
         assert reader.leftovers(done) == [], where
+        prepared.repaired.add(left)
