@@ -351,8 +351,12 @@ class _MappedWriter(io.BufferedWriter):
         super().__init__(io.FileIO(handle, "wb"))
 
     def write(self, data: Buffer, /) -> int:
-        with mapped_errors(self._full):
+        try:
             return super().write(data)
+        except OSError:
+            # Only here: a small Parquet file is 30 writes, and a block takes longer than one.
+            with mapped_errors(self._full):
+                raise
 
     def flush(self) -> None:
         with mapped_errors(self._full):
