@@ -38,7 +38,6 @@ from strandline.write.index.choice import tagging_by
 from strandline.write.index.stored_files import all_stored_files, stored_files
 from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows
 from strandline.write.last_timeline import TimelineOutdatedError
-from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options.client_options import base_file_settings
 from strandline.write.options.settings import (
@@ -49,7 +48,7 @@ from strandline.write.options.settings import (
     UNSORTED,
 )
 from strandline.write.replaced_groups import replaced_groups
-from strandline.write.request import request_instant
+from strandline.write.request import begin_markers, request_instant
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.target import Target
 from strandline.write.tasks.begun_files import BegunFiles

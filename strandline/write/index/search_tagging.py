@@ -9,6 +9,7 @@ that neither matches nor combines rows needs none of this: its rows are counted 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,26 +20,42 @@ import pyarrow as pa
 
 from strandline.records.merge import REMOVES
 from strandline.records.merge_properties import MergeProperties
-from strandline.records.meta_fields import IS_DELETED
+from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH
 from strandline.records.schema.columns import column_of
-from strandline.write.engine.base import D, EngineContext, Tally
+from strandline.write.engine.base import Count, D, EngineContext, RunningCount, Tally
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.buckets import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.global_rows import GlobalPlacement
-from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
 from strandline.write.index.search import SEARCHED
 from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.tag_task import TAGGED, TagTask
 from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
-from strandline.write.tasks.columns import tagged_schema
+from strandline.write.tasks.columns import FILE, count_rows, tagged_schema
 from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import counted_by, refuse_changed
+from strandline.write.tasks.row_count import (
+    KEY_HASH,
+    ROWS,
+    RowCount,
+    by_partition,
+    counted_by,
+    refuse_changed,
+)
 from timeline.storage.base import Storage
 
 _ROWS_A_TASK = 10_000, 500_000
 """Rows that are worth a task of their own, and rows of the largest task."""
+
+TAG_PROFILE_SCHEMA = pa.schema(
+    [
+        (PARTITION_PATH, pa.string()),
+        (FILE, pa.int32()),
+        (ROWS, pa.int64()),
+        (KEY_HASH, pa.int64()),
+    ]
+)
+_GROUP = [PARTITION_PATH, FILE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +191,58 @@ def task_count(rows: int, cores: int) -> int:
     """
     small, large = _ROWS_A_TASK
     return max(1, min(cores, rows // small), -(-rows // large))
+
+
+@dataclass(frozen=True, slots=True)
+class TagProfileTask(Count):
+    """Counts tagged rows by partition and the file that holds their keys."""
+
+    def begin(self) -> TaggedCount:
+        """Return a count without rows."""
+        return TaggedCount()
+
+
+class TaggedCount(RunningCount):
+    """A count of a part's tagged rows."""
+
+    def __init__(self) -> None:
+        self._counted: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count rows by partition and file."""
+        if batch.num_rows:
+            rows = pa.Table.from_batches([batch.select([*_GROUP, KEY_HASH])])
+            self._counted.extend(count_rows(rows, _GROUP, TAG_PROFILE_SCHEMA))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield a row of ``TAG_PROFILE_SCHEMA`` for each partition or file of each batch."""
+        yield from self._counted
+
+
+@dataclass(frozen=True, slots=True)
+class TagProfile:
+    """Sum over all tagged rows.
+
+    Attributes:
+        updates: Number of rows to update by the number of the stored file.
+        inserts: Partition → number of new records.
+        tagged: Partition → its rows in tagged form.
+    """
+
+    updates: Mapping[int, int]
+    inserts: Mapping[str, int]
+    tagged: Mapping[str, RowCount]
+
+    @classmethod
+    def read(cls, counts: pa.Table) -> TagProfile:
+        """Return the sum of all rows of ``TagProfileTask``."""
+        updates: Counter[int] = Counter()
+        inserts: Counter[str] = Counter()
+        tagged: list[tuple[str, RowCount]] = []
+        for row in counts.to_pylist():
+            tagged.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
+            if row[FILE] is None:
+                inserts[row[PARTITION_PATH]] += row[ROWS]
+            else:
+                updates[row[FILE]] += row[ROWS]
+        return cls(updates, inserts, by_partition(tagged))

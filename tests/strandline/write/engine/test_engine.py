@@ -17,9 +17,9 @@ from strandline.records.merge import MergeRules
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.colocated import FindTask, PlaceTask
-from strandline.write.index.profile import TagProfileTask
 from strandline.write.index.search import SearchTask, SpreadTask
 from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.search_tagging import TagProfileTask
 from strandline.write.index.tag_task import TagTask
 from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
