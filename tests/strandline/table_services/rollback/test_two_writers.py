@@ -41,14 +41,16 @@ def table_files(request):
     return dict(storage.files)
 
 
-def rows_of(storage):
+def seen_in(storage):
+    """Return the rows that readers see, what is left over, and the state of the files."""
     base = Path(tempfile.mkdtemp(dir="/dev/shm"))
     try:
         for path, (data, _) in storage.files.items():
             target = base / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        return {(each["id"], each["ts"]) for each in reader.rows(base)}, reader.leftovers(base)
+        rows = {(each["id"], each["ts"]) for each in reader.rows(base)}
+        return rows, reader.leftovers(base), reader.state(base)
     finally:
         shutil.rmtree(base)
 
@@ -65,8 +67,12 @@ def writer(storage, clock, interleaving=None, holders=None):
     return made
 
 
-def run(table_files, schedule, *, locked):
-    """Run the two writers and the third; return how many calls each made."""
+def run(table_files, schedule, *, locked, repaired):
+    """Run the two writers and the third; return how many calls each made.
+
+    ``repaired`` has the outcomes after which the third has put everything right, so that it isn't
+    run again; of those of this run it gets the new one.
+    """
     storage = MemoryStorage(now_ms=real_ms)
     storage.files = dict(table_files)
     interleaving = Interleaving(storage, schedule)
@@ -85,17 +91,21 @@ def run(table_files, schedule, *, locked):
         if isinstance(result, Exception) and not isinstance(result, StrandlineError):
             raise result
         (unwanted if isinstance(result, Exception) else wanted).append(rows)
-    found, _ = rows_of(storage)
+    found, _, state = seen_in(storage)
     for rows in wanted:
         assert rows <= found, (schedule, results)
+    outcome = (repr((wanted, unwanted)), state)
+    if outcome in repaired:
+        return interleaving.calls, results
     with writer(storage, LaterClock()) as third:
         third.upsert(table(row("third", "asia")))
-    found, left = rows_of(storage)
+    found, left, _ = seen_in(storage)
     for rows in wanted:
         assert rows <= found, (schedule, results)
     for rows in unwanted:
         assert not rows & found, (schedule, results)
     assert left == [], (schedule, results)
+    repaired.add(outcome)
     return interleaving.calls, results
 
 
@@ -112,11 +122,12 @@ def run(table_files, schedule, *, locked):
 )
 def test_every_schedule_of_two_turns(table_files, locked):
     """The first stops at its calls from the request on, the second anywhere in its repair."""
-    (before, _), _ = run(table_files, (1000,), locked=locked)
+    repaired: set[tuple[str, bytes]] = set()
+    (before, _), _ = run(table_files, (1000,), locked=locked, repaired=repaired)
     rolled_back = 0
     for at in range(6, before, 2):
         for back in range(4, 32):
-            _, results = run(table_files, (at, back), locked=locked)
+            _, results = run(table_files, (at, back), locked=locked, repaired=repaired)
             rolled_back += bool(getattr(results[1], "rolled_back", ()))
     assert rolled_back > 100
 
@@ -124,12 +135,12 @@ def test_every_schedule_of_two_turns(table_files, locked):
 @settings(max_examples=60)
 @given(schedule=st.lists(st.integers(1, 12), min_size=2, max_size=12), locked=st.booleans())
 def test_schedules_of_many_turns(table_files, schedule, locked):
-    run(table_files, tuple(schedule), locked=locked)
+    run(table_files, tuple(schedule), locked=locked, repaired=set())
 
 
 @pytest.mark.parametrize("back", [13, 16])
 def test_a_rollback_requested_before_the_first_look_is_seen(table_files, back):
     """The commit's own timeline, read after it was requested, shows the rollback already."""
-    _, (first, second) = run(table_files, (7, back), locked=False)
+    _, (first, second) = run(table_files, (7, back), locked=False, repaired=set())
     assert isinstance(first, ConcurrentWriteError)
     assert len(second.rolled_back) == 1
