@@ -84,7 +84,9 @@ def test_dropped_partition_columns_come_from_the_path(dropped):
 
 def test_dropped_partition_columns_that_a_path_does_not_tell_are_refused(dropped, tmp_path):
     set_property(tmp_path, "hoodie.table.keygenerator.type", "TIMESTAMP")
-    with pytest.raises(UnsupportedTableError, match=r"lack the columns \['p'\].*anew without"):
+    with pytest.raises(
+        UnsupportedTableError, match=r"lack the columns \['p'\].*rewrite the table without"
+    ):
         Table(tmp_path).scan()
 
 

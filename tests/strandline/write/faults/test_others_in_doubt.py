@@ -228,7 +228,9 @@ def test_a_commit_in_doubt_that_does_not_tell_what_it_changes_conflicts_with_all
         (base / path).write_bytes(content)
     with (
         client(base, Announced(str(base)), **LOCKED) as c,
-        pytest.raises(WriteConflictError, match=f"{request.instant}.* doesn't tell"),
+        pytest.raises(
+            WriteConflictError, match=f"{request.instant}.* doesn't describe its changes"
+        ),
     ):
         c.upsert(table(row("b", "us", ts=7)))
     assert read_beat(LocalStorage(str(base)), request.instant) is not None
