@@ -97,7 +97,7 @@ def test_readme_shows_the_job_and_the_tests() -> None:
     commands = [command.split("#")[0].strip() for command in readme_commands()]
     set_up = "python3 -m venv .venv && .venv/bin/pip install -q tox"
     assert f"{set_up} && .venv/bin/tox -e demo" in commands
-    assert ".venv/bin/tox p -p 3" in commands
+    assert ".venv/bin/tox p -p 2" in commands
 
 
 @pytest.mark.parametrize(
