@@ -183,6 +183,7 @@ class StateDatabase(RowStore):
 
     Attributes:
         place: Name of the database in messages, without a password.
+        listen: Opens a connection that waits for notifications without a timeout.
         is_closed: Whether ``close`` was called.
 
     Raises:
@@ -201,7 +202,7 @@ class StateDatabase(RowStore):
         }
         # The database ends each statement by itself, if it runs.
         connector = PostgresConnector(url, settings, 2 * answer_s, purpose=_PURPOSE)
-        self._listening = PostgresConnector(url, settings, None, purpose=_PURPOSE)
+        self.listen = connector.listen
         self._driver = connector.driver
         self.place = f"{_PURPOSE} {connector.name}"
         self._fleet = fleet
@@ -239,14 +240,6 @@ class StateDatabase(RowStore):
                 conflict = error
         if conflict is not None:
             raise conflict
-
-    def listening(self) -> Any:
-        """Open a connection that waits for notifications without a timeout.
-
-        Raises:
-            psycopg.Error: The database can't be reached.
-        """
-        return self._listening.connect()
 
     def check_open(self) -> None:
         """Raise ``StateUnavailableError`` after ``close``."""
@@ -360,7 +353,7 @@ class Listener:
 
     def _listen(self) -> None:
         """Listen until the connection is lost."""
-        with self._database.listening() as connection:
+        with self._database.listen() as connection:
             with self._lock:
                 self._connection = connection
             try:

@@ -44,7 +44,7 @@ class PostgresConnector:
         self,
         url: str,
         settings: Mapping[str, str],
-        answer_timeout_s: float | None,
+        answer_timeout_s: float,
         connect: Callable[..., Any] | None = None,
         clock: Clock | None = None,
         *,
@@ -56,7 +56,7 @@ class PostgresConnector:
             url: As for libpq. Its ``options`` come before the settings. Of several hosts one that
                 takes writes is used, unless ``target_session_attrs`` says otherwise.
             settings: Of each connection, by PostgreSQL's names.
-            answer_timeout_s: Longest time without a byte from or to the database; ``None``: any.
+            answer_timeout_s: Longest time without a byte from or to the database.
             connect: Opens the connections, instead of ``PostgresConnection.connect``.
             clock: Times how long the database isn't asked.
             purpose: What is in the database, for messages.
@@ -82,10 +82,7 @@ class PostgresConnector:
         # Only here, as it imports psycopg.
         waiting: Any = import_module("fsview.store.sql.postgres.connection")
         self._silent = waiting.SilentServerError
-        if answer_timeout_s is None:
-            self._connect = connect or self.driver.connect
-        else:
-            self._connect = connect or waiting.connection_class(answer_timeout_s).connect
+        self._connect = connect or waiting.connection_class(answer_timeout_s).connect
         ours = (f"-c {name}={value}" for name, value in settings.items())
         self._url = url
         self._with: dict[str, Any] = {
@@ -112,6 +109,14 @@ class PostgresConnector:
             if self._clock.monotonic() - started_s >= _LONG_S:
                 self._pause()
             raise
+
+    def listen(self) -> Any:
+        """Return a new connection that waits for notices as long as it takes.
+
+        Raises:
+            psycopg.Error: The database can't be reached, or refuses.
+        """
+        return self.driver.connect(self._url, **self._with)
 
     def note(self, error: Exception) -> None:
         """Take note of an error on a connection: the database may not answer."""
