@@ -21,6 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from strandline.write.index.stored_files import all_stored_files
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -28,8 +29,7 @@ from strandline import LocalEngine, WriteClient
 from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.index.base import LocationRequest
-from strandline.write.index.search_index import SearchIndex
-from strandline.write.index.stored_files import all_stored_files
+from strandline.write.index.search import SearchIndex
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import KEY_HASH
 from timeline.storage.open import open_storage

@@ -22,10 +22,10 @@ from strandline.settings.setting import Refusals, Settings
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.rollback.policy import RollbackPolicy
-from strandline.write.context import WriteContext
+from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext, no_engine
-from strandline.write.job import WriteJob
+from strandline.write.job import write
 from strandline.write.operation import (
     BULK_INSERT,
     DELETE,
@@ -38,8 +38,7 @@ from strandline.write.operation import (
 from strandline.write.options.client_options import option_warnings, parse_options
 from strandline.write.options.settings import OPERATION, TABLE_NAME
 from strandline.write.result import WriteResult
-from strandline.write.target import Target
-from strandline.write.target_opening import open_target
+from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
 from timeline.storage.base import Storage
@@ -268,7 +267,7 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        result = WriteJob(context, operation, extra_metadata).run(data)
+        result = write(WriteRequest.of(context, operation, extra_metadata), data)
         # Of the first commit only, by which a table may have been created without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result

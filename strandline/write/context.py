@@ -1,9 +1,9 @@
-"""``WriteContext``: what all writes of a client share."""
+"""``WriteContext``: what all writes of a client share; ``WriteRequest``: one of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +21,16 @@ from strandline.table_services.rollback.run import Rollbacks
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.operation import Operation, Replaces
+from strandline.write.operation import Operation, Replaces, checked_metadata
 from strandline.write.options.settings import (
     MARKERS_TYPE,
     METADATA_TABLE,
     SMALL_FILE_LIMIT,
+    SORT_MODE,
     TIMELINE_SERVER_BASED,
+    UNSORTED,
 )
+from strandline.write.result import WriteAccount
 from strandline.write.target import Target
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
@@ -121,3 +124,47 @@ class WriteContext:
             return target
         meta = drop_metadata_table(target.meta, self.lock, self.rollback_policy, self.clock)
         return replace(target, meta=meta)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One write as a client was asked for it, and the account of what it costs.
+
+    Attributes:
+        extra_metadata: Text to store in the commit next to the schema.
+        files: The storage, which keeps the ends of base files: they are opened to find keys, and
+            soon again to be merged.
+    """
+
+    context: WriteContext
+    operation: Operation
+    extra_metadata: Mapping[str, str]
+    account: WriteAccount
+    files: Storage
+
+    @classmethod
+    def of(
+        cls,
+        context: WriteContext,
+        operation: Operation,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> WriteRequest:
+        """Return a request.
+
+        Raises:
+            ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
+            InputError: ``extra_metadata`` isn't a mapping of text to text.
+        """
+        extra = checked_metadata(extra_metadata)
+        account = WriteAccount(
+            context.clock,
+            context.storage.calls,
+            context.embedded.report,
+            in_process=context.engine.in_process,
+        )
+        return cls(context, operation, extra, account, context.storage.keeping_tails())
+
+    @property
+    def sort_mode(self) -> str:
+        """How rows are sorted (``strandline.write.tasks.row_order``)."""
+        return self.context.settings.get(SORT_MODE) if self.operation.sorts else UNSORTED

@@ -16,6 +16,7 @@ Source: Hudi 1.2.0 ``HoodieEngineContext``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ import pyarrow as pa
 from strandline.settings.setting import shortened
 from strandline.write.engine.hash_grouping import HashGrouping
 from timeline.errors import ConfigError
+from timeline.storage.base import Storage
 
 _SHOWN: Final = 80
 """Maximum length of a value shown in a message."""
@@ -33,6 +35,8 @@ D = TypeVar("D")
 """Type in which an engine holds rows."""
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_CALL: Final = "call"
 
 
 class RunningCount(ABC):
@@ -240,3 +244,36 @@ def no_engine(value: object, hint: str | None = None) -> ConfigError:
         " or an EngineContext such as LocalEngine()",
         hint=hint,
     )
+
+
+@contextmanager
+def tallied(storage: Storage, tally: Tally, cause: str) -> Iterator[Storage]:
+    """Give a task's storage for a cause; at the end of the block, add its calls to a ``Tally``.
+
+    A block that fails adds none.
+    """
+    before = storage.calls.snapshot()
+    yield storage.for_cause(cause)
+    tally.add(call_numbers(calls_since(storage, before)))
+
+
+def calls_since(
+    storage: Storage, before: Mapping[tuple[str, str], int]
+) -> Counter[tuple[str, str]]:
+    """Return the storage calls since a snapshot, by (kind, cause)."""
+    return Counter(storage.calls.snapshot()) - Counter(before)
+
+
+def call_numbers(calls: Mapping[tuple[str, str], int]) -> dict[tuple[str, ...], int]:
+    """Return storage calls in the form of a ``Tally``, for ``storage_calls``."""
+    return {(_CALL, *kind): number for kind, number in calls.items()}
+
+
+def is_call(name: tuple[str, ...]) -> bool:
+    """Whether a number of a ``Tally`` counts storage calls."""
+    return name[0] == _CALL
+
+
+def storage_calls(numbers: Mapping[tuple[str, ...], int]) -> dict[tuple[str, str], int]:
+    """Return the storage calls of a ``Tally`` by (kind, cause)."""
+    return {(name[1], name[2]): n for name, n in numbers.items() if is_call(name)}

@@ -21,10 +21,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from strandline.write.engine.base import EngineContext, ReportedNumbers, Tally, Task, TaskAttempt
+from strandline.write.engine.base import (
+    EngineContext,
+    ReportedNumbers,
+    Tally,
+    Task,
+    TaskAttempt,
+    is_call,
+)
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine, LocalRows, running_attempt
-from strandline.write.engine.storage_calls import is_call
 from timeline.errors import PathNotFoundError, StorageUnavailableError
 from timeline.usable_cores import usable_cores
 

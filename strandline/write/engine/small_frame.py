@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from strandline.write.engine.empty_lists import with_offsets
+from strandline.write.engine.arrow_rows import with_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

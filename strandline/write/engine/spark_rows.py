@@ -28,8 +28,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from strandline.write.engine.arrow_rows import with_offsets
 from strandline.write.engine.base import Task
-from strandline.write.engine.empty_lists import with_offsets
 from strandline.write.engine.packed_rows import (
     COUNTS,
     Pack,

@@ -13,7 +13,8 @@ Source: Hudi 1.2.0 ``HoodieSimpleBucketIndex``, ``SparkBucketIndexPartitioner``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,20 +26,36 @@ import pyarrow.compute as pc
 from strandline.records.merge_properties import MergeProperties
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
-from strandline.write.engine.base import Tally, TaskAttempt
-from strandline.write.index.bucket_number import bucket_numbers
+from strandline.write.engine.base import D, EngineContext, Tally, TaskAttempt
+from strandline.write.index.bucket_number import bucket_numbers, bucket_of, new_bucket_file_id
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.tasks.columns import BUCKET, FILE, count_rows, fill, tagged_schema
+from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
+from strandline.write.operation import Operation, Replaces
+from strandline.write.options.index_settings import BUCKET as BUCKET_INDEX
+from strandline.write.options.index_settings import BUCKETS, INDEX_TYPE
+from strandline.write.tasks.columns import (
+    BUCKET,
+    FILE,
+    ROW_NUMBER_FIELD,
+    count_rows,
+    fill,
+    tagged_schema,
+)
+from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import (
     KEY_HASH,
     ROWS,
     RowCount,
     add_counts,
     as_numbers,
+    by_partition,
     changed,
+    counted_by,
     counts_of,
+    refuse_changed,
     refuse_without_key,
 )
+from timeline.errors import UnsupportedTableError
 
 DELETES: Final = "deletes"
 """Whether the rows of a count are deletes."""
@@ -53,6 +70,9 @@ COUNT_SCHEMA: Final = pa.schema(
 )
 """Number of rows of a partition's bucket, apart for deletes and other rows."""
 _NONE: Final = -1
+
+_LIKELY_BUCKETS: Final = 10_000
+"""Above any sensible number of buckets: two in a million UUIDs begin with a number below it."""
 
 
 class BucketNumbers:
@@ -172,3 +192,148 @@ class BucketTagTask:
             for batch in tagged.combine_chunks().to_batches():
                 columns = {n: batch.column(n) for n in form.names if n in batch.schema.names}
                 yield fill(form, batch.num_rows, columns)
+
+
+def stored_buckets(
+    partition: str, files: Iterable[StoredFile], buckets: int
+) -> Mapping[int, StoredFile]:
+    """Return bucket → the newest base file of its file group.
+
+    Args:
+        partition: The partition path.
+        files: Its newest base files.
+        buckets: Number of buckets of a partition.
+
+    Raises:
+        UnsupportedTableError: A file id names no bucket, one that is too great, or the bucket of
+            another file.
+    """
+    found: dict[int, StoredFile] = {}
+    for file in files:
+        bucket = bucket_of(file.file_id)
+        if bucket is None:
+            raise UnsupportedTableError(
+                f"file {file.name} of partition {partition!r} isn't one of a bucket index",
+                hint=f"leave {INDEX_TYPE.name}={BUCKET_INDEX} out, or write to another base path",
+            )
+        if bucket >= buckets:
+            raise UnsupportedTableError(
+                f"file {file.name} of partition {partition!r} has bucket {bucket}, but"
+                f" {BUCKETS.name} is {buckets}",
+                hint="set the number of buckets that the table was created with",
+            )
+        other = found.setdefault(bucket, file)
+        if other is not file:
+            raise UnsupportedTableError(
+                f"files {other.name} and {file.name} of partition {partition!r} have the same"
+                f" bucket, {bucket}",
+                hint="roll back the commit that opened the second file group; bulk inserts of"
+                " Hudi's do so",
+            )
+    return found
+
+
+def refuse_bucket_files(partition: str, files: Iterable[StoredFile]) -> None:
+    """Refuse a partition whose files are all a bucket index's, for a writer with another index.
+
+    Hudi stores nowhere that a table has a bucket index, but its file ids begin with small numbers.
+
+    Raises:
+        UnsupportedTableError: They are.
+    """
+    numbers = [bucket_of(file.file_id) for file in files]
+    if numbers and all(each is not None and each < _LIKELY_BUCKETS for each in numbers):
+        raise UnsupportedTableError(
+            f"the files of partition {partition!r} are those of a bucket index, which another index"
+            " would break",
+            hint=f"set {INDEX_TYPE.name}={BUCKET_INDEX} and {BUCKETS.name} as when it was created",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTagging(Tagging[D]):
+    """Tags the rows of one write of a table with a bucket index.
+
+    Attributes:
+        engine: Runs the tasks.
+        buckets: Number of buckets of a partition.
+        hash_fields: Columns of the record key that are hashed.
+        operation: The kind of write.
+        tally: Takes what the tasks count.
+        combine_inserts: Whether rows with one key are combined though keys aren't compared.
+        properties: Which rows are deletes.
+    """
+
+    engine: EngineContext[D]
+    buckets: int
+    hash_fields: tuple[str, ...]
+    operation: Operation
+    tally: Tally
+    combine_inserts: bool
+    properties: MergeProperties
+
+    def scope(self, *, fills: bool) -> SearchScope:
+        """Return the rows' partitions: any row may go to a stored bucket."""
+        # Rows that replace the stored groups open new ones in each bucket.
+        replaces = self.operation.replaces is not Replaces.NOTHING
+        return SearchScope.NOTHING if replaces else SearchScope.PARTITIONS
+
+    @contextmanager
+    def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
+        """Tag rows; they are computed again for each use, as that costs no more than a cache."""
+        engine = self.engine
+        stored = _by_bucket(files, self.buckets)
+        rule = BucketRule(
+            self.buckets, self.hash_fields, self.operation.hard_delete, self.properties
+        )
+        task = BucketCountTask(rule, self.tally, engine.attempt)
+        counts = engine.collect(engine.transform(rows.data, task, COUNT_SCHEMA))
+        refuse_changed(rows.counts, counted_by(TAGGED, self.tally.total))
+        found = _written(counts, frozenset(stored))
+        numbers = {at: number for number, at in enumerate(sorted(found))}
+        used = tuple(
+            stored.get(at) or StoredFile(at[0], new_bucket_file_id(at[1]), "", 0) for at in numbers
+        )
+        combine = self.operation.needs_match or self.combine_inserts
+        # Rows are combined where they are written, after a shuffle.
+        columns = rows.columns.append(ROW_NUMBER_FIELD) if combine else rows.columns
+        tag = BucketTagTask(columns, rule, numbers)
+        yield TaggedRows(
+            engine.transform(rows.data, tag, tagged_schema(columns)),
+            by_partition((partition, count) for (partition, _), count in found.items()),
+            updates={number: found[at].rows for at, number in numbers.items()},
+            inserts={},
+            columns=columns,
+            files=used,
+            combine=combine,
+        )
+
+
+def _written(counts: pa.Table, stored: Set[tuple[str, int]]) -> Mapping[tuple[str, int], RowCount]:
+    """Return (partition path, bucket) → its rows, of the buckets that are stored or opened.
+
+    Args:
+        counts: Rows of ``COUNT_SCHEMA``.
+        stored: The (partition path, bucket) that have a file. Others are opened if they get a row
+            that isn't a delete.
+    """
+    found: dict[tuple[str, int], RowCount] = {}
+    opened = set(stored)
+    for row in counts.to_pylist():
+        at = (row[PARTITION_PATH], row[BUCKET])
+        found[at] = found.get(at, RowCount()) + RowCount(row[ROWS], row[KEY_HASH])
+        if not row[DELETES]:
+            opened.add(at)
+    return {at: count for at, count in found.items() if at in opened}
+
+
+def _by_bucket(files: Sequence[StoredFile], buckets: int) -> Mapping[tuple[str, int], StoredFile]:
+    """Return (partition path, bucket) → its file."""
+    of_partition: dict[str, list[StoredFile]] = {}
+    for file in files:
+        of_partition.setdefault(file.partition, []).append(file)
+    return {
+        (partition, bucket): file
+        for partition, each in of_partition.items()
+        for bucket, file in stored_buckets(partition, each, buckets).items()
+    }

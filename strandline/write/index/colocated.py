@@ -22,16 +22,15 @@ import pyarrow.compute as pc
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.row_selection import compact
-from strandline.write.engine.base import D, Tally
+from strandline.write.engine.base import D, Tally, tallied
 from strandline.write.engine.local_join import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES
-from strandline.write.engine.storage_calls import tallied
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import FileSearch, NumberedFiles
 from strandline.write.tasks.columns import FILE, PLACE, TASK
-from strandline.write.tasks.partition_order import by_partition_path
 from strandline.write.tasks.placement import StoredFile, heaviest, is_even, pack, tasks_for
 from strandline.write.tasks.row_count import RowCount, changed, refuse_without_key
+from strandline.write.tasks.row_order import by_partition_path
 from timeline.storage.base import Storage
 
 _MOST_ROWS: Final = 31_250

@@ -4,7 +4,16 @@ Files are packed into tasks by size. Each key is sent to the tasks that have fil
 which read a file's keys only if its footer doesn't rule out all keys searched for. So what moves is
 keys of the write, not stored ones, and no task has a whole partition if there are several files.
 
-Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex``.
+===============  ==========================  =====================================
+Index type       Files                       A file's keys are read unless
+===============  ==========================  =====================================
+`SIMPLE`         of the row's partition      its key range rules all keys out
+`BLOOM`          of the row's partition      its range or Bloom filter does
+`GLOBAL_SIMPLE`  of all partitions           its key range does
+`GLOBAL_BLOOM`   of all partitions           its range or Bloom filter does
+===============  ==========================  =====================================
+
+Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex`` and their global subclasses.
 """
 
 from __future__ import annotations
@@ -23,9 +32,8 @@ from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.schema.columns import column_of
-from strandline.write.engine.base import D, Tally, TaskAttempt
-from strandline.write.engine.storage_calls import tallied
-from strandline.write.index.base import LocationRequest, location_schema, stored_value
+from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
+from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
 from strandline.write.tasks.columns import FILE, TASK, fill
 from strandline.write.tasks.placement import pack
 from strandline.write.tasks.row_count import (
@@ -259,3 +267,37 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     for path, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
         yield path, keys.slice(begin, end - begin)
         begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndex(Index):
+    """Finds keys by reading base files.
+
+    Attributes:
+        by_range: Whether key ranges in footers rule files out.
+        by_filter: Whether Bloom filters in footers do.
+        is_global: Whether a key is stored in one partition only.
+        moves_rows: Whether a global index moves records to the partition of the write's row.
+    """
+
+    by_range: bool = True
+    by_filter: bool = False
+    is_global: bool = False
+    moves_rows: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a record."""
+        return (RECORD_KEY,) if self.is_global else (PARTITION_PATH, RECORD_KEY)
+
+    @property
+    def file_search(self) -> FileSearch:
+        """What searches keys in the files of their own partition."""
+        form = location_schema({})
+        return FileSearch(by_range=self.by_range, by_filter=self.by_filter, ordering={}, form=form)
+
+    def locations(self, request: LocationRequest[D]) -> D:
+        """Search the files that neither key range nor filter rules out."""
+        return search_files(
+            request, by_range=self.by_range, by_filter=self.by_filter, everywhere=self.is_global
+        )

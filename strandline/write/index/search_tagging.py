@@ -24,12 +24,10 @@ from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import Count, D, EngineContext, RunningCount, Tally
 from strandline.write.index.base import LocationRequest
-from strandline.write.index.buckets import refuse_bucket_files
+from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
-from strandline.write.index.global_rows import GlobalPlacement
-from strandline.write.index.search import SEARCHED
-from strandline.write.index.search_index import SearchIndex
-from strandline.write.index.tag_task import TAGGED, TagTask
+from strandline.write.index.search import SEARCHED, SearchIndex
+from strandline.write.index.tag_task import TAGGED, GlobalPlacement, TagTask
 from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import FILE, count_rows, tagged_schema

@@ -7,12 +7,13 @@ ignored. ``strandline.write.options.client_options`` parses them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from strandline.records.file.base_file_writer import CODECS
+from strandline.records.key import timestamp_path
 from strandline.records.schema import schema_evolution
 from strandline.settings.setting import Setting, declared
-from strandline.write.options.time_settings import TIME_SETTINGS
 
 UNSORTED: Final = "NONE"
 PARTITION_SORT: Final = "PARTITION_SORT"
@@ -21,6 +22,12 @@ GLOBAL_SORT: Final = "GLOBAL_SORT"
 _MB: Final = 1024 * 1024
 _KEYGEN: Final = "org.apache.hudi.keygen."
 _PAYLOAD: Final = "org.apache.hudi.common.model."
+
+
+def _time_text(name: str, default: str, doc: str, *, allowed: Iterable[str] = ()) -> Setting[str]:
+    """Declare a setting of partitions of times, stored in the table's properties."""
+    return Setting(timestamp_path.PREFIX + name, default, doc, "table", allowed=tuple(allowed))
+
 
 TABLE_NAME: Final = Setting(
     "hoodie.table.name", "", "The table's name; required for a new table.", "table"
@@ -341,5 +348,43 @@ DRIVER_MAX_REWRITE: Final = Setting(
     minimum=0,
 )
 
-WRITE_SETTINGS: Final = (*declared(globals()), *TIME_SETTINGS)
-"""All settings of this module, and of partitions of times."""
+TIME_TYPE: Final = _time_text(
+    timestamp_path.TYPE,
+    "",
+    "What a partition column of times holds, for the key generators TIMESTAMP and CUSTOM.",
+    allowed=("", *timestamp_path.TYPES),
+)
+TIME_UNIT: Final = _time_text(
+    timestamp_path.UNIT,
+    "SECONDS",
+    "Unit of the numbers with the type SCALAR.",
+    allowed=timestamp_path.NANOSECONDS,
+)
+TIME_INPUT_FORMAT: Final = _time_text(
+    timestamp_path.INPUT_FORMAT, "", "Patterns of the text with the types DATE_STRING and MIXED."
+)
+TIME_DELIMITER: Final = _time_text(
+    timestamp_path.DELIMITER, ",", "Character between the patterns of text."
+)
+TIME_INPUT_ZONE: Final = _time_text(
+    timestamp_path.INPUT_ZONE, "", "Zone of text without an offset; if empty, UTC."
+)
+TIME_OUTPUT_FORMAT: Final = _time_text(
+    timestamp_path.OUTPUT_FORMAT, "", "Pattern of partition paths."
+)
+TIME_OUTPUT_ZONE: Final = _time_text(
+    timestamp_path.OUTPUT_ZONE,
+    "",
+    "Zone of partition paths; if empty, UTC, or the offset of the text. Hudi takes the zone of its"
+    " Java process.",
+)
+TIME_ZONE: Final = _time_text(
+    timestamp_path.ZONE, "", "Zone of text and of partition paths, in place of those two settings."
+)
+TIME_SETTINGS: Final[tuple[Setting[str], ...]] = tuple(
+    each for each in declared(globals()) if each.name.startswith(timestamp_path.PREFIX)
+)
+"""Of partitions of times, for the key generators TIMESTAMP and CUSTOM."""
+
+WRITE_SETTINGS: Final = declared(globals())
+"""All settings of this module."""

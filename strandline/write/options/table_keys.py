@@ -24,7 +24,7 @@ from strandline.records.merge_properties import MergeProperties
 from strandline.settings.setting import Setting, Settings
 from strandline.write.options import settings
 from strandline.write.options.client_options import column_names
-from strandline.write.options.time_settings import TIME_SETTINGS
+from strandline.write.options.settings import TIME_SETTINGS
 from timeline.errors import ConfigError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import PARTITION_FIELDS

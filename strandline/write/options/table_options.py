@@ -1,14 +1,20 @@
 """What options say about a table: the properties of a new one, or the same as an existing one's.
 
+Tables with properties that this writer can't honour are refused before anything is written.
+
 Hudi has two names each for the merge mode and the key generator, by type and by class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from strandline.records.key.generator import CUSTOM
+from strandline.commit.lock.settings import PROVIDER
+from strandline.records.file.base_file import EXTENSION
+from strandline.records.incomplete_files import refuse_dropped_columns, refuse_incomplete_files
+from strandline.records.key.generator import CUSTOM, TYPES
+from strandline.records.merge_properties import unknown_merge_properties
 from strandline.settings.setting import Refusals, Setting, Settings
 from strandline.write.options import settings
 from strandline.write.options.client_options import (
@@ -16,10 +22,18 @@ from strandline.write.options.client_options import (
     key_generator_type,
     merge_mode,
 )
+from strandline.write.options.settings import METADATA_TABLE
 from strandline.write.options.table_keys import plain_names, with_time_settings
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
-from timeline.table.property_name import EVENT_TIME
+from timeline.table.property_name import COPY_ON_WRITE, EVENT_TIME, METADATA_PARTITIONS
+from timeline.table.property_name import CUSTOM as CUSTOM_MERGE
+
+_FALSE_PROPERTIES: Final = (
+    "hoodie.table.cdc.enabled",
+    "hoodie.table.multiple.base.file.formats.enable",
+)
+"""Properties that this writer requires to be false."""
 
 
 def new_config(values: Settings) -> TableConfig:
@@ -111,4 +125,53 @@ def _differing(name: str, asked: object, stored: object) -> Iterator[ConfigError
         yield ConfigError(
             f"{name} is {asked!r}, but the table has {stored!r}",
             hint="leave the option out, or write to another base path",
+        )
+
+
+def refuse_unsupported(config: TableConfig, base_path: str) -> None:
+    """Refuse a table that this writer can't write or would damage.
+
+    Raises:
+        UnsupportedTableError: The message names the property.
+    """
+    refuse_incomplete_files(config, base_path)
+    for reason in unknown_merge_properties(config):
+        raise UnsupportedTableError(f"{base_path} has {reason}")
+    refuse_dropped_columns(config, base_path)
+    refusals = [
+        (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
+        (
+            config.key_generator_type not in TYPES,
+            f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
+        ),
+        (not config.record_key_fields, "has no record key columns; its keys are generated"),
+        (not config.populate_meta_fields, "has no meta columns (hoodie.populate.meta.fields)"),
+        (config.record_merge_mode == CUSTOM_MERGE, "merges records by a custom class"),
+        (
+            config.base_file_extension != EXTENSION,
+            f"has {config.base_file_extension} files; allowed: {EXTENSION}",
+        ),
+    ]
+    refusals += [
+        (config.properties.get(name, "false").lower() == "true", f"has {name}=true; allowed: false")
+        for name in _FALSE_PROPERTIES
+    ]
+    for refused, reason in refusals:
+        if refused:
+            raise UnsupportedTableError(f"{base_path} {reason}")
+
+
+def refuse_metadata_table(config: TableConfig, base_path: str) -> None:
+    """Refuse a table with a metadata table, which a write would have to drop.
+
+    Raises:
+        UnsupportedTableError: It has one; the hint says which options let a write drop it.
+    """
+    partitions = config.named_metadata_partitions
+    if partitions:
+        raise UnsupportedTableError(
+            f"{base_path} has a metadata table ({METADATA_PARTITIONS}={','.join(partitions)}),"
+            " which this writer doesn't maintain",
+            hint=f"set {METADATA_TABLE.name}=false in all writers of the table: the next write then"
+            f" drops it; if several write at a time, set {PROVIDER.name} as well",
         )

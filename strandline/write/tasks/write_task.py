@@ -37,10 +37,8 @@ from strandline.records.file.base_file_writer import (
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.records.schema.columns import has_null_elements
-from strandline.write.engine.base import Tally, TaskAttempt
-from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
 from strandline.write.engine.task_threads import StageStoppedError
-from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from strandline.write.tasks.placement import Bucket
@@ -58,6 +56,32 @@ logger = logging.getLogger(__name__)
 
 _PIECE_ROWS: Final = 65_536
 """Rows of a new file that are stamped at once: each piece costs 0.3 ms, whatever its rows."""
+
+
+@dataclass(slots=True)
+class BegunFiles:
+    """Data files that tasks in the driver's process may have created.
+
+    The driver then knows every file of every attempt, and no attempt outlives its stage. Executors
+    get a copy that tells them so: an attempt there may run on after its stage has ended
+    (speculation, a lost executor), and the driver learns only of files whose status it received.
+    Several threads add paths by single atomic calls.
+
+    Attributes:
+        marked: Files whose markers may exist.
+        created: Files that may exist.
+        in_driver: Whether the driver reads what is added here; false for a pickled copy.
+        is_left: Whether the write has ended. Repeated interrupts end it before its tasks have; then
+            a task creates no more files, and deletes one that it has created since.
+    """
+
+    marked: set[str] = field(default_factory=set)
+    created: set[str] = field(default_factory=set)
+    in_driver: bool = True
+    is_left: bool = False
+
+    def __reduce__(self) -> tuple[type[BegunFiles], tuple[set[str], set[str], bool]]:
+        return BegunFiles, (set(), set(), False)
 
 
 @dataclass(frozen=True, slots=True)

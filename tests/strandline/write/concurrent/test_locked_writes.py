@@ -20,7 +20,7 @@ from strandline.records.commit_history import CommitHistory
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
 from strandline.write.options.client_options import parse_options
-from strandline.write.target_opening import open_target
+from strandline.write.target import open_target
 from tests.kit.storage.hooked_storage import Hook, HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table

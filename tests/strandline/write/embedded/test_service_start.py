@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from strandline.server.process.shared_service import SharedService
-from strandline.write import service_start
+from strandline.write import embedded
+from strandline.write.embedded import ServiceStart
 from strandline.write.engine.base import Task
 from strandline.write.engine.local import LocalEngine, LocalRows
-from strandline.write.service_start import ServiceStart
 from strandline.write.tasks.key_task import KeyTask
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -110,7 +110,7 @@ def test_a_start_interrupted_at_any_step_leaves_no_service() -> None:
             start.begin()
             start.result()
 
-        was_interrupted = interrupted(work, at, (service_start,))
+        was_interrupted = interrupted(work, at, (embedded,))
         start.abandon(Services.release)
         assert services.uses == 0, f"in use after an interrupt at opcode {at}"
         if not was_interrupted:
@@ -128,7 +128,7 @@ def test_an_interrupt_at_any_step_leaves_a_start_that_can_be_abandoned(step: str
         def work(start: ServiceStart[Services] = start) -> None:
             start.abandon(Services.release) if step == "abandon" else start.result()
 
-        was_interrupted = interrupted(work, at, (service_start,))
+        was_interrupted = interrupted(work, at, (embedded,))
         later = threading.Thread(target=start.abandon, args=(Services.release,), daemon=True)
         later.start()
         later.join(PATIENCE_S)
@@ -155,7 +155,7 @@ class Watching(LocalEngine):
 
 
 @pytest.mark.property
-def test_the_service_starts_while_keys_are_made(tmp_path) -> None:
+def test_the_embeddeds_while_keys_are_made(tmp_path) -> None:
     engine = Watching()
     options = {**ON, "strandline__embed__timeline__server__linger__secs": 0}
     with client(tmp_path / "t", engine=engine, **options) as c:
@@ -169,7 +169,7 @@ def test_the_service_starts_while_keys_are_made(tmp_path) -> None:
 
 
 @pytest.mark.property
-def test_a_client_that_closes_while_its_service_starts_leaves_none(tmp_path) -> None:
+def test_a_client_that_closes_while_its_embeddeds_leaves_none(tmp_path) -> None:
     options = {**ON, "strandline__embed__timeline__server__linger__secs": 0}
     with client(tmp_path / "t", **options) as c, pytest.raises(InputError):
         c.upsert(table(row("")))

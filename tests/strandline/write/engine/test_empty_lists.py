@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strandline.write.engine.empty_lists import with_offsets
+from strandline.write.engine.arrow_rows import with_offsets
 
 NO_OFFSETS = pa.py_buffer(b"\xff\x7f" * 64).slice(32, 0)
 """Nothing, before what an offset must not be."""

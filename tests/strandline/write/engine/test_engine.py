@@ -17,14 +17,13 @@ from strandline.records.merge import MergeRules
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.colocated import FindTask, PlaceTask
-from strandline.write.index.search import SearchTask, SpreadTask
-from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.search import SearchIndex, SearchTask, SpreadTask
 from strandline.write.index.search_tagging import TagProfileTask
 from strandline.write.index.tag_task import TagTask
 from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
-from strandline.write.tasks.partition_order import PartitionOrderTask
 from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.row_order import PartitionOrderTask
 from strandline.write.tasks.write_task import WriteTask
 from tests.conformance.engine_suite import EngineSuite
 from timeline.errors import ConfigError, InputError, StorageUnavailableError

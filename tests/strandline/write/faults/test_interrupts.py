@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from strandline.table_services.rollback import execution
-from strandline.write import job, request
+from strandline.write import job
+from strandline.write.stages import begun
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StorageUnavailableError
 
-WRITE = frozenset({"run", "_run", "request_instant", "_ended"})
+WRITE = frozenset(
+    {"write", "_written_once", "_committed", "begun", "_requested", "_request", "until_committed"}
+)
 ROLLBACK = frozenset({"request", "carry_out", "resume", "_beating"})
 
 
@@ -37,7 +40,7 @@ def test_a_write_interrupted_at_any_step_leaves_no_beat_behind(base: Path) -> No
         with client(base) as c:
             rows = table(row(f"k{at}"))
             was_interrupted = interrupted(
-                lambda c=c, rows=rows: c.upsert(rows), at, (job, request), WRITE
+                lambda c=c, rows=rows: c.upsert(rows), at, (job, begun), WRITE
             )
         assert beating() == [], f"beats on after an interrupt at opcode {at}"
         if not was_interrupted:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.write.index.buckets import refuse_bucket_files, stored_buckets
+from strandline.write.index.bucket import refuse_bucket_files, stored_buckets
 from strandline.write.tasks.placement import StoredFile
 from timeline.errors import UnsupportedTableError
 

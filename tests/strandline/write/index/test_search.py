@@ -12,11 +12,10 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table_api.table import Table
+from strandline.write.engine.base import storage_calls
 from strandline.write.engine.local import LocalEngine
-from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.base import LocationRequest, location_schema
-from strandline.write.index.search import SEARCHED, _distinct_keys
-from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.search import SEARCHED, SearchIndex, _distinct_keys
 from strandline.write.tasks.columns import FILE, keyed_schema
 from strandline.write.tasks.placement import StoredFile
 from strandline.write.tasks.row_count import KEY_HASH, counted_by, counts_of

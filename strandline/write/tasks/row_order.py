@@ -1,4 +1,4 @@
-"""Sort modes of bulk inserts: the order of rows in files, and which file a row goes to.
+"""The order of rows in files: sort modes of bulk inserts, and rows sorted partition by partition.
 
 * ``NONE``: rows keep the order in which tasks get them. They stay in their parts if that makes few
   more files (``strandline.write.tasks.in_place``), or go to a file by the hash of their key.
@@ -15,13 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.row_selection import take_rows
 from strandline.write.engine.base import D, EngineContext
+from strandline.write.engine.local_shuffle import sorted_positions
 from strandline.write.tasks.placement import InsertShares, Placement
 from strandline.write.tasks.row_count import KEY_HASH, RowCount
 
@@ -87,3 +92,35 @@ def _with_ranges(shares: InsertShares, keys: list[str]) -> InsertShares:
         return shares
     at = (min(int(bound * len(keys)), len(keys) - 1) for bound in shares.bounds[:-1])
     return replace(shares, keys=tuple(keys[position] for position in at))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOrderTask:
+    """Sorts the rows of each partition, of which it holds one at a time.
+
+    Attributes:
+        order: Columns to sort by.
+    """
+
+    order: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for _, rows in by_partition_path(batches):
+            at = sorted_positions(rows.select(self.order))
+            in_order = np.array_equal(at, np.arange(len(at)))
+            yield from (rows if in_order else take_rows(rows, at)).to_batches()
+
+
+def by_partition_path(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield (partition path, its rows) of rows that come one partition after the other."""
+    for path, runs in groupby(_runs(batches), key=itemgetter(0)):
+        yield path, pa.Table.from_batches([run for _, run in runs])
+
+
+def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for batch in batches:
+        runs = pc.run_end_encode(batch.column(PARTITION_PATH), run_end_type=pa.int32())
+        ends = runs.run_ends.to_pylist()
+        for path, (begin, end) in zip(runs.values.to_pylist(), pairwise([0, *ends]), strict=True):
+            yield path, batch.slice(begin, end - begin)

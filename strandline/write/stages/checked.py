@@ -1,17 +1,17 @@
-"""Checks the table and the rows of a write, and keys and counts the rows; nothing is written."""
+"""``Checked``: the table and all rows of a write can be written; nothing is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.settings.setting import Settings
-from strandline.write.context import WriteContext
+from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
@@ -19,9 +19,7 @@ from strandline.write.index.tagging import KeyedRows
 from strandline.write.operation import Operation
 from strandline.write.options.client_options import evolution_rules
 from strandline.write.options.settings import COMBINE_INSERT, SORT_MODE, UNSORTED
-from strandline.write.result import WriteAccount
-from strandline.write.target import Target
-from strandline.write.target_opening import open_target
+from strandline.write.target import Target, open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
@@ -29,10 +27,21 @@ from strandline.write.tasks.nested_partition import refuse_nested
 from strandline.write.tasks.small_batch import decoded_batch
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A write whose table and rows are checked.
+
+    Attributes:
+        rows: The rows with their keys, kept while the stage lasts.
+        target: The table, with the columns that the rows add.
+    """
+
+    rows: KeyedRows[Any]
+    target: Target
+
+
 @contextmanager
-def checked_rows(
-    context: WriteContext, operation: Operation, account: WriteAccount, given: Any
-) -> Iterator[tuple[KeyedRows[Any], Target]]:
+def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
     """Check table and rows, and keep the keyed rows while the block runs.
 
     The rows of a batch within the client's ``DriverLimits`` are the driver's: it fetches them if
@@ -40,20 +49,16 @@ def checked_rows(
     engine, persisted.
 
     Args:
-        context: The client's context.
-        operation: The kind of write.
-        account: Takes the time that tasks need.
+        request: The write.
         given: The caller's rows in the engine's form.
-
-    Yields:
-        The rows, and the table that they are written to, with the columns that they add.
 
     Raises:
         InputError: A column or a row can't be written.
         UnsupportedTableError: The table can't be written.
     """
+    context, operation, account = request.context, request.operation, request.account
     engine = context.engine
-    target, task = _table_and_task(context, operation, engine.schema(given))
+    target, task = _table_and_task(request, engine.schema(given))
     keyed_form = keyed_schema(task.schema)
     limits = DriverLimits()
     if not engine.in_process:
@@ -91,15 +96,8 @@ def checked_rows(
             persisted.close()
             engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
             keyed, in_parts = engine.adopt(batch), None
-        rows = KeyedRows(
-            engine,
-            keyed,
-            task.schema,
-            counts,
-            key_task.row_bytes(profile),
-            in_parts,
-        )
-        yield rows, target
+        row_bytes = key_task.row_bytes(profile)
+        yield Checked(KeyedRows(engine, keyed, task.schema, counts, row_bytes, in_parts), target)
 
 
 def may_stay(operation: Operation, engine: EngineContext[Any], settings: Settings) -> bool:
@@ -113,10 +111,9 @@ def may_stay(operation: Operation, engine: EngineContext[Any], settings: Setting
     return not (engine.in_process or settled or moves)
 
 
-def _table_and_task(
-    context: WriteContext, operation: Operation, incoming: pa.Schema
-) -> tuple[Target, KeyTask]:
+def _table_and_task(request: WriteRequest, incoming: pa.Schema) -> tuple[Target, KeyTask]:
     """Check the table and the schema of the rows; return the table and the task that keys rows."""
+    context, operation = request.context, request.operation
     create = not operation.hard_delete
     target = open_target(
         context.storage,

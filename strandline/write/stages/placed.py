@@ -1,0 +1,130 @@
+"""``Placed``: each row of a write knows the file it goes to, and which groups the write replaces.
+
+Replaced groups are those of the write's timeline: groups that another writer adds later stay, as in
+Hudi, if it looked up no keys; otherwise the commits conflict (``strandline.commit.conflict``).
+
+Source: Hudi 1.2.0 ``UpsertPartitioner``, ``SparkInsertOverwriteCommitActionExecutor``,
+``SparkInsertOverwriteTableCommitActionExecutor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from fsview.model.file_group import BaseFile
+from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
+from fsview.sync.plan_reader import pending_clustering
+from strandline.write.context import WriteRequest
+from strandline.write.engine.driver import DriverEngine
+from strandline.write.operation import Replaces
+from strandline.write.options.settings import GLOBAL_SORT, RECORD_SIZE
+from strandline.write.stages.begun import Begun
+from strandline.write.stages.tagged import Tagged
+from strandline.write.tasks.in_place import placed_in_parts
+from strandline.write.tasks.placement import Placement, Sizing, place, rewritten_bytes
+from strandline.write.tasks.row_order import by_key_ranges
+from timeline.errors import UnsupportedTableError
+from timeline.instant import Instant
+
+Clustered = Mapping[tuple[str, str], Instant]
+"""(Partition path, file id) of a group in a pending clustering → the clustering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A write whose files are planned; nothing of it is on storage but the requested instant.
+
+    Attributes:
+        tagged: The write.
+        placement: The files, and the rows of each.
+        replaced: Partition path → ids of the file groups that are replaced, none in a new one.
+    """
+
+    tagged: Tagged
+    placement: Placement
+    replaced: Mapping[str, tuple[str, ...]]
+
+
+def placed(request: WriteRequest, tagged: Tagged) -> Placed:
+    """Plan a write's files.
+
+    Raises:
+        UnsupportedTableError: A file group that is replaced is in a pending clustering.
+        RowsChangedError: The rows aren't those that were counted.
+
+    Cost: a read of each pending clustering; if groups are replaced, a look-up; for
+        ``GLOBAL_SORT`` a pass over the rows.
+    """
+    begun = tagged.begun
+    with request.account.timed("tag"):
+        clustered = pending_clustering(begun.target.meta, begun.transaction.timeline)
+        placement = _placement(request, tagged, clustered)
+        if request.sort_mode == GLOBAL_SORT:
+            rows = tagged.rows
+            placement = by_key_ranges(begun.rows.engine, rows.data, rows.counts, placement)
+        if isinstance(begun.rows.engine, DriverEngine):
+            rewritten = rewritten_bytes(placement.buckets, tagged.rows.files)
+            begun.rows.engine.limit_rewrite(rewritten)
+    return Placed(tagged, placement, _replaced_groups(request, begun, clustered))
+
+
+def _placement(request: WriteRequest, tagged: Tagged, clustered: Clustered) -> Placement:
+    """Return the files that rows go to; new rows stay where they lie if that makes few more."""
+    rows, sizing = tagged.rows, tagged.sizing
+    moved = place(rows.updates, rows.inserts, rows.files, clustered, sizing, fills=tagged.fills)
+    if rows.in_parts is None:
+        return moved
+    staying = replace(sizing, record_bytes=_record_bytes(request, tagged.begun, sizing))
+    cores = tagged.begun.rows.engine.cores
+    return placed_in_parts(rows.in_parts, moved, staying, cores) or moved
+
+
+def _record_bytes(request: WriteRequest, begun: Begun, sizing: Sizing) -> int:
+    """Return a record's size in a file, which is hardly larger than that of a row in memory."""
+    if request.context.settings.is_set(RECORD_SIZE):
+        return sizing.record_bytes
+    return min(sizing.record_bytes, begun.rows.row_bytes)
+
+
+def _replaced_groups(
+    request: WriteRequest, begun: Begun, clustered: Clustered
+) -> dict[str, tuple[str, ...]]:
+    """Return the file groups that an overwriting write replaces, by partition path."""
+    replaces, partitions = request.operation.replaces, sorted(begun.rows.counts)
+    if replaces is Replaces.NOTHING:
+        return {}
+    embedded = request.context.embedded
+    asked = None if replaces is Replaces.TABLE else len(partitions)
+    location = embedded.lookup_location(begun.transaction.timeline, asked)
+    with (
+        request.context.storage.reusing_listing(),
+        closing(location.open(embedded.report)) as view,
+    ):
+        files = _stored_files(view, replaces, partitions)
+    replaced: dict[str, list[str]] = {partition: [] for partition in partitions}
+    for partition, file_id in sorted((file.partition, file.file_id) for file in files):
+        instant = clustered.get((partition, file_id))
+        if instant is not None:
+            raise UnsupportedTableError(
+                f"this write replaces file group {file_id} of partition {partition!r}, which is in"
+                f" the pending clustering {instant.requested_time}",
+                hint="let the clustering finish, or roll it back",
+            )
+        replaced.setdefault(partition, []).append(file_id)
+    return {partition: tuple(file_ids) for partition, file_ids in replaced.items()}
+
+
+def _stored_files(
+    view: FileSystemView, replaces: Replaces, partitions: list[str]
+) -> tuple[BaseFile, ...]:
+    """Return the newest base files of the partitions, or of the table."""
+    if replaces is Replaces.TABLE:
+        view.load_all_partitions()
+        return view.all_latest_base_files()
+    if not partitions:
+        return ()
+    (answers,) = view.look_up([LookupQuery("latest_base_files", tuple(partitions))])
+    return tuple(file for answer in answers for file in answer)

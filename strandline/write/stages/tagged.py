@@ -1,0 +1,156 @@
+"""``Tagged``: each row of a write knows the stored file that has its key, or that none has.
+
+The driver looks up the newest base files that the index must know, at the write's timeline; tasks
+search the keys in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from executor_proxy.report import LookupReport
+from fsview.model.file_group import BaseFile
+from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
+from strandline.records.merge_properties import MergeProperties
+from strandline.write.context import WriteRequest
+from strandline.write.engine.base import EngineContext, Tally
+from strandline.write.engine.driver import DriverEngine
+from strandline.write.index.bucket import BucketTagging
+from strandline.write.index.search import SearchIndex
+from strandline.write.index.search_tagging import SearchTagging
+from strandline.write.index.tagging import SearchScope, TaggedRows, Tagging
+from strandline.write.operation import Operation
+from strandline.write.options.index_settings import (
+    BLOOM,
+    GLOBAL_BLOOM,
+    IndexOptions,
+)
+from strandline.write.options.settings import COMBINE_INSERT
+from strandline.write.stages.begun import Begun
+from strandline.write.stages.checked import ordering_fields
+from strandline.write.tasks.placement import Sizing, StoredFile
+from timeline.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A write whose rows know their stored files.
+
+    Attributes:
+        begun: The write.
+        rows: The tagged rows, kept while the stage lasts.
+        sizing: Sizes of files and records.
+        fills: Whether inserts go to small stored files.
+    """
+
+    begun: Begun
+    rows: TaggedRows[Any]
+    sizing: Sizing
+    fills: bool
+
+
+@contextmanager
+def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
+    """Tag the rows, and keep them while the block runs.
+
+    Raises:
+        RowsChangedError: The rows aren't those that were counted.
+        UnsupportedTableError: The stored files are those of another kind of index.
+        WriteConflictError: Another writer has changed the schema since the table was opened.
+        ConcurrentWriteError: Another writer may not be written beside.
+    """
+    context, operation, target = request.context, request.operation, begun.target
+    transaction = begun.transaction
+    context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
+    target.check_pinned(transaction.timeline, context.history)
+    sizing = target.sizing(context.settings, context.history)
+    fills = operation.fills_small_files and sizing.small_file_bytes > 0
+    tagging = tagging_by(
+        target.index,
+        engine=begun.rows.engine,
+        operation=operation,
+        storage=request.files,
+        tally=begun.tally,
+        combine_inserts=context.settings.get(COMBINE_INSERT),
+        ordering_fields=ordering_fields(target, operation),
+        properties=target.merge_properties,
+    )
+    with ExitStack() as held:
+        with request.account.timed("tag"):
+            scope = tagging.scope(fills=fills)
+            files = () if scope is SearchScope.NOTHING else _stored_files(request, begun, scope)
+            rows = held.enter_context(tagging.tagged(begun.rows, files))
+        yield Tagged(begun, rows, sizing, fills)
+
+
+def _stored_files(
+    request: WriteRequest, begun: Begun, scope: SearchScope
+) -> tuple[StoredFile, ...]:
+    """Return the newest base files of partitions, or of the table, at the write's timeline."""
+    report, partitions, context = LookupReport(), tuple(sorted(begun.rows.counts)), request.context
+    location = context.embedded.lookup_location(
+        begun.transaction.timeline,
+        None if scope is SearchScope.TABLE else len(partitions),
+        alone=isinstance(begun.rows.engine, DriverEngine),
+    )
+    try:
+        # A view that lists storage takes the timeline read when the instant was requested.
+        with context.storage.reusing_listing(), closing(location.open(report)) as view:
+            if scope is SearchScope.TABLE:
+                view.load_all_partitions()
+                found = sorted(view.all_latest_base_files(), key=lambda file: file.path)
+            else:
+                found = _newest(view, partitions)
+    finally:
+        request.account.add({}, report)
+    return tuple(StoredFile(file.partition, file.file_id, file.name, file.size) for file in found)
+
+
+def _newest(view: FileSystemView, partitions: tuple[str, ...]) -> list[BaseFile]:
+    """Return the newest base files of partitions, in their order, from one look-up."""
+    if not partitions:
+        return []
+    (answers,) = view.look_up([LookupQuery("latest_base_files", partitions)])
+    return [file for files in answers for file in files]
+
+
+def tagging_by(
+    options: IndexOptions,
+    *,
+    engine: EngineContext[Any],
+    operation: Operation,
+    storage: Storage,
+    tally: Tally,
+    combine_inserts: bool,
+    ordering_fields: tuple[str, ...],
+    properties: MergeProperties,
+) -> Tagging[Any]:
+    """Return the tagging of one write; arguments as of ``SearchTagging``."""
+    if options.is_bucket:
+        buckets, fields = options.buckets, options.hash_fields
+        return BucketTagging(engine, buckets, fields, operation, tally, combine_inserts, properties)
+    return SearchTagging(
+        engine,
+        search_index(options),
+        operation,
+        storage,
+        tally,
+        combine_inserts,
+        ordering_fields,
+        properties,
+    )
+
+
+def search_index(options: IndexOptions) -> SearchIndex:
+    """Return the index that searches base files as the options say."""
+    by_filter = options.type in (BLOOM, GLOBAL_BLOOM)
+    return SearchIndex(
+        by_range=options.prunes_by_ranges or not by_filter,
+        by_filter=by_filter,
+        is_global=options.is_global,
+        moves_rows=options.is_global and options.moves_rows,
+    )
