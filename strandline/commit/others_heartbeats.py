@@ -11,8 +11,8 @@ killed. That isn't enough for a writer that was killed while it completed its in
 may be under way, and an object store may execute it later. Such a writer has announced its
 completion, so others wait for the expiry. The announcement is a separate file,
 ``<instant>.completing``: an unanswered beat may reach the storage late, and would overwrite an
-announcement in the heartbeat. ``strandline.commit.announcement`` has its content. Hudi reads
-heartbeats by name and never lists their folder.
+announcement in the heartbeat. ``concurrent_operations`` has its content. Hudi reads heartbeats by
+name and never lists their folder.
 
 Clocks of machines that share a table must agree to within a fraction of the interval.
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from strandline.commit.announcement import encode_announcement
-from strandline.commit.archived import operation_at, operations_archived_since
 from strandline.commit.completion_outcome import (
     complete_surely,
     not_pending,
@@ -23,6 +21,12 @@ from strandline.commit.completion_outcome import (
     rollback_of,
     rolled_back_by,
     withdraw_if_rolled_back,
+)
+from strandline.commit.concurrent_operations import (
+    conflicts_in_doubt,
+    encode_announcement,
+    operation_at,
+    operations_archived_since,
 )
 from strandline.commit.conflict import (
     NOWHERE,
@@ -39,7 +43,6 @@ from strandline.commit.conflict import (
 from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import marked_files
-from strandline.commit.others_in_doubt import conflicts_in_doubt
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.server.marker.file import directory_path
 from timeline.clock import TimeGenerator

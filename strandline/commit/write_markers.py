@@ -13,7 +13,13 @@ tasks begin, and even a task that works without the service adds lines, not file
 A marker is a name in a set, so creating it twice does no harm. So after a lost answer, when the
 service may or may not have the marker, the task writes it itself.
 
-Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``.
+Tasks with direct markers may search for concurrent writes themselves (``EarlyConflicts``); with
+markers of the timeline service, the service does (``strandline.server.marker.conflict``, which has
+the rules for both). In doubt no conflict is reported: the commit decides.
+
+Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``,
+``SimpleDirectMarkerBasedDetectionStrategy``,
+``SimpleTransactionDirectMarkerBasedDetectionStrategy``.
 """
 
 from __future__ import annotations
@@ -28,10 +34,13 @@ from typing import Final
 from executor_proxy.priority_view import cause_of
 from executor_proxy.report import Fallback
 from executor_proxy.view_location import ViewLocation
-from strandline.commit.early_conflict import EarlyConflicts, early_conflict
+from strandline.commit.conflict import REPEAT
 from strandline.commit.markers import delete_markers, delete_unreported, finish_markers
+from strandline.server.marker.conflict import ConflictCheck, ConflictOptions
 from strandline.server.marker.file import PREFIX, TYPE, TYPE_FILE, directory_path
-from timeline.errors import AlreadyExistsError, StrandlineError
+from timeline.clock import Clock
+from timeline.errors import AlreadyExistsError, StrandlineError, WriteConflictError
+from timeline.instant import Instant
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -232,3 +241,46 @@ def create_marker(storage: Storage, instant: str, name: str) -> None:
 
 def _fallback(error: StrandlineError) -> Fallback:
     return Fallback(cause_of(error), f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyConflicts:
+    """How a write's tasks search for conflicts; pickles.
+
+    Attributes:
+        options: What counts as a conflict, and when a heartbeat has expired.
+        before: The instants that had completed when the write began.
+        clock: Measures the age of heartbeats.
+    """
+
+    options: ConflictOptions
+    before: frozenset[Instant]
+    clock: Clock
+
+    def refuse(self, storage: Storage, instant: str, names: Sequence[str]) -> None:
+        """Raise if another write also has markers for the file groups of this write's markers.
+
+        Raises:
+            WriteConflictError: One of them is.
+
+        Cost: ``ConflictCheck.run``.
+        """
+        check = ConflictCheck(
+            storage, instant, lambda: names, self.options, self.clock, before=self.before
+        )
+        try:
+            found = check.run()
+        except StrandlineError as error:
+            logger.warning("can't check for early conflicts of %s: %s", instant, error)
+            return
+        if found is not None:
+            raise early_conflict(storage, instant, found)
+
+
+def early_conflict(storage: Storage, instant: str, reason: str) -> WriteConflictError:
+    """Return the error of a write that is abandoned before its commit."""
+    return WriteConflictError(
+        f"commit {instant} of {storage.base_path} conflicts with another writer, by its markers:"
+        f" {reason}",
+        hint=REPEAT,
+    )

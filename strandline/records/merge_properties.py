@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.java_text import float_text
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS
 from strandline.records.ordering import Mask, as_mask, one_chunk
+from strandline.records.schema.cast import float_text
 from strandline.records.schema.columns import column_of
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig

@@ -18,16 +18,19 @@ import pyarrow as pa
 from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
 from strandline.commit.settings import conflict_strategy
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.archived_writes import may_lack_writes
+from strandline.read.instants.archive import Archive, may_lack_writes
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
 from strandline.records.merge_properties import MergeProperties
 from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
-from strandline.records.schema.schema_evolution import EvolutionRules
+from strandline.records.schema.schema_evolution import (
+    EvolutionRules,
+    check_keys_kept,
+    columns_after,
+    columns_of_keys,
+)
 from strandline.records.schema.timestamp_label import has_millis, once_in_micros
-from strandline.records.schema.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Refusals, Settings
 from strandline.write.index.bucket import stored_buckets
 from strandline.write.last_timeline import LastTimeline

@@ -26,6 +26,7 @@ from strandline.read.logs.partial_updates import ColumnClasses, PresentColumns
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget
 from strandline.records.key_match import KeyMatch, KeyTable
+from strandline.records.merge import replace_rows
 from strandline.records.merge_properties import MergeProperties
 from strandline.records.merge_rule import (
     RowOrder,
@@ -37,7 +38,6 @@ from strandline.records.merge_rule import (
 )
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
-from strandline.records.replace import replace_rows
 from strandline.records.row_selection import take_rows
 from strandline.records.schema.columns import column_of
 

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.spool import SpooledRows
+from strandline.records.merge import replace_rows
 from strandline.records.merge_rule import RowOrder, Sources, fold
 from strandline.records.ordering import Mask, Positions
-from strandline.records.replace import replace_rows
 from strandline.records.schema.cast import nulls
 from timeline.encoding.log_block import IS_PARTIAL
 

@@ -27,7 +27,7 @@ from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
 from fsview.view_manager import open_view
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants.archived_writes import MissedWrites
+from strandline.read.instants.archive import MissedWrites
 from strandline.read.state.changed_table import refuse_undone
 from strandline.read.state.instant_range import InstantRange, refuse_archived
 from strandline.read.state.pin import Pin, earliest_time

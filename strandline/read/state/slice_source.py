@@ -19,7 +19,7 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.model.lookup_query import LookupQuery
 from fsview.view_manager import open_view
 from strandline.read.filter.partition_filter import WantedPartitions
-from strandline.read.instants.archived_writes import MissedWrites, may_lack_writes
+from strandline.read.instants.archive import MissedWrites, may_lack_writes
 from strandline.read.state.changed_table import refuse_undone
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State

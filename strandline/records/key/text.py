@@ -12,9 +12,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.java_text import float_text
 from strandline.records.ordering import one_chunk
-from strandline.records.schema.cast import date_text, decimal_text
+from strandline.records.schema.cast import date_text, decimal_text, float_text
 from timeline.errors import InputError
 
 

@@ -4,9 +4,13 @@ Structs are matched by the names of their fields, in any order: fields that the 
 null, others are dropped. Beyond Arrow's safe casts:
 
 * Whole numbers become the nearest float, and a float the double with the same shortest text.
-* Numbers, decimals, dates and UTF-8 bytes become their text (``java_text`` for floats).
+* Numbers, decimals, dates and UTF-8 bytes become their text.
 * Text becomes a date or bytes; numbers and text become decimals, rounded half up.
 * Microseconds become milliseconds, rounded down.
+
+Floating-point numbers get the text of Java's ``Float.toString`` and ``Double.toString``: the fewest
+digits that distinguish a number from its neighbours, as in Java 19 and later; older releases of
+Java sometimes write one digit more.
 
 Source: Hudi 1.2.0 ``HoodieAvroUtils.rewriteRecordWithNewSchema``, ``rewritePrimaryType``.
 """
@@ -14,17 +18,18 @@ Source: Hudi 1.2.0 ``HoodieAvroUtils.rewriteRecordWithNewSchema``, ``rewritePrim
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.java_text import float_text
-
 _CONTEXT: Final = Context(prec=76)
 _LAST_DAY_OF_9999: Final = 2_932_896
 """Days since the epoch; Java's text of later dates has a sign."""
+
+_LEAST_PLAIN: Final = 1e-3
+_LEAST_SCIENTIFIC: Final = 1e7
 
 
 def cast_column(
@@ -162,3 +167,30 @@ def _decimal(text: str, step: Decimal, kind: pa.DataType) -> Decimal:
     if made and made.adjusted() >= kind.precision - kind.scale:
         raise pa.ArrowInvalid(f"{text!r} has too many digits")
     return made
+
+
+def float_text(values: pa.Array) -> pa.Array:
+    """Return the text of floats or doubles; nulls stay null.
+
+    Cost: a Python step for each distinct value.
+    """
+    encoded = values.dictionary_encode()
+    numbers = encoded.dictionary.to_numpy(zero_copy_only=False)
+    return pa.array(map(_text, numbers), pa.string()).take(encoded.indices)
+
+
+def _text(number: np.floating[Any]) -> str:
+    if np.isnan(number):
+        return "NaN"
+    if np.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or _LEAST_PLAIN <= abs(number) < _LEAST_SCIENTIFIC:
+        return np.format_float_positional(number, unique=True, trim="0")
+    text = np.format_float_scientific(number, unique=True, trim="0", exp_digits=1)
+    mantissa, _, exponent = text.partition("e")
+    if mantissa.endswith(".0"):
+        # Java always writes two digits, so it prefers 4.9E-324 to 5.0E-324, which is less exact.
+        closest = f"{float(number):.1e}"
+        if type(number)(closest) == number:
+            mantissa, _, exponent = closest.partition("e")
+    return f"{mantissa}E{int(exponent)}"

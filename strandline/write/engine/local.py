@@ -22,13 +22,13 @@ from strandline.write.engine.arrow_rows import (
     type_name,
 )
 from strandline.write.engine.base import EngineContext, ReportedNumbers, Tally, Task, TaskAttempt
-from strandline.write.engine.local_join import (
+from strandline.write.engine.local_shuffle import (
     adjacent,
     group_adjacent,
     left_join,
+    shuffled,
     split_groups,
 )
-from strandline.write.engine.local_shuffle import shuffled
 from strandline.write.engine.task_threads import StageStoppedError, run_in_threads
 from timeline.errors import ConfigError, InputError, StrandlineError
 from timeline.usable_cores import usable_cores

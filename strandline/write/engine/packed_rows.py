@@ -27,8 +27,13 @@ from strandline.records.ordering import one_chunk
 from strandline.records.row_selection import compact, take_rows
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.hash_grouping import divided, has_few_values
-from strandline.write.engine.local_join import adjacent, group_adjacent, left_join
-from strandline.write.engine.local_shuffle import sorted_positions, split
+from strandline.write.engine.local_shuffle import (
+    adjacent,
+    group_adjacent,
+    left_join,
+    sorted_positions,
+    split,
+)
 
 Packed = tuple[int, int, pa.Buffer]
 Pack = Callable[[Iterator[pa.RecordBatch]], Iterator[Packed]]

@@ -23,7 +23,7 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.row_selection import compact
 from strandline.write.engine.base import D, Tally, tallied
-from strandline.write.engine.local_join import adjacent, left_join
+from strandline.write.engine.local_shuffle import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import FileSearch, NumberedFiles

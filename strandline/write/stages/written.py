@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Generic
 
 from executor_proxy.report import Fallback
-from strandline.commit.early_conflict import EarlyConflicts
 from strandline.commit.settings import detects_early
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import (
     DirectMarkers,
+    EarlyConflicts,
     ServiceMarkers,
     WriteMarkers,
     marker_name,

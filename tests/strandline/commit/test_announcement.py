@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 
-from strandline.commit.announcement import decode_announcement, encode_announcement
+from strandline.commit.concurrent_operations import decode_announcement, encode_announcement
 from strandline.commit.conflict import ConcurrentOperation
 from timeline.instant import COMMIT, Instant, State
 

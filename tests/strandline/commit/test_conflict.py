@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.commit.announcement import decode_announcement, encode_announcement
+from strandline.commit.concurrent_operations import decode_announcement, encode_announcement
 from strandline.commit.conflict import (
     BUCKET_INDEX,
     PREFER_WRITER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strandline.records.java_text import float_text
+from strandline.records.schema.cast import float_text
 
 DOUBLES = {
     0.0: "0.0",

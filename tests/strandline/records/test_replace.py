@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.records.replace import replace_rows
+from strandline.records.merge import replace_rows
 
 NONE = np.zeros(0, np.int64)
 DAY = dt.datetime(2025, 1, 2, tzinfo=dt.timezone.utc)

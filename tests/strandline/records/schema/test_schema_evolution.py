@@ -9,8 +9,7 @@ import re
 import pytest
 
 from strandline.records.schema.avro_schema import arrow_to_avro
-from strandline.records.schema.schema_evolution import EvolutionRules
-from strandline.records.schema.write_schema import columns_after
+from strandline.records.schema.schema_evolution import EvolutionRules, columns_after
 from tests.kit.answers.schema_cases import (
     FAILS,
     REFUSED,

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.schema.schema_evolution import EvolutionRules
-from strandline.records.schema.write_schema import columns_after
+from strandline.records.schema.schema_evolution import EvolutionRules, columns_after
 from timeline.errors import InputError
 
 TABLE = pa.schema(

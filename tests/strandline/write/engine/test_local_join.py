@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.write.engine.local_join import group_adjacent, left_join
+from strandline.write.engine.local_shuffle import group_adjacent, left_join
 
 KINDS = [pa.string(), pa.large_string()]
 

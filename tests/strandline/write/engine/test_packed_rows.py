@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.write.engine.base import Count, RunningCount
-from strandline.write.engine.local_join import left_join
+from strandline.write.engine.local_shuffle import left_join
 from strandline.write.engine.packed_rows import (
     COUNTS,
     MIXED,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from strandline.write.index.bucket_number import (
+from strandline.write.index.bucket import (
     bucket_numbers,
     bucket_of,
     key_values,

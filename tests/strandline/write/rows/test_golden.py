@@ -6,8 +6,7 @@ import pytest
 from strandline.records.key.generator import KeyGenerator
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.schema.columns import conform
-from strandline.records.schema.schema_evolution import EvolutionRules
-from strandline.records.schema.write_schema import columns_after
+from strandline.records.schema.schema_evolution import EvolutionRules, columns_after
 from tests.kit.tables import golden
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata

@@ -1,0 +1,243 @@
+"""Changes of other writers' instants that a commit is compared with: completed, archived, in doubt.
+
+Hudi archives completed instants up to the newest one before the earliest pending instant. A write's
+own pending instant thus keeps later ones on the active timeline, but an earlier one may be archived
+as soon as it has completed. Its changes are then found only in the archive.
+
+A commit is in doubt if the request that completes it may have been sent. A writer holds the table's
+lock while it completes its instant. If another writer holds the lock and finds such an instant
+pending, the first one failed in between, lost its lock, got no answer, or was paused before it
+could send the request. The request may still take effect, until a rollback names the instant: a
+writer that completes an instant checks for rollbacks afterwards. So the age of the heartbeat
+doesn't matter here.
+
+The announcement describes the changes of such a commit. Markers don't suffice: they name neither
+the file groups that a replacecommit replaces nor the schema. So the file
+``.hoodie/.heartbeat/<instant>.completing`` holds a JSON object::
+
+    {"version": 1, "operation": "UPSERT", "schema": "…", "groups": {"eu": ["<file id>", …]}}
+
+``groups`` has the file ids written or replaced in each partition, ``schema`` is the Avro schema
+that the commit records. It is written once, by one request, before the request that completes the
+instant. Hudi doesn't read it.
+
+Source: Hudi 1.2.0 ``TimelineArchiverV2.getCommitInstantsToArchive``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from strandline.commit.completion_outcome import rollback_of
+from strandline.commit.conflict import (
+    REPEAT,
+    ConcurrentOperation,
+    ConflictStrategy,
+    conflicts_with,
+    operation_of,
+    records_other_schema,
+)
+from strandline.commit.others_heartbeats import announcement_path, read_beat, writer_is_gone
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    PathNotFoundError,
+    WriteConflictError,
+)
+from timeline.instant import Instant, State, completed_action
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
+from timeline.storage.read_limits import FileKind
+from timeline.timeline import Timeline
+
+_VERSION: Final = 1
+"""To be incremented by a change after which readers of this version would miss a conflict."""
+
+
+def conflicts_in_doubt(
+    meta: TableMetaClient,
+    now: Timeline,
+    ours: ConcurrentOperation,
+    strategy: ConflictStrategy,
+) -> Iterator[str]:
+    """Yield the commits in doubt that may conflict with ours, each with the reason as text.
+
+    A commit whose announcement can't be read conflicts with every other.
+
+    Args:
+        meta: The table's meta client.
+        now: The active timeline under the lock.
+        ours: The commit that compares itself with them.
+        strategy: Decides which file groups conflict.
+
+    Cost: three calls for each inflight write; a read for one in doubt.
+    """
+    for instant in _commits_in_doubt(meta, now, ours.instant):
+        reason = _reason(ours, _announced(meta, instant), strategy)
+        if reason:
+            yield (
+                f"{instant.action} {instant.requested_time}, whose completion is in doubt: {reason}"
+            )
+
+
+def _commits_in_doubt(meta: TableMetaClient, now: Timeline, ours: Instant) -> Iterator[Instant]:
+    """Yield the commits of other writers whose completion is in doubt, in timeline order."""
+    for instant in now.pending().write_timeline():
+        if instant.state is not State.INFLIGHT or instant.requested_time == ours.requested_time:
+            continue
+        beat = read_beat(meta.storage.for_cause("heartbeat"), instant.requested_time)
+        if beat is not None and beat.completing and not writer_is_gone(beat):
+            yield instant
+
+
+def _announced(meta: TableMetaClient, instant: Instant) -> ConcurrentOperation | None:
+    """Read the changes of a commit in doubt; ``None`` if they are unknown."""
+    path = announcement_path(instant.requested_time)
+    try:
+        data = meta.storage.for_cause("heartbeat").read(path, FileKind.INSTANT)
+    except (CorruptMetadataError, PathNotFoundError):
+        return None
+    # Its writer has checked for conflicts and won't again, so unlike other pending instants it
+    # counts as completed, even a replacecommit requested before ours.
+    return decode_announcement(replace(instant, state=State.COMPLETED), data)
+
+
+def _reason(
+    ours: ConcurrentOperation, other: ConcurrentOperation | None, strategy: ConflictStrategy
+) -> str:
+    """Return why a commit in doubt may conflict with ours; ``""`` if it doesn't."""
+    if other is None:
+        return "its announcement doesn't describe its changes"
+    for conflict in conflicts_with(ours, [other], strategy):
+        return str(conflict)
+    return "it records another schema" if records_other_schema(ours, other) else ""
+
+
+def encode_announcement(operation: ConcurrentOperation) -> bytes:
+    """Return the content of a commit's announcement: some 40 bytes for each file group."""
+    groups: dict[str, list[str]] = {}
+    for partition, file_id in sorted(operation.groups):
+        groups.setdefault(partition, []).append(file_id)
+    content = {
+        "version": _VERSION,
+        "operation": operation.operation,
+        "schema": operation.avro_schema,
+        "groups": groups,
+    }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def decode_announcement(instant: Instant, data: bytes) -> ConcurrentOperation | None:
+    """Return the changes of a commit by its announcement; ``None`` if the content is unknown.
+
+    Args:
+        instant: The commit, which becomes the operation's instant.
+        data: The announcement's content; empty or of another version if another release wrote it.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):  # the latter for JSON that is nested too deeply
+        return None
+    match content:
+        case {
+            "version": version,
+            "operation": str(operation),
+            "schema": str(schema),
+            "groups": dict(groups),
+        } if version == _VERSION and all(map(_is_text_list, groups.values())):
+            pairs = ((partition, file_id) for partition in groups for file_id in groups[partition])
+            return ConcurrentOperation(instant, operation, frozenset(pairs), schema)
+    return None
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def operations_archived_since(
+    meta: TableMetaClient, seen: Timeline, now: Timeline, ours: Instant
+) -> Iterator[ConcurrentOperation]:
+    """Yield the changes of the writes that were pending in ``seen`` and are archived by now.
+
+    Args:
+        meta: The table's meta client.
+        seen: The active timeline that the commit's look-ups were pinned to.
+        now: The active timeline under the lock.
+        ours: The commit that compares itself with them.
+
+    Raises:
+        WriteConflictError: A write was neither rolled back nor archived with its content.
+
+    Cost: none while all writes pending in ``seen`` are on the active timeline; for each one that
+        isn't, a read of each later rollback, and what ``archived_operation`` reads if none names
+        it.
+    """
+    for instant in seen.pending().write_timeline():
+        if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(
+            meta, instant, now
+        ):
+            yield archived_operation(meta, instant, ours)
+
+
+def archived_operation(
+    meta: TableMetaClient, instant: Instant, ours: Instant
+) -> ConcurrentOperation:
+    """Return the changes of a write that isn't on the active timeline any more.
+
+    Raises:
+        WriteConflictError: The archive doesn't have its content.
+
+    Cost: reads the archive: layout 2: the history files that may hold the instant; layout 1: all.
+    """
+    done = replace(instant, action=completed_action(instant.action), state=State.COMPLETED)
+    try:
+        metadata = meta.archived_timeline().read(done)
+    except InstantNotFoundError:
+        metadata = CommitMetadata()
+    if metadata == CommitMetadata():  # an archive needn't keep the content
+        raise WriteConflictError(
+            f"commit {ours.requested_time} of {meta.storage.base_path} can't be compared with"
+            f" {instant}, which is off the active timeline and isn't in the archive",
+            hint=REPEAT,
+        )
+    return operation_of(done, metadata)
+
+
+def operation_at(
+    meta: TableMetaClient, instant: Instant, ours: Instant
+) -> ConcurrentOperation | None:
+    """Read the changes of an instant; ``None`` if its plan was withdrawn since the listing.
+
+    Raises:
+        WriteConflictError: It has completed and was archived without its content.
+    """
+    try:
+        if instant.is_completed:
+            return operation_of(instant, meta.read(instant))
+        plan = meta.read_plan(instant)
+        is_overwrite = isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is None
+        if is_overwrite and instant.state is State.INFLIGHT:
+            return operation_of(instant, meta.read(instant))
+        return operation_of(instant, plan)
+    except InstantNotFoundError:
+        if not instant.is_completed:
+            return None
+        # It was rolled back, or archived since the timeline was listed.
+        return archived_operation(meta, instant, ours)
+
+
+def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
+    """Return whether a rollback has undone an instant that isn't on the active timeline."""
+    time = instant.requested_time
+    later = now.filter(lambda each: each.requested_time > time)
+    if rollback_of(meta, {time}, later.completed(), Timeline()) is not None:
+        return True
+    # A pending rollback deletes the instant before it completes. It may also name an instant that
+    # has completed nevertheless, and was archived.
+    return (
+        rollback_of(meta, {time}, later.pending(), Timeline()) is not None
+        and meta.archived_timeline().timeline.find(time) is None
+    )
