@@ -1,4 +1,4 @@
-"""Checks of columns that a write adds to a table or gives another type, also inside structs and lists.
+"""Checks of columns that a write adds or gives another type, also inside structs and lists.
 
 Names of new columns must not differ from others in case only, since Spark and Hive ignore case. The
 values of a dropped column of the same name must be castable to their types, since base files keep
