@@ -30,12 +30,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeGuard
 
-from executor_proxy.circuit import Circuit, random_share
+from executor_proxy.circuit import Circuit, Known, random_share
 from executor_proxy.exchange import check_positive
 from executor_proxy.http import HttpSession
 from timeline.errors import (
@@ -166,10 +166,12 @@ class ServiceClient:
         sessions = self._in_turn() if is_shared else self._sessions
         rounds = 0
         while True:
-            failed: list[_Failure] = []
+            tried = _Round(len(sessions), is_safe)
             try:
-                return self._ask_each(sessions, send, started, failed, is_safe=is_safe)
+                return self._ask_each(sessions, send, started, tried)
             except ServiceBusyError as busy:
+                # Busy addresses answer in the next round, which need not try the others again.
+                _open(tried.failed)
                 last: StrandlineError = busy
                 pause = max(busy.retry_after_s, self._patience.first_wait_s)
                 # With jitter, so that waiting workers don't all retry at once.
@@ -180,17 +182,19 @@ class ServiceClient:
                 last = error
                 pause = self._pause(rounds)
                 rounds += 1
-                is_lost = any(isinstance(each.error, ServiceUnreachableError) for each in failed)
+                is_lost = any(
+                    isinstance(each.error, ServiceUnreachableError) for each in tried.failed
+                )
                 may_repeat = is_safe and is_lost and rounds <= self._patience.retries
                 if not may_repeat or pause >= self._left(started):
                     # Only after the last round: open circuits would refuse its own repeats.
-                    _open(failed)
+                    _open(tried.failed)
                     raise
                 logger.info("retrying in %.2f s: %s", pause, error)
             self._wait(pause)
             # A busy machine wakes late; then raise this error, not one about the deadline.
             if self._left(started) <= 0:
-                _open(failed)
+                _open(tried.failed)
                 raise last
 
     def _ask_each(
@@ -198,64 +202,65 @@ class ServiceClient:
         sessions: tuple[HttpSession, ...],
         send: Callable[[HttpSession, float], bytes],
         started: float,
-        failed: list[_Failure],
-        *,
-        is_safe: bool,
+        tried: _Round,
     ) -> bytes:
-        """Try the addresses in order until one answers; add those that don't to ``failed``."""
-        kept_open: StrandlineError | None = None
-        busy: list[ServiceBusyError] = []
-        refused: RemoteFailureError | None = None
+        """Try the addresses in order until one answers; ``tried`` takes those that don't."""
         for session in self._closed_first(sessions) if self._insists else sessions:
             left = self._left(started)
-            # Looked up each time: a forked process has circuits of its own.
-            address, of_table = self._circuits(session)
-            if left <= 0:
-                continue
-            if (address.is_open or of_table.is_open) and not self._insists:
-                kept_open = address.failure if address.is_open else of_table.failure
-                continue
-            try:
-                if not (address.has_answered or self._has_answered):
-                    # An address whose circuit is open has used its share before.
-                    left /= len(sessions) - len(failed)
-                answer = send(session, left)
-            except (ServiceUnreachableError, ServiceTimeoutError) as error:
-                # One table's storage may hang while the service is up, so only that table's circuit
-                # opens; for an address that never answered, the address's own.
-                is_well = isinstance(error, ServiceTimeoutError) and address.was_reached
-                failed.append(_Failure(session, of_table if is_well else address, error))
-                # If the request may have arrived, no other address may get it.
-                if not is_safe and _may_have_arrived(error):
-                    raise
-            except StrandlineError as error:
-                if not isinstance(error, BadAnswerError):
-                    address.answered()
-                    of_table.answered()
-                if isinstance(error, ServiceBusyError):
-                    busy.append(error)
-                elif is_safe and _is_unavailable(error):
-                    refused = error
-                else:
-                    _open(failed)
-                    raise
-            else:
+            answer = self._ask_one(session, send, left, tried) if left > 0 else None
+            if answer is not None:
+                return answer
+        raise tried.error() or self._not_asked(tried.kept_open)
+
+    def _ask_one(
+        self,
+        session: HttpSession,
+        send: Callable[[HttpSession, float], bytes],
+        left: float,
+        tried: _Round,
+    ) -> bytes | None:
+        """Return the answer of an address; ``None``: another one may be asked."""
+        # Looked up each time: a forked process has circuits of its own.
+        address, of_table = self._circuits(session)
+        kept_open = address.failure or of_table.failure
+        if kept_open is not None and not self._insists:
+            tried.kept_open = kept_open
+            return None
+        if not (address.known is Known.ANSWERED or self._has_answered):
+            # An address whose circuit is open has used its share before.
+            left /= tried.addresses - len(tried.failed)
+        try:
+            answer = send(session, left)
+        except (ServiceUnreachableError, ServiceTimeoutError) as error:
+            # One table's storage may hang while the service is up, so only that table's circuit
+            # opens; for an address that never answered, the address's own.
+            is_well = isinstance(error, ServiceTimeoutError) and address.known >= Known.REACHED
+            tried.failed.append(_Failure(session, of_table if is_well else address, error))
+            # If the request may have arrived, no other address may get it.
+            if not tried.is_safe and _may_have_arrived(error):
+                raise
+            return None
+        except StrandlineError as error:
+            if not isinstance(error, BadAnswerError):
                 address.answered()
                 of_table.answered()
-                # The next request must not wait for the addresses before this one again.
-                _open(failed)
-                return answer
-        if busy:
-            # Busy addresses answer in the next round, so it need not try the others again.
-            _open(failed)
-            raise min(busy, key=lambda each: each.retry_after_s)
-        if failed:
-            raise failed[-1].error
-        if refused is not None:
-            raise refused
+            if tried.goes_on_after(error):
+                return None
+            _open(tried.failed)
+            raise
+        address.answered()
+        of_table.answered()
+        # The next request must not wait for the addresses before this one again.
+        _open(tried.failed)
+        return answer
+
+    def _not_asked(self, kept_open: StrandlineError | None) -> ServiceError:
+        """Return the error of a round in which no address was asked."""
         # The same error class as that of the failed request: a late service is reachable.
         kind = type(kept_open) if isinstance(kept_open, ServiceError) else ServiceUnreachableError
-        raise kind(f"{self!r} is not asked until it answers a probe: {kept_open or 'no time left'}")
+        return kind(
+            f"{self!r} is not asked until it answers a probe: {kept_open or 'no time left'}"
+        )
 
     def _in_turn(self) -> tuple[HttpSession, ...]:
         """Return the addresses, beginning with this worker's copy."""
@@ -265,7 +270,7 @@ class ServiceClient:
 
     def _closed_first(self, sessions: tuple[HttpSession, ...]) -> list[HttpSession]:
         """Return the addresses, those with open circuits last."""
-        return sorted(sessions, key=lambda s: any(each.is_open for each in self._circuits(s)))
+        return sorted(sessions, key=lambda s: any(each.failure for each in self._circuits(s)))
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
         """Return the circuit of an address, and that of the table at this address."""
@@ -280,7 +285,9 @@ class ServiceClient:
     @property
     def _has_answered(self) -> bool:
         """Whether any address has answered a request of this process."""
-        return any(self._circuit_of(session, None).has_answered for session in self._sessions)
+        return any(
+            self._circuit_of(session, None).known is Known.ANSWERED for session in self._sessions
+        )
 
     def _pause(self, rounds: int) -> float:
         """Return the wait after a round: its bound times a random factor in [0.5, 1)."""
@@ -295,6 +302,43 @@ class _Failure:
     session: HttpSession
     circuit: Circuit
     error: ServiceError
+
+
+@dataclass(slots=True)
+class _Round:
+    """What the addresses of one round did, each in place of an answer.
+
+    Attributes:
+        addresses: How many there are.
+        is_safe: Whether the request may be repeated after a lost connection.
+        failed: Those that didn't answer.
+        busy: The answers that the service is still loading.
+        refused: An answer that the server is unavailable.
+        kept_open: Why an address wasn't asked.
+    """
+
+    addresses: int
+    is_safe: bool
+    failed: list[_Failure] = field(default_factory=list)
+    busy: list[ServiceBusyError] = field(default_factory=list)
+    refused: RemoteFailureError | None = None
+    kept_open: StrandlineError | None = None
+
+    def goes_on_after(self, error: StrandlineError) -> bool:
+        """Keep an error that was answered; return whether another address may do better."""
+        if isinstance(error, ServiceBusyError):
+            self.busy.append(error)
+        elif self.is_safe and _is_unavailable(error):
+            self.refused = error
+        else:
+            return False
+        return True
+
+    def error(self) -> StrandlineError | None:
+        """Return the error of the round; ``None`` if no address was asked."""
+        if self.busy:
+            return min(self.busy, key=lambda each: each.retry_after_s)
+        return self.failed[-1].error if self.failed else self.refused
 
 
 def _may_have_arrived(error: ServiceError) -> bool:

@@ -2,7 +2,14 @@
 
 From before the instant is requested until it has completed, a thread rewrites the heartbeat file
 in each interval. A writer whose last beat has expired must not commit any more, because another
-writer may be rolling its instant back.
+writer may be rolling its instant back. ::
+
+    UNSTARTED ── start ──▶ BEATING ── announce_completion ──▶ COMPLETING
+                              └───── stop, abandon, leave ───────┴──────▶ ENDED
+
+How it ends tells other writers what to do: ``stop`` deletes the file, of an instant that has
+completed or was rolled back; after ``abandon`` the next writer rolls the instant back; after
+``leave`` it waits for the expiry first, as a request may still take effect.
 
 Source: Hudi 1.2.0 ``HoodieHeartbeatClient``.
 """
@@ -14,6 +21,7 @@ import logging
 import threading
 import uuid
 from dataclasses import asdict
+from enum import Enum, auto
 from typing import Final
 
 from strandline.commit.others_heartbeats import (
@@ -40,6 +48,16 @@ _MIN_WAIT_MS: Final = 1000
 """Least time before a failed beat is repeated: GCS allows one write of an object per second."""
 
 
+class Phase(Enum):
+    """What a heartbeat is doing."""
+
+    UNSTARTED = auto()
+    BEATING = auto()
+    COMPLETING = auto()
+    """The request that completes the instant may have been sent."""
+    ENDED = auto()
+
+
 class Heartbeat:
     """The heartbeat of one write, written by a daemon thread.
 
@@ -60,9 +78,7 @@ class Heartbeat:
         self._token = uuid.uuid4().hex
         self._instant = ""
         self._writing = threading.Lock()
-        self._completing = False
-        self._is_started = False
-        self._is_ended = False
+        self._phase = Phase.UNSTARTED
         self._lock = threading.Lock()
         self._first: tuple[float, int] = (0.0, 0)
         self._last = self._first
@@ -78,7 +94,7 @@ class Heartbeat:
     @property
     def is_started(self) -> bool:
         """Whether the first beat was written."""
-        return self._is_started
+        return self._phase is not Phase.UNSTARTED
 
     def start(self, instant: str, *, takes_over: bool = False) -> None:
         """Write the first beat, then beat until ``stop``, ``abandon`` or ``leave`` is called.
@@ -100,7 +116,7 @@ class Heartbeat:
                 self._write()
             else:
                 self._create()
-            self._is_started = True
+            self._phase = Phase.BEATING
             name = f"heartbeat-{instant}"
             self._thread = JoinedThread(self._run, name, daemon=True)
             self._thread.start()
@@ -164,7 +180,7 @@ class Heartbeat:
         Cost: one replace; two if the last beat is older than half an interval.
         """
         self.check()
-        self._completing = True
+        self._phase = Phase.COMPLETING
         # Not in the heartbeat: an unanswered beat may take effect later, and would overwrite it.
         self._storage.replace(announcement_path(self._instant), content)
         with self._writing:
@@ -229,17 +245,15 @@ class Heartbeat:
 
     def give_up(self) -> None:
         """End a heartbeat left by an error or an interrupt; do nothing if it has ended."""
-        if not self._is_started or self._is_ended:
-            return
-        if self._completing:
+        if self._phase is Phase.COMPLETING:
             self.leave()  # it is unknown here whether the completing request was sent
-        else:
+        elif self._phase is Phase.BEATING:
             self.abandon()
 
     def _end(self) -> None:
         """Stop the thread; when this returns, no beat is under way."""
         self._stopping.set()
-        self._is_ended = True
+        self._phase = Phase.ENDED
         if self._thread is not None:
             self._thread.join()
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit
+from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit, Known
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import MAX_CIRCUITS, Worker, this_worker
 from tests.kit.concurrency.patience import PATIENCE_S
@@ -72,15 +72,15 @@ def closed(circuit: ProbedCircuit) -> bool:
         if thread.name == "strandline-probe":
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
-    return not circuit.is_open
+    return circuit.failure is None
 
 
 def test_a_circuit_is_open_from_a_failure_until_a_probe_is_answered(circuit, waits):
-    assert not circuit.is_open
+    assert circuit.failure is None
     circuit.failed(LOST, Probe(LOST, ServiceTimeoutError("late")))
-    assert circuit.is_open
+    assert circuit.failure is not None
     assert [waits.end(), waits.end()] == [FIRST_PROBE_S, 2 * FIRST_PROBE_S]
-    assert circuit.is_open
+    assert circuit.failure is not None
     waits.end()
     assert closed(circuit)
 
@@ -121,7 +121,7 @@ def test_a_circuit_that_nobody_could_probe_stays_closed():
 
     circuit = Circuit("http://h:1", begin=begin)
     circuit.failed(LOST, Probe())
-    assert not circuit.is_open
+    assert circuit.failure is None
 
 
 def test_any_error_of_a_probe_counts_as_no_answer(circuit, waits):
@@ -139,9 +139,9 @@ def test_an_address_that_never_answers_is_not_probed_for_ever(circuit, waits):
 
 
 def test_a_circuit_remembers_that_a_call_was_answered_once(circuit):
-    assert not circuit.has_answered
+    assert circuit.known is Known.NOTHING
     circuit.answered()
-    assert circuit.has_answered
+    assert circuit.known is Known.ANSWERED
 
 
 def test_tasks_of_a_process_share_the_circuit_of_an_address():
@@ -156,7 +156,7 @@ def test_tasks_of_a_process_share_the_circuit_of_an_address():
 def test_a_worker_keeps_the_circuits_used_last_and_the_open_ones():
     worker, session = Worker(), HttpSession("http://many:1")
     address, opened, closed = (worker.circuit(session, table) for table in (None, "/o", "/c"))
-    opened.is_open = True
+    opened.state = opened.state.opened(LOST)
     for number in range(2 * MAX_CIRCUITS):
         worker.circuit(session, f"/t{number}")
         assert worker.circuit(session) is address
@@ -168,12 +168,13 @@ def test_a_worker_keeps_the_circuits_used_last_and_the_open_ones():
 def test_the_circuits_of_a_worker_are_bounded_even_if_all_are_open():
     worker, session = Worker(), HttpSession("http://many:1")
     for number in range(MAX_CIRCUITS + 9):
-        worker.circuit(session, f"/t{number}").is_open = True
+        circuit = worker.circuit(session, f"/t{number}")
+        circuit.state = circuit.state.opened(LOST)
     assert len(worker._circuits) == MAX_CIRCUITS
 
 
 def _in_child(results):
-    results.put(this_worker().circuit(HttpSession("http://forked:1")).has_answered)
+    results.put(this_worker().circuit(HttpSession("http://forked:1")).known)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads
@@ -183,5 +184,5 @@ def test_a_forked_process_finds_out_for_itself():
     results = context.Queue()
     child = context.Process(target=_in_child, args=(results,))
     child.start()
-    assert results.get(timeout=PATIENCE_S) is False
+    assert results.get(timeout=PATIENCE_S) is Known.NOTHING
     child.join()

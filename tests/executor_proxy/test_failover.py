@@ -92,11 +92,11 @@ class Scene:
 
     @property
     def open(self) -> set[str]:
-        return {url for (url, table), each in self.circuits.items() if each.is_open and not table}
+        return {url for (url, table), each in self.circuits.items() if each.failure and not table}
 
     @property
     def open_for_table(self) -> set[str]:
-        return {url for (url, table), each in self.circuits.items() if each.is_open and table}
+        return {url for (url, table), each in self.circuits.items() if each.failure and table}
 
 
 def test_an_answer_is_an_answer():
@@ -199,7 +199,7 @@ def test_an_address_that_was_late_first_is_asked_about_no_table_until_it_answers
             scene.ask(table=table)
     assert scene.asked == [A]
     address = scene.circuits[A, None]
-    address.was_reached, address.is_open = True, False  # as after a probe
+    address.state = address.state.closed(reached=True)  # as after a probe
     with pytest.raises(ServiceTimeoutError):
         scene.ask()
     assert scene.ask(table=OTHER) == b"1"

@@ -29,7 +29,7 @@ from strandline.server.http.limits import BODIES_BYTES, LINGER_S
 from strandline.server.http.refusals import Refusal, RefusedError
 from strandline.server.http.reply import Reply, failure
 from strandline.server.http.request import Fields, Headers, Request
-from strandline.server.http.request_reader import SLICE_BYTES, RequestReader
+from strandline.server.http.request_reader import SLICE_BYTES, Reading, RequestReader
 from strandline.server.http.response_writer import ResponseWriter
 
 _EMPTY: Final = memoryview(b"")
@@ -228,7 +228,7 @@ class ServiceProtocol(asyncio.Protocol):
             return
         self._current = None
         self._bodies.release(exchange.request.body)
-        if not self._reader.receiving:
+        if self._reader.phase is Reading.IDLE:
             self._reader.since = self._registry.now
         if not whole and exchange.request.version != "1.1":
             # Without chunks, an orderly end of the connection would be the end of the body.
@@ -237,7 +237,7 @@ class ServiceProtocol(asyncio.Protocol):
             self._transport.close()
         elif not exchange.keep_alive:
             self._queue.clear()
-            self._end(lingers=self._reader.receiving)
+            self._end(lingers=self._reader.phase is not Reading.IDLE)
         else:
             self._next()
 
@@ -259,7 +259,7 @@ class ServiceProtocol(asyncio.Protocol):
         """Send the refusal once earlier requests are answered; then end the connection."""
         reader, registry = self._reader, self._registry
         registry.counts[f"refused_{refused.status}"] += 1
-        if reader.receiving and reader.taken:
+        if reader.phase is Reading.SURPLUS:
             # Its body is too long or too late, but the request has its response already.
             self._last_words = b""
         else:
@@ -273,7 +273,7 @@ class ServiceProtocol(asyncio.Protocol):
             reply = replace(reply, headers=refused.headers)
             self._last_words = reply.last_words(with_body=reader.parser.get_method() != b"HEAD")
         self._stop_reading()
-        reader.receiving = False
+        reader.phase = Reading.IDLE
         if self._current is None:
             self._next()
 
@@ -336,7 +336,7 @@ class ServiceProtocol(asyncio.Protocol):
         elif self._only_probes and not self._discards and self._current is None:
             if waited_s > LINGER_S:
                 self._refuse(registry.refusal_of(self))
-        elif reader.receiving:
+        elif reader.phase is not Reading.IDLE:
             if self._backlog:
                 reader.since = now  # the server has paused reading, not the client
             elif waited_s > limits.request_s:

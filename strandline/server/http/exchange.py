@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -28,6 +29,15 @@ _PIECE_BYTES: Final = 1 << 18
 """Longer bodies are sent in pieces of this size, each once the client has taken the last."""
 _JOINED_BYTES: Final = 1 << 16
 """Up to this size head and body are sent together, which saves a system call."""
+
+
+class Response(Enum):
+    """How much of a response was sent: ``AWAITED → BEGUN → WHOLE``, or ``AWAITED → WHOLE``."""
+
+    AWAITED = auto()
+    BEGUN = auto()
+    """Its head was sent, so that no other response can be; if it stays so, it is a partial one."""
+    WHOLE = auto()
 
 
 class ExchangeConnection(Protocol):
@@ -50,7 +60,7 @@ class Exchange:
         task: The task that runs it, once earlier requests are answered.
     """
 
-    __slots__ = ("_begun", "_done", "_owner", "_writer", "keep_alive", "request", "task")
+    __slots__ = ("_owner", "_response", "_writer", "keep_alive", "request", "task")
 
     def __init__(
         self,
@@ -61,7 +71,7 @@ class Exchange:
         keep_alive: bool,
     ) -> None:
         self._owner, self._writer = owner, writer
-        self._begun = self._done = False
+        self._response = Response.AWAITED
         self.request = request
         self.keep_alive = keep_alive
         self.task: asyncio.Task[None] | None = None
@@ -84,20 +94,20 @@ class Exchange:
             logger.exception("%s: unforeseen error", self.request.path)
         finally:
             self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
-            self._owner.exchange_over(self, whole=self._done)
+            self._owner.exchange_over(self, whole=self._response is Response.WHOLE)
             # A failed task would keep the unsent data alive until the garbage collector runs.
             self.task = None
 
     def _answer_for_it(self, status: int, message: str) -> None:
         """Answer in place of the application, unless the response has begun."""
-        if self._begun:
+        if self._response is not Response.AWAITED:
             return
-        self._begun = True
+        self._response = Response.BEGUN
         self.keep_alive = False
         reply = replace(failure(status, message, self.request.accept), why=("", message))
         self._owner.refused(self.request, reply)
         self._writer.write(reply.last_words(with_body=self.request.method != "HEAD"))
-        self._done = True
+        self._response = Response.WHOLE
 
     async def _send(self, reply: Reply, threads: TableThreads) -> None:
         await self._writer.writable()
@@ -109,7 +119,7 @@ class Exchange:
             await self._write(reply, reply.body)
         elif not await self._write_parts(reply, reply.rest, threads):
             return
-        self._done = True
+        self._response = Response.WHOLE
 
     async def _write_parts(
         self, reply: Reply, parts: Iterator[bytes], threads: TableThreads
@@ -134,8 +144,8 @@ class Exchange:
         """Send bytes of a reply's body, after the head if they are the first."""
         writer = self._writer
         await writer.writable()
-        if not self._begun:
-            self._begun = True
+        if self._response is Response.AWAITED:
+            self._response = Response.BEGUN
             # As late as possible: ``keep_alive`` is false once the service stops.
             head = reply.head(keep_alive=self.keep_alive, chunked=chunked)
             if len(data) <= _JOINED_BYTES:

@@ -1,5 +1,13 @@
 """``RequestReader``: parses the requests of a connection and enforces their limits.
 
+::
+
+    IDLE ── a request begins ──▶ HEAD ── headers; the sink awaits the body ──▶ BODY
+      ▲                            └──── headers; it awaits none ────────────▶ SURPLUS
+      └───────── complete, or refused ──────── BODY, SURPLUS
+
+In SURPLUS the sink has all that it needs, so that a later error can't be answered any more.
+
 httptools buffers a header until it is complete and reports nothing meanwhile. So while a request
 isn't complete, the bytes fed to the parser are counted, too. A request that exceeds a limit
 (``strandline.server.http.limits``) raises ``RefusedError`` from the parser's callback.
@@ -8,6 +16,7 @@ isn't complete, the bytes fed to the parser are counted, too. A request that exc
 from __future__ import annotations
 
 import logging
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -25,6 +34,21 @@ SLICE_BYTES: Final = 8192
 NOT_HTTP: Final = "this is no HTTP request"
 _RAW_FACTOR: Final = 8
 """Bytes on the wire for each byte of a body; chunks of one byte take no more."""
+
+
+class Reading(Enum):
+    """What is being read of a connection."""
+
+    IDLE = auto()
+    """Nothing: no request has begun that isn't complete."""
+    HEAD = auto()
+    BODY = auto()
+    SURPLUS = auto()
+    """A body, or the end of a request, that the sink doesn't await."""
+
+
+_HEAD: Final = Reading.HEAD
+"""Compared for each header."""
 
 
 class RequestSink(Protocol):
@@ -56,9 +80,7 @@ class RequestReader:
 
     Attributes:
         parser: httptools'; knows method and version of the request.
-        receiving: Whether a request has begun and isn't complete.
-        taken: Whether the sink has received all that it needs of it; a later error can't be
-            answered any more.
+        phase: What is being read.
         keep_alive: Whether another request may follow it.
         used: Whether a request ever began.
         since: When it began, by the registry's clock; else when the last one was complete.
@@ -72,14 +94,15 @@ class RequestReader:
         self.since = registry.now
         self.used = False
         self._begin()
-        self._in_head = self.receiving = False
+        self.phase = Reading.IDLE
 
     def _begin(self) -> None:
         self._target: list[bytes] = []
         self._headers: Headers = []
         self._target_bytes = self._head_bytes = self._body_bytes = self._raw_bytes = 0
-        self._expects = self.taken = False
-        self._in_head = self.receiving = self.keep_alive = True
+        self._expects = False
+        self.keep_alive = True
+        self.phase = _HEAD
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse bytes, ``SLICE_BYTES`` at most.
@@ -95,7 +118,7 @@ class RequestReader:
             self._sink.take_no_more()
         except httptools.HttpParserError as exc:
             raise _refusal(exc) from None
-        if self.receiving:
+        if self.phase is not Reading.IDLE:
             self._check_unfinished()
 
     def close(self) -> None:
@@ -120,7 +143,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; one that follows the body is dropped."""
-        if not self._in_head:
+        if self.phase is not _HEAD:
             return
         name = name.lower()
         self._headers.append((name, value))
@@ -129,7 +152,6 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """Pass the request on."""
-        self._in_head = False
         limits, headers, parser = self._registry.limits, self._headers, self.parser
         if len(headers) > limits.header_count:
             raise RefusedError(431, f"more than {limits.header_count} headers")
@@ -143,21 +165,23 @@ class RequestReader:
         target = self._target[0] if len(self._target) == 1 else b"".join(self._target)
         # A closed connection would hold them until the garbage collector finds it.
         self._target, self._headers = [], []
-        self.taken = self._sink.take(target, headers)
+        # Of a request that is refused nobody awaits the body.
+        self.phase = Reading.BODY
+        if self._sink.take(target, headers):
+            self.phase = Reading.SURPLUS
 
     def on_body(self, body: bytes) -> None:
         """Drop a piece of a body, or pass it on."""
         self._body_bytes += len(body)
         if self._body_bytes > self._registry.limits.body_bytes:
             raise self._body_refusal()
-        if not self.taken:
+        if self.phase is Reading.BODY:
             self._sink.take_body(body)
 
     def on_message_complete(self) -> None:
         """End the request."""
-        self.receiving = False
-        if not self.taken:
-            self.taken = True
+        phase, self.phase = self.phase, Reading.IDLE
+        if phase is Reading.BODY:
             self._sink.take_end()
         self.since = self._registry.now
         if not self.keep_alive:
@@ -171,7 +195,7 @@ class RequestReader:
     def _check_unfinished(self) -> None:
         """Refuse a request that has grown too long before it is complete."""
         limits = self._registry.limits
-        if not self._in_head:
+        if self.phase is not Reading.HEAD:
             # Chunks have headers of their own, and a trailer: bytes that are no body.
             self._raw_bytes += self._fed
             if self._raw_bytes > _RAW_FACTOR * limits.body_bytes + limits.header_bytes:

@@ -4,7 +4,15 @@ The driver binds the socket and keeps it open, so a child that died or hangs is 
 port, even in the middle of a job, with the same token and TLS files and the current roots.
 Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
 ``RESTARTS_WITHIN_S`` the supervisor gives up and closes the socket, so that clients are refused at
-once instead of waiting on a socket that is never served.
+once instead of waiting on a socket that is never served. ::
+
+                         ┌──────────── a child serves ────────────┐
+                         ▼                                        │
+    STARTING ──▶ SERVING ── it died, or hangs ──▶ REPLACING ──────┘
+        │           │ stop                            │ stop, too many restarts
+        │           ▼                                 │
+        └───────▶ ENDED ◀─────────────────────────────┘
+    the first child failed, stop
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Final
 
 from strandline.server.http.listener import bind
@@ -34,6 +43,16 @@ RESTARTS: Final = 3
 RESTARTS_WITHIN_S: Final = 60.0
 FIRST_PAUSE_S: Final = 1.0
 """After a start that failed; doubled with each."""
+
+
+class Phase(Enum):
+    """What a supervisor's child is doing."""
+
+    STARTING = auto()
+    SERVING = auto()
+    REPLACING = auto()
+    ENDED = auto()
+    """The socket is closed, and no child will come; the last one may still be ending."""
 
 
 @dataclass(slots=True)
@@ -55,8 +74,9 @@ class Supervisor:
 
     One thread starts, watches, replaces and ends the children, and closes the listening socket.
     ``_roots_changing`` is held while a root is added or removed, before ``_changed``.
-    ``_changed`` guards ``_birth``, ``_child``, ``_serving`` and ``_ended``; it is held while a
-    process is spawned, before ``at_fork.making``, but not until that serves.
+    ``_changed`` guards ``_birth``, ``_child`` and ``_phase``; it is held while a process is
+    spawned, before ``at_fork.making``, but not until that serves. ``_stopping`` asks the thread to
+    end.
 
     Attributes:
         port: The port that is bound.
@@ -82,7 +102,8 @@ class Supervisor:
         self._roots_changing = threading.Lock()
         self._changed = threading.Condition()
         self._child: ChildProcess | None = None
-        self._serving = self._stopping = self._ended = False
+        self._phase = Phase.STARTING
+        self._stopping = False
         self._limit = RestartLimit()
         self._first: Future[None] = Future()
         # A process forked in between would keep the port, as nothing in it closes the socket.
@@ -113,7 +134,7 @@ class Supervisor:
     @property
     def is_running(self) -> bool:
         """Whether a child serves or is being replaced: requests are answered, maybe later."""
-        return not self._ended
+        return self._phase is not Phase.ENDED
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -172,7 +193,7 @@ class Supervisor:
             # The thread waits for a child that starts, up to ``START_S``. Under the lock ``_start``
             # has either set ``_child``, or will find ``_stopping``.
             # A child that has ended, or is ending by itself, keeps its grace period.
-            if self._child is not None and not self._serving and not self._ended:
+            if self._child is not None and self._phase in (Phase.STARTING, Phase.REPLACING):
                 self._child.kill()
         self._thread.join()
 
@@ -200,9 +221,12 @@ class Supervisor:
         """Wait until a child serves, other than one that has ended; return it."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ended or (self._serving and self._child is not ended)
+                lambda: (
+                    self._phase is Phase.ENDED
+                    or (self._phase is Phase.SERVING and self._child is not ended)
+                )
             )
-            if self._ended or self._child is None:
+            if self._phase is Phase.ENDED or self._child is None:
                 raise ServiceUnreachableError(f"the timeline service on {self.url} has ended")
             return self._child
 
@@ -247,7 +271,7 @@ class Supervisor:
         # Outside the lock: this takes up to ``START_S``, and ``stop`` must get the lock to kill it.
         child.serve(birth)
         with self._changed:
-            self._serving = True
+            self._phase = Phase.SERVING
             self._changed.notify_all()
         return child
 
@@ -255,7 +279,7 @@ class Supervisor:
         """Return a replacement of a child that has ended; ``None`` after ``stop`` or giving up."""
         with self._changed:
             # From here on ``add_root`` waits for the successor.
-            self._serving = False
+            self._phase = Phase.REPLACING
         pause_s = FIRST_PAUSE_S
         while not self._stopping:
             if not self._limit.allow(self._clock.monotonic()):
@@ -300,8 +324,7 @@ class Supervisor:
     def _close(self) -> None:
         """Close the listening socket: from here on connections are refused."""
         with self._changed:
-            self._ended = True
-            self._serving = False
+            self._phase = Phase.ENDED
             # A forked process finds the sockets open and owned, or closed.
             with at_fork.making:
                 for owned in (self._listener, self._wake, self._woken):
