@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsview.files.partition import PartitionVersion
@@ -69,49 +69,71 @@ def publication(
 
     first = replace(history.newest, config=config)
     links = list(walked(first, change.steps, completion, leftovers, kept=kept, told=told))
-    stepped = links[-1].snapshot if links else first
-    newest = settled(stepped, change.active, completion(change.active), change.replaced)
-    stepped.hash_like(history.newest)
-    newest.hash_like(stepped)
-    touched = frozenset(p for step in change.steps for p in (*step.touched, *leftovers(step)))
-    unlisted = unclear | _abandoned_in(newest, change, unfinished)
-    before, after = first.files.versions, newest.files.versions
-    dropped = {
-        "files-unclear": sum(p in before and p not in after for p in touched),
-        "instant-vanished": sum(p in after for p in unlisted),
-    }
-    undone = {instant.requested_time for instant in change.undone}
-    taken_away = undone.difference(*(step.delta.undone for step in change.steps))
-    if taken_away:
-        newest = replace(newest, taken_away=newest.taken_away | taken_away)
     is_whole = len(links) == len(change.steps)
-    # Steps without a snapshot are a gap: earlier snapshots can't be derived over it.
-    base = history if is_whole else History(())
-    # What is loaded from now on may lack files that instants undone since wrote: the snapshots that
-    # are barred for them must not have it.
-    if unlisted or change.undone or change.lost:
-        newest = replace(newest, files=newest.files.without(unlisted))
+    stepped = links[-1].snapshot if links else first
+    settled_at = settled(stepped, change.active, completion(change.active), change.replaced)
+    stepped.hash_like(history.newest)
+    settled_at.hash_like(stepped)
+    touched = frozenset(p for step in change.steps for p in (*step.touched, *leftovers(step)))
+    unlisted = unclear | _abandoned_in(settled_at, change, unfinished)
+    newest = _without_undone(settled_at, change, unlisted)
     # Clients may have listed the timeline before its pending instants moved, or after.
     if unlisted or newest.hashes != stepped.hashes:
         links.append(Link(newest, unclear=unlisted))
     elif links:
         links[-1] = replace(links[-1], snapshot=newest)
+    # Steps without a snapshot are a gap: earlier snapshots can't be derived over it.
+    base = history if is_whole else History(())
     following = base.extended(links) if links else base.with_newest(newest)
-    made = following.links[len(base.links) :]
-    writes = (step.instant for step in change.steps if step.delta.writes)
-    ended = {instant.requested_time for instant in (*change.given_up, *writes)}
     return Publication(
         following.barring(change.undone, change.lost),
         touched | unlisted,
-        tuple(
-            link.snapshot.files.versions[partition]
-            for link in made
-            for partition in touched | link.recalled
-            if partition in link.snapshot.files.versions
-        ),
-        dropped,
-        {time: listed for time, listed in unfinished.items() if time not in ended},
+        tuple(_versions(following.links[len(base.links) :], touched)),
+        _dropped(first, settled_at, touched, unlisted),
+        _still_unfinished(change, unfinished),
     )
+
+
+def _without_undone(newest: Snapshot, change: TimelineChange, unlisted: frozenset[str]) -> Snapshot:
+    """Return the newest snapshot without partitions that are to be listed again, and so marked."""
+    undone = {instant.requested_time for instant in change.undone}
+    taken_away = undone.difference(*(step.delta.undone for step in change.steps))
+    if taken_away:
+        newest = replace(newest, taken_away=newest.taken_away | taken_away)
+    # What is loaded from now on may lack files that instants undone since wrote: the snapshots that
+    # are barred for them must not have it.
+    if unlisted or change.undone or change.lost:
+        newest = replace(newest, files=newest.files.without(unlisted))
+    return newest
+
+
+def _versions(made: Sequence[Link], touched: frozenset[str]) -> Iterator[PartitionVersion]:
+    """Yield the versions of the partitions that changed in the snapshots that were made."""
+    for link in made:
+        versions = link.snapshot.files.versions
+        for partition in touched | link.recalled:
+            if partition in versions:
+                yield versions[partition]
+
+
+def _dropped(
+    before: Snapshot, after: Snapshot, touched: frozenset[str], unlisted: frozenset[str]
+) -> Mapping[str, int]:
+    """Return by cause how many partitions were loaded before and must be listed again."""
+    old, new = before.files.versions, after.files.versions
+    return {
+        "files-unclear": sum(p in old and p not in new for p in touched),
+        "instant-vanished": sum(p in new for p in unlisted),
+    }
+
+
+def _still_unfinished(
+    change: TimelineChange, unfinished: Mapping[str, Collection[str]]
+) -> Mapping[str, Collection[str]]:
+    """Return what was listed of instants in flight, without those that aren't any more."""
+    writes = (step.instant for step in change.steps if step.delta.writes)
+    ended = {instant.requested_time for instant in (*change.given_up, *writes)}
+    return {time: listed for time, listed in unfinished.items() if time not in ended}
 
 
 def _abandoned_in(

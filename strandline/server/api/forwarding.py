@@ -116,6 +116,39 @@ def _kinds() -> dict[tuple[str, str], _Kind]:
 _KINDS: Final = _kinds()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a request that has an owner asks.
+
+    Attributes:
+        kind: The properties of its route.
+        method: Method of the route.
+        table: Text of the table's id.
+        is_pinned: Whether the client's timeline determines the answer.
+        partition: The partition by which an owner is found, if that is. Unpinned requests go to the
+            table's owner, as writers send their ``refresh/`` there, even if each partition has an
+            owner of its own.
+    """
+
+    kind: _Kind
+    method: str
+    table: str
+    is_pinned: bool
+    partition: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> _Asked | None:
+        """Return what a request asks; ``None``: it has no owner."""
+        method = "GET" if request.method == "HEAD" else request.method
+        kind = _KINDS.get((method, request.path.rstrip("/")))
+        table = None if kind is None else _table_text(request.table)
+        if kind is None or table is None:
+            return None
+        is_pinned = kind.is_pinnable and _is_pinned(request.query)
+        partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
+        return cls(kind, method, table, is_pinned, partition)
+
+
 class Forwarding:
     """Answers the requests of a server in a fleet; used on its loop.
 
@@ -149,25 +182,20 @@ class Forwarding:
             request: An admitted request.
         """
         began_s = asyncio.get_running_loop().time()
-        method = "GET" if request.method == "HEAD" else request.method
-        kind = _KINDS.get((method, request.path.rstrip("/")))
-        table = None if kind is None else _table_text(request.table)
-        if kind is None or table is None:
+        asked = _Asked.of(request)
+        if asked is None:
             return await here(request)
-        is_pinned = kind.is_pinnable and _is_pinned(request.query)
-        # Unpinned requests go to the table's owner, as writers send their ``refresh/`` there, even
-        # if each partition has an owner of its own.
-        partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
-        urls = self._forwarder.before(table, partition, is_shared=is_pinned)
-        is_passed_on = self._forwarder.is_passed_on(request.fields)
+        kind, forwarder = asked.kind, self._forwarder
+        urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
+        is_passed_on = forwarder.is_passed_on(request.fields)
         if urls and not is_passed_on and self._serves(request.table):
             try:
-                answer = await self._asked(urls, table, kind, method, request)
+                answer = await self._asked(urls, asked, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
                 return _reply(answer)
-        knows = is_pinned or (kind.is_told and self._forwarder.is_owner(table))
+        knows = asked.is_pinned or (kind.is_told and forwarder.is_owner(asked.table))
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
             first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
@@ -177,7 +205,7 @@ class Forwarding:
         reply = await here(_with_the_rest(request, began_s))
         is_news = kind.is_refresh and reply.status == HTTPStatus.OK
         if is_news and not (_TOLD in request.fields and is_passed_on):
-            await self._tell(table, request, began_s)
+            await self._tell(asked.table, request, began_s)
         return reply
 
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
@@ -191,7 +219,7 @@ class Forwarding:
         await self._copies.tell(table, timeline_hash, within_s=within_s)
 
     async def _asked(
-        self, urls: tuple[str, ...], table: str, kind: _Kind, method: str, request: Request
+        self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: this server must answer."""
         wait_s = wait_of(request)
@@ -200,14 +228,14 @@ class Forwarding:
         if is_repeated:
             headers[_WAIT] = b"%d" % LONGEST_WAIT_S
         sent = Forwarded(
-            method,
+            asked.method,
             request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
             headers,
             request.body,
-            is_safe=kind.is_safe,
+            is_safe=asked.kind.is_safe,
             within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
             wait_s=wait_s,
-            table=table,
+            table=asked.table,
         )
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
