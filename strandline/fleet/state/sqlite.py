@@ -18,7 +18,6 @@ other time namespaces, and other machines, have other clocks: they must not shar
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -27,26 +26,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fsview.store.sql.sqlite.connector import (
+    RESTART,
+    WRITE,
+    Failure,
+    FoundTables,
+    OwnTables,
+    SqliteConnector,
+    abandon,
+    transaction,
+)
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.rows import RowStore, StateRows, StoredKey
 from strandline.fleet.state.sql import Looking, SqlState
 from strandline.fleet.state.watches import Poller, Watches
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, StateUnavailableError
-from timeline.storage.local_files import identity_of
 
 POLL_S: Final = 0.1
 BUSY_S: Final = 5.0
 SCHEMA: Final = 1
 
-_APPLICATION: Final = 0x5374466C  # "StFl", in the file's header
-_TABLES: Final = (
-    "CREATE TABLE last_version (version INTEGER NOT NULL)",
-    "INSERT INTO last_version VALUES (0)",
-    "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
-    " holder BLOB, renewed_ms INTEGER, ttl_ms INTEGER)",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {SCHEMA}",
+_TABLES: Final = OwnTables(
+    0x5374466C,  # "StFl"
+    SCHEMA,
+    frozenset({"last_version", "state"}),
+    (
+        "CREATE TABLE last_version (version INTEGER NOT NULL)",
+        "INSERT INTO last_version VALUES (0)",
+        "CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
+        " holder BLOB, renewed_ms INTEGER, ttl_ms INTEGER)",
+    ),
 )
 _COLUMNS: Final = "SELECT key, version, holder, renewed_ms, ttl_ms FROM state"
 
@@ -189,15 +199,9 @@ class StateFile(RowStore):
         self.place = str(path)
         self._lock = threading.Lock()
         self.is_closed = False
-        if make:
-            _make(path)
-        self._connection = _connected(path, busy_s)
-        try:
-            _prepare(self._connection, path, make=make)
-        except BaseException:
-            self._connection.close()
-            raise
-        self._identity = identity_of(self.place)
+        self._file = _file(path, busy_s)
+        self._connection = _opened(self._file, path, make=make)
+        self._file.remember()
         self._rows = SqliteRows(self._connection, now_ms)
 
     def check_open(self) -> None:
@@ -211,7 +215,7 @@ class StateFile(RowStore):
 
     def writing(self) -> AbstractContextManager[SqliteRows]:
         """See ``RowStore``."""
-        return self._transaction("BEGIN IMMEDIATE")
+        return self._transaction(WRITE)
 
     def renewing(self) -> AbstractContextManager[SqliteRows]:
         """See ``RowStore``."""
@@ -221,20 +225,14 @@ class StateFile(RowStore):
     def _transaction(self, begin: str) -> Iterator[SqliteRows]:
         with self._lock, mapped(self._path):
             self.check_open()
-            if identity_of(self.place) != self._identity:
-                # A server that opens it now gets another file, and so another fleet of the same
-                # name.
+            if self._file.is_replaced:
+                # A server that opens it now is in another fleet of the same name.
                 raise StateUnavailableError(
                     f"the state store {self._path} was deleted or replaced while it was open",
-                    hint="restart the servers that use it",
+                    hint=RESTART,
                 )
-            self._connection.execute(begin)
-            try:
+            with transaction(self._connection, begin):
                 yield self._rows
-                self._connection.commit()
-            except BaseException:
-                self._connection.rollback()
-                raise
 
     def close(self) -> None:
         """Close the file; may be repeated."""
@@ -253,7 +251,8 @@ class FileLooks:
     def __init__(self, path: Path, now_ms: NowMs, busy_s: float) -> None:
         self._path = path
         self._now_ms = now_ms
-        self._connection = _connected(path, busy_s)
+        with mapped(path):
+            self._connection = _file(path, busy_s).connect()
         self._data_version = -1
         self._rows: dict[str, KeyRow] = {}
 
@@ -283,66 +282,50 @@ def mapped(path: Path) -> Iterator[None]:
         raise StateUnavailableError(f"the state store {path}: {error}") from error
 
 
-def _make(path: Path) -> None:
-    """Create an empty file unless it exists; an existing one isn't opened.
+def _file(path: Path, busy_s: float) -> SqliteConnector:
+    return SqliteConnector(path, _TABLES, timeout_s=busy_s, synchronous="FULL")
 
-    When a process closes any descriptor of a file, it loses all its (POSIX) locks on it: so only
-    SQLite may open a file that may be open already.
+
+def _opened(file: SqliteConnector, path: Path, *, make: bool) -> sqlite3.Connection:
+    """Return a connection to a file whose tables are ours; make them if there are none.
+
+    Raises:
+        ConfigError: The file can't be opened or made, isn't a state store, or has another schema.
+        StateUnavailableError: Other processes keep it locked.
     """
     try:
-        # It holds marks of the token, for this user only; SQLite gives its other files the same
-        # mode.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return
+        if path.is_dir():
+            raise ConfigError(f"the state store {path} can't be opened: it is a directory")
+        if make and not path.exists():
+            file.make_file()
+        connection = file.connect()
+        try:
+            found = _TABLES.found(connection)
+            if make and found.is_nothing:
+                _TABLES.make(connection)
+                found = _TABLES.found(connection)
+            _check(path, found)
+        except BaseException:
+            abandon(connection)
+            raise
     except OSError as error:
         raise ConfigError(f"the state store {path} can't be made: {error.strerror}") from error
-
-
-def _connected(path: Path, busy_s: float) -> sqlite3.Connection:
-    if path.is_dir():
-        raise ConfigError(f"the state store {path} can't be opened: it is a directory")
-    try:
-        # Transactions are begun explicitly; a lock serialises threads.
-        return sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",
-            busy_s,
-            isolation_level=None,
-            check_same_thread=False,
-            uri=True,
-        )
     except sqlite3.Error as error:
-        raise ConfigError(f"the state store {path} can't be opened: {error}") from error
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, *, make: bool) -> None:
-    """Create the tables of a new file if ``make``; check the schema of an existing one."""
-    try:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
-        if make and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for statement in _TABLES:
-                connection.execute(statement)
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (schema,) = connection.execute("PRAGMA user_version").fetchone()
-        connection.commit()
-        _check(path, application, schema)
-        if make:
-            connection.execute("PRAGMA journal_mode = WAL")
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
+        failure = Failure.of(error)
+        if failure is Failure.LOCKED:
             raise StateUnavailableError(f"the state store {path}: {error}") from error
-        raise ConfigError(f"the state store {path} can't be opened: {error}") from error
-    except sqlite3.Error as error:
+        if failure is Failure.AWAY:
+            raise ConfigError(f"the state store {path} can't be opened: {error}") from error
         raise ConfigError(f"{path} is no state store: {error}") from error
+    return connection
 
 
-def _check(path: Path, application: int, schema: int) -> None:
-    if application != _APPLICATION:
+def _check(path: Path, found: FoundTables) -> None:
+    if found.application != _TABLES.application:
         raise ConfigError(f"{path} is no state store, but a database of something else")
-    if schema != SCHEMA:
+    if found.version != _TABLES.version:
         raise ConfigError(
-            f"the state store {path} has schema {schema}; allowed: {SCHEMA}",
+            f"the state store {path} has schema {found.version}; allowed: {_TABLES.version}",
             hint="another release of Strandline made it; all servers of a fleet need the same",
         )
 

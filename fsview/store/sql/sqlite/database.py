@@ -1,9 +1,8 @@
 """``SqliteDatabase``: shared stores in one file of SQLite, for the processes of one machine.
 
-The file is in WAL mode: readers and the one writer don't wait for each other. A commit isn't synced
-to the disk: kill -9 loses nothing, a loss of power perhaps the last commits. A file that isn't such
-a database is refused and left as it is; one that is damaged is set aside where that is wanted, and
-no other server has it open. It must not lie on a network file system.
+A commit isn't synced to the disk: kill -9 loses nothing, a loss of power perhaps the last commits.
+A file that isn't such a database is refused and left as it is; one that is damaged is set aside
+where that is wanted, and no other server has it open.
 
 The turn to read a table is a row with an end by the machine's monotonic clock, which all its
 processes share. A lock on a file would not end while its process is stopped.
@@ -14,22 +13,30 @@ from __future__ import annotations
 import errno
 import logging
 import math
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_bytes
-from tempfile import mkstemp
 from typing import Final
 
 from fsview.store.base import RETRY_S
 from fsview.store.sql.connections import Connections
-from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
+from fsview.store.sql.database import TURN_S, Database, Session, check_ring
+from fsview.store.sql.sqlite.connector import (
+    RESTART,
+    WRITE,
+    Connect,
+    Failure,
+    FoundTables,
+    SqliteConnector,
+    abandon,
+    transaction,
+)
 from fsview.store.sql.sqlite.file_place import FilePlace
-from fsview.store.sql.sqlite.session import APPLICATION_ID, SCHEMA, TABLES, SqliteSession
+from fsview.store.sql.sqlite.session import TABLES, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import (
@@ -39,11 +46,7 @@ from timeline.errors import (
     StoreLockedError,
     StoreUnavailableError,
 )
-from timeline.storage.local_files import Identity, identity_of
 from timeline.storage.table_id import TableId
-
-Connect = Callable[..., sqlite3.Connection]
-"""Opens a connection, as ``sqlite3.connect``."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,12 @@ _LOOK_S: Final = 0.005
 PAUSE_S: Final = 0.005
 """How long others may begin to write between two transactions; one of 1,000 rows takes as long."""
 _HOLDER_BYTES: Final = 16
+_ERRORS: Final[Mapping[Failure, type[StoreError]]] = {
+    Failure.FULL: StoreFullError,
+    Failure.AWAY: StoreUnavailableError,
+    Failure.DAMAGED: RecordLostError,
+    Failure.OTHER: StoreError,
+}
 
 
 class _ForeignError(StoreError):
@@ -115,9 +124,10 @@ class SqliteDatabase(Database):
         if not make and not path.exists():
             raise StoreError(f"there is no store in {path}: no such file")
         self._lock_timeout_s = lock_timeout_s
-        self._connect = connect
+        self._file = SqliteConnector(
+            path, TABLES, timeout_s=lock_timeout_s, synchronous="NORMAL", connect=connect
+        )
         self._make_tables = make
-        self._identity: Identity | None = None
         self._turn_s = turn_s
         self._pause_s = pause_s
         self._clock, self._wait = clock or SystemClock(), wait
@@ -144,7 +154,7 @@ class SqliteDatabase(Database):
             raise
 
     def _no_connections(self) -> Connections[sqlite3.Connection]:
-        return Connections(self.name, self._opened, _abandon, reset=_reset)
+        return Connections(self.name, self._opened, abandon, reset=_reset)
 
     def _start(self) -> None:
         """Open the file, or make it; share it with other servers.
@@ -187,7 +197,7 @@ class SqliteDatabase(Database):
             raise StoreError(f"{self.name} is no file; allowed: a file, or a name for one")
         try:
             if not self._place.path.exists():
-                self._make_file(self._place.path)
+                self._file.make_file()
         except sqlite3.Error as exc:
             raise self._failed(exc) from exc
         except OSError as exc:
@@ -197,7 +207,7 @@ class SqliteDatabase(Database):
         with self._mapped() as connection:
             if self._ring is not None:
                 self._check_ring(connection, self._ring, make=self._make_tables)
-        self._identity = identity_of(self.name)
+        self._file.remember()
 
     def _is_damage(self, exc: StoreError) -> bool:
         """Whether what opening the file raised means that it is one of ours, and damaged."""
@@ -246,18 +256,14 @@ class SqliteDatabase(Database):
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
         """See ``Database``."""
-        with self._lent() as connection:
-            connection.execute("BEGIN")
+        with self._lent() as connection, transaction(connection):
             yield SqliteSession(connection, table_id, self._clock.monotonic)
-            connection.execute("COMMIT")
 
     @contextmanager
     def writing(self, table_id: TableId) -> Iterator[Session]:
         """See ``Database``."""
-        with self._alone(), self._lent() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._alone(), self._lent() as connection, transaction(connection, WRITE):
             yield SqliteSession(connection, table_id, self._clock.monotonic)
-            connection.execute("COMMIT")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -292,21 +298,18 @@ class SqliteDatabase(Database):
 
     def spread(self, ring: str) -> None:
         """See ``Database``."""
-        with self._alone(), self._lent() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._alone(), self._lent() as connection, transaction(connection, WRITE):
             connection.execute("DELETE FROM ring")
             connection.execute("INSERT INTO ring VALUES (?)", (ring,))
-            connection.execute("COMMIT")
 
     def _check_ring(self, connection: sqlite3.Connection, ring: str, *, make: bool) -> None:
         found = connection.execute("SELECT names FROM ring").fetchone()
         if found is None and make:
-            connection.execute("BEGIN IMMEDIATE")
-            # Of the processes that open a new file at the same time, the first one says.
-            connection.execute(
-                "INSERT INTO ring SELECT ? WHERE NOT EXISTS (SELECT * FROM ring)", (ring,)
-            )
-            connection.execute("COMMIT")
+            with transaction(connection, WRITE):
+                # Of the processes that open a new file at the same time, the first one says.
+                connection.execute(
+                    "INSERT INTO ring SELECT ? WHERE NOT EXISTS (SELECT * FROM ring)", (ring,)
+                )
             found = connection.execute("SELECT names FROM ring").fetchone()
         if found is not None:
             check_ring(self.name, found[0], ring)
@@ -347,11 +350,9 @@ class SqliteDatabase(Database):
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
         self._check_usable()
-        if self._identity is not None and identity_of(self.name) != self._identity:
-            # Servers that are started now share another file.
+        if self._file.is_replaced:
             raise StoreUnavailableError(
-                f"{self.name} was deleted or replaced while it was open",
-                hint="restart the servers that use it",
+                f"{self.name} was deleted or replaced while it was open", hint=RESTART
             )
         try:
             with self._mapped() as connection:
@@ -369,73 +370,39 @@ class SqliteDatabase(Database):
         except sqlite3.Error as exc:
             raise self._failed(exc) from exc
 
-    def _make_file(self, path: Path) -> None:
-        """Make the file beside its place, and put it there if no other process has meanwhile.
+    def _opened(self) -> sqlite3.Connection:
+        """Return a connection; make the tables of an empty file.
 
-        SQLite waits for no lock when it turns on the write-ahead log.
+        Raises:
+            StoreError: Its tables aren't of this release, or another program's, or none are to be
+                made.
         """
-        descriptor, name = mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
-        os.close(descriptor)
+        connection = self._file.connect()
         try:
-            _abandon(self._opened(name))  # whose last close leaves the one file
-            with suppress(FileExistsError):
-                os.link(name, path)
-        finally:
-            for made in (name, f"{name}-wal", f"{name}-shm"):
-                Path(made).unlink(missing_ok=True)
-
-    def _opened(self, name: str | None = None) -> sqlite3.Connection:
-        connection = self._connect(
-            name or self.name,
-            timeout=self._lock_timeout_s,
-            isolation_level=None,  # transactions begin where the code says so
-            check_same_thread=False,
-        )
-        try:
-            if self._is_new(connection):
-                self._make(connection)
-            connection.execute("PRAGMA synchronous = NORMAL")
+            found = TABLES.found(connection)
+            if found.is_nothing and self._make_tables:
+                TABLES.make(connection)
+                found = TABLES.found(connection)
+            self._check_tables(found)
         except BaseException:
-            _abandon(connection)
+            abandon(connection)
             raise
         return connection
 
-    def _is_new(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file is empty; refuse what isn't a database of this schema."""
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        application, version = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("application_id", "user_version")
-        )
-        if application == APPLICATION_ID:
-            if version == SCHEMA_VERSION:
-                if missing := TABLES - tables:
-                    raise sqlite3.DatabaseError(f"malformed: without {', '.join(sorted(missing))}")
-                return False
-            if self._place.is_odd_version(version):
-                raise sqlite3.DatabaseError(f"malformed: its tables have version {version}")
+    def _check_tables(self, found: FoundTables) -> None:
+        if found.is_nothing:
+            raise StoreError(f"there is no store in {self.name}: the file is empty")
+        if found.application != TABLES.application:
+            raise _ForeignError(f"{self.name} is a database of another program")
+        if found.version != TABLES.version:
+            if self._place.is_odd_version(found.version):
+                raise sqlite3.DatabaseError(f"malformed: its tables have version {found.version}")
             raise StoreError(
-                f"{self.name} has tables of version {version}, this is for {SCHEMA_VERSION}",
+                f"{self.name} has tables of version {found.version}, this is for {TABLES.version}",
                 hint="servers that share a database must be of one release",
             )
-        if application or version or tables:
-            raise _ForeignError(f"{self.name} is a database of another program")
-        return True
-
-    def _make(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in an empty file, unless another process does meanwhile.
-
-        Raises:
-            StoreError: None are to be made.
-        """
-        if not self._make_tables:
-            raise StoreError(f"there is no store in {self.name}: the file is empty")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        if self._is_new(connection):
-            for statement in SCHEMA:
-                connection.execute(statement)
-        connection.execute("COMMIT")
+        if missing := TABLES.names - found.names:
+            raise sqlite3.DatabaseError(f"malformed: without {', '.join(sorted(missing))}")
 
     def _locked(self) -> StoreLockedError:
         return StoreLockedError(
@@ -443,17 +410,10 @@ class SqliteDatabase(Database):
         )
 
     def _failed(self, exc: sqlite3.Error) -> StoreError:
-        # SQLite's texts: Python 3.10 doesn't tell its codes.
-        text = str(exc)
-        if "is locked" in text:
+        failure = Failure.of(exc)
+        if failure is Failure.LOCKED:
             return self._locked()
-        if "is full" in text:
-            return StoreFullError(f"{self.name}: {text}")
-        if isinstance(exc, sqlite3.OperationalError):
-            return StoreUnavailableError(f"{self.name}: {text}")
-        if "malformed" in text or "not a database" in text:
-            return RecordLostError(f"{self.name}: {text}")
-        return StoreError(f"{self.name}: {text}")
+        return _ERRORS[failure](f"{self.name}: {exc}")
 
 
 def _reset(connection: sqlite3.Connection) -> bool:
@@ -465,11 +425,3 @@ def _reset(connection: sqlite3.Connection) -> bool:
         logger.debug("a transaction can't be taken back: %s", exc)
         return False
     return True
-
-
-def _abandon(connection: sqlite3.Connection) -> None:
-    """Close a connection, and take back what its transaction did."""
-    # First, and not by closing: a connection whose query wasn't read to its end outlives that.
-    with suppress(sqlite3.Error):
-        connection.rollback()
-    connection.close()

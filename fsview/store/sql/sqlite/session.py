@@ -22,6 +22,7 @@ from fsview.store.sql.database import (
     TableHead,
 )
 from fsview.store.sql.generations import Generations, GenerationSession
+from fsview.store.sql.sqlite.connector import OwnTables
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,
@@ -75,11 +76,13 @@ SCHEMA: Final = (
         table_id BLOB PRIMARY KEY, holder BLOB NOT NULL, until REAL NOT NULL
     ) WITHOUT ROWID""",
     "CREATE TABLE ring (names TEXT NOT NULL)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-TABLES: Final = frozenset({"head", "row", "blob", "journal", "garbage", "turn", "ring"})
-"""Names of the tables of ``SCHEMA``."""
+TABLES: Final = OwnTables(
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    frozenset({"head", "row", "blob", "journal", "garbage", "turn", "ring"}),
+    SCHEMA,
+)
 
 
 class SqliteSession(GenerationSession):

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fsview.store.sql.database import SCHEMA_VERSION
-from fsview.store.sql.sqlite.database import Connect, SqliteDatabase
+from fsview.store.sql.sqlite.connector import Connect
+from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_store_suite import OTHER, TABLE, change
 from tests.kit.servers.stores import blobs_of
@@ -31,12 +32,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "stores" / "views.db"
 
 
-def by(*statements: str, suffix: str = "") -> Connect:
+def by(*statements: str, mode: str = "rw") -> Connect:
     """Return what opens connections that begin with some statements."""
 
     def connect(name: str, **options: object) -> sqlite3.Connection:
-        uri = f"file:{name}{suffix}"
-        connection: sqlite3.Connection = sqlite3.connect(uri, uri=True, **options)  # type: ignore[call-overload]
+        connection: sqlite3.Connection = sqlite3.connect(
+            name.replace("mode=rw", f"mode={mode}"), **options
+        )  # type: ignore[call-overload]
         for statement in statements:
             connection.execute(statement)
         return connection
@@ -112,7 +114,7 @@ def test_a_file_that_others_keep_locked(file: Path) -> None:
 def test_a_file_that_may_not_be_written(file: Path) -> None:
     made(file)
     with closing(sqlite3.connect(file)):
-        database = SqliteDatabase(file, connect=by(suffix="?mode=ro"))
+        database = SqliteDatabase(file, connect=by(mode="ro"))
         store = SharedStore(database, TABLE)
         other = SharedStore(database, OTHER)
         for refused in (lambda: change(store, a=b"2"), other.rows):
