@@ -5,8 +5,9 @@ and ``owner``. A client that finds it absent, expired or past ``validUntil`` wri
 under the condition that no other client has written the object since. The holder extends the lease
 from a thread and marks it expired to release it. Hudi has this provider since 1.0.2.
 
-A write whose answer was lost may have succeeded, and its repetition by the store's client then
-fails. The owner's name is unique to an instance, so reading the object shows which one wrote it.
+A write whose answer was lost may have succeeded, or may do so later, and its repetition by the
+store's client then fails. The owner's name is unique to an instance, so reading the object shows
+which one wrote it.
 
 Source: Hudi 1.2.0 ``StorageBasedLockProvider``, ``StorageLockData``, ``S3StorageLockClient``.
 """
@@ -153,10 +154,9 @@ class StorageBasedLock(PollingProvider):
         found = self._file.read()
         if found is not None:
             data = LockData.parse(found[0], self._file.url)
-            if data.owner == self._owner and self._is_mine_still(data):
-                # An earlier attempt's write succeeded, but its answer was lost.
-                return self._lease_of(data.valid_until_ms, found[1])
-            if data.holds_at(self._clock.now_ms()):
+            # Ours is of a write without an answer. It is written anew: a release without an answer
+            # may come late, and must not find its version.
+            if data.owner != self._owner and data.holds_at(self._clock.now_ms()):
                 self._other = data
                 return None
         return self._written(None if found is None else found[1])

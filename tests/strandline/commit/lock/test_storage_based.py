@@ -69,16 +69,25 @@ def clock() -> ManualClock:
 
 
 class Troubled(ConditionalFile):
-    """A file whose next writes fail: before they are carried out, after, or both by a retry."""
+    """A file whose next writes fail: before they are carried out, after, or both by a retry.
+
+    Late ones are carried out by ``carry_out``.
+    """
 
     def __init__(self, file: ConditionalFile, *troubles: str) -> None:
         self.url = file.url
         self.troubles = list(troubles)
         self.written = threading.Event()
         self._file = file
+        self._late: list[tuple[bytes, str | None]] = []
 
     def read(self) -> tuple[bytes, str] | None:
         return self._file.read()
+
+    def carry_out(self) -> None:
+        for data, version in self._late:
+            with contextlib.suppress(AlreadyExistsError):
+                self._file.write(data, version)
 
     def write(self, data: bytes, version: str | None) -> str:
         trouble = self.troubles.pop(0) if self.troubles else ""
@@ -86,6 +95,9 @@ class Troubled(ConditionalFile):
             raise StorageUnavailableError(trouble)
         if trouble == "unmapped":
             raise RuntimeError(trouble)
+        if trouble == "late":
+            self._late.append((data, version))
+            raise StorageUnavailableError(trouble)
         written = self._file.write(data, version)
         self.written.set()
         if trouble == "no answer":
@@ -225,6 +237,25 @@ def test_a_lock_is_held_and_released_though_requests_or_answers_are_lost(
 
 
 LOST_ATTEMPTS = {("acquire", "not sent"), ("acquire", "no answer")}
+
+
+def test_a_release_that_comes_late_does_not_end_the_next_lease(
+    subject: Subject, clock: ManualClock
+) -> None:
+    """Two clients would hold the lock. (#32)"""
+    file = Troubled(subject.file, "", "late")
+    ours = StorageBasedLock(file, VALIDITY_S, 60.0, 0.01, clock)
+    subject.opened.append(ours)
+    assert ours.try_lock(0)
+    with pytest.raises(StorageUnavailableError):
+        ours.unlock()
+    clock.advance(1)
+    assert ours.try_lock(0)
+    file.carry_out()
+    assert not subject.open(clock).try_lock(0)
+    assert ours.is_held()
+    ours.unlock()
+    assert subject.open(clock).try_lock(0)
 
 
 @pytest.mark.parametrize("trouble", ["not sent", "unmapped"])
