@@ -13,6 +13,7 @@
     │   └─ CorruptMetadataError
     ├─ StorageError
     │   ├─ StorageUnavailableError
+    │   │   └─ CreateUnansweredError        the file may still appear
     │   ├─ PathNotFoundError
     │   └─ AlreadyExistsError               lost an exclusive create
     ├─ TimelineError
@@ -148,6 +149,12 @@ class StorageUnavailableError(StorageError):
     code = "storage_unavailable"
     status = 503
     retryable = True
+
+
+class CreateUnansweredError(StorageUnavailableError):
+    """A remote storage didn't say whether it created a file, which may still appear."""
+
+    code = "create_unanswered"
 
 
 class PathNotFoundError(StorageError):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from strandline.commit.writer_process import WriterProcess, owner_is_gone, this_process
-from strandline.server.marker.heartbeat import ENDED, HEARTBEAT_FOLDER
+from strandline.server.marker.heartbeat import ENDED, HEARTBEAT_FOLDER, LATE
 from strandline.settings.service import HEARTBEAT_INTERVAL, HEARTBEAT_MISSES
 from strandline.settings.setting import Settings
 from timeline.errors import CorruptMetadataError, PathNotFoundError
@@ -77,6 +77,7 @@ class Beat:
         token: Identifies the writer within its process.
         ended: Whether the writer recorded that it failed.
         completing: Whether the writer may have sent the request that completes the instant.
+        late: Whether it failed, but data files of it may still appear until the beat has expired.
     """
 
     instant: str
@@ -85,6 +86,7 @@ class Beat:
     token: str = ""
     ended: bool = False
     completing: bool = False
+    late: bool = False
 
 
 def heartbeat_path(instant: str) -> str:
@@ -119,6 +121,7 @@ def read_beat(storage: Storage, instant: str) -> Beat | None:
         token if isinstance(token, str) else "",
         ended=ended,
         completing=announced is not None and not ended,
+        late=ended and content.get(LATE) is True,
     )
 
 
@@ -131,13 +134,14 @@ def writer_is_gone(beat: Beat) -> bool:
     """Return whether a beat's writer is known to be inactive, expired or not.
 
     It recorded that it failed, or it is a failed write of this process, or its process ended before
-    it began to complete its instant. False for heartbeats of Hudi and of other machines, for which
-    only the expiry counts.
+    it began to complete its instant. False for heartbeats of Hudi and of other machines, and for a
+    write of which a file may still appear: for these only the expiry counts. A rollback before that
+    wouldn't find the file, which readers take for committed once the timeline begins later.
     """
     if beat.owner is None:
         return False
     if beat.ended:
-        return True
+        return not beat.late
     if beat.owner == this_process():
         return not LIVE_WRITES.has(beat.token)
     # The completing request of a process that has ended may still take effect.

@@ -33,7 +33,7 @@ from strandline.commit.others_heartbeats import (
     read_beat,
 )
 from strandline.commit.writer_process import this_process
-from strandline.server.marker.heartbeat import ENDED
+from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
 from timeline.joined_thread import JoinedThread
@@ -197,14 +197,21 @@ class Heartbeat:
         LIVE_WRITES.discard(self._token)
         delete_heartbeat(self._storage, self._instant)
 
-    def abandon(self) -> None:
-        """Stop the heartbeat and record that the write failed: the next writer rolls it back."""
+    def abandon(self, *, late: bool = False) -> None:
+        """Stop the heartbeat and record that the write failed: the next writer rolls it back.
+
+        Args:
+            late: Whether files of it may still appear. The rollback then waits for the expiry.
+        """
         self._end()
-        LIVE_WRITES.discard(self._token)
+        if late:
+            LIVE_WRITES.leave(self._token)
+        else:
+            LIVE_WRITES.discard(self._token)
         try:
             # It takes precedence over an announcement, because the caller is certain that the
             # instant wasn't completed.
-            self._write(ended=True)
+            self._write(ended=True, late=late)
         except StorageError as error:
             # Writers of other processes then wait for the expiry.
             logger.warning("the heartbeat of %s can't be ended: %s", self._instant, error)
@@ -285,11 +292,12 @@ class Heartbeat:
             self._last = started
         return True
 
-    def _write(self, *, ended: bool = False) -> None:
-        self._storage.replace(heartbeat_path(self._instant), self._content(ended=ended))
+    def _write(self, *, ended: bool = False, late: bool = False) -> None:
+        content = self._content(ended=ended, late=late)
+        self._storage.replace(heartbeat_path(self._instant), content)
 
-    def _content(self, *, ended: bool = False) -> bytes:
-        content = {**asdict(self._owner), "token": self._token, ENDED: ended}
+    def _content(self, *, ended: bool = False, late: bool = False) -> bytes:
+        content = {**asdict(self._owner), "token": self._token, ENDED: ended, LATE: late}
         return json.dumps(content).encode()
 
     def _now(self) -> tuple[float, int]:

@@ -233,6 +233,15 @@ class Transaction:
         """Delete the heartbeat; the instant has completed or was rolled back."""
         self._heartbeat.stop()
 
+    @property
+    def wait_hint(self) -> str:
+        """What the next write does if data files of this one may still appear, for messages."""
+        return (
+            f"storage may still create a data file of instant {self.time}, so it is rolled back"
+            f" when its heartbeat has expired, in {self._heartbeat.timeout_s:g} s; a next write"
+            " without a lock provider waits for that"
+        )
+
     def make_room(self) -> None:
         """Delete the data files of a write that failed, unless its completion is in doubt.
 
@@ -249,20 +258,21 @@ class Transaction:
         except StorageError as error:
             logger.warning("the files of %s stay until it is rolled back: %s", self.time, error)
 
-    def fail(self, files: Collection[str] = ()) -> None:
+    def fail(self, files: Collection[str] = (), *, late: bool = False) -> None:
         """End the heartbeat of a write that failed; the next writer may roll it back.
 
-        If the completing call may still take effect, that writer waits until the heartbeat has
-        expired.
+        If the completing call may still take effect, or data files may still appear, that writer
+        waits until the heartbeat has expired.
 
         Args:
             files: Files that the write has created. They are deleted if another writer has rolled
                 the instant back, perhaps before these files existed.
+            late: Whether data files of the write may still appear.
         """
         if self._in_doubt:
             self._heartbeat.leave()
             return
-        self._heartbeat.abandon()
+        self._heartbeat.abandon(late=late)
         try:
             is_gone = self._meta.active_timeline().find(self.time, self.instant.action) is None
             if is_gone:

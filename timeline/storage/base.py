@@ -364,6 +364,8 @@ class Storage(ABC):
 
         Raises:
             AlreadyExistsError: The name is taken.
+            CreateUnansweredError: The end of the block got no answer from a remote storage, so that
+                the file, which was deleted, may still appear.
         """
 
     @abstractmethod

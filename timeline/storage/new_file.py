@@ -12,6 +12,9 @@ while the write still beats; the rollback then finds the file by its marker. If 
 ends this wait, the thread that makes the request deletes the file. The requests of a process that
 is killed end with their connections: those that weren't sent completely have no effect, and others
 take theirs before a rollback can list the markers, unless the store is slower than that.
+
+A request to a remote storage that got no answer may be carried out at any later time, after the
+file was looked for and deleted. ``CreateUnansweredError`` tells the caller.
 """
 
 from __future__ import annotations
@@ -25,7 +28,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from fsspec.spec import AbstractBufferedFile
 
-from timeline.errors import AlreadyExistsError, StrandlineError
+from timeline.errors import (
+    AlreadyExistsError,
+    CreateUnansweredError,
+    StorageUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.base import Storage, mapped_client_errors
 from timeline.storage.conditional_file import s3_conditions
 from timeline.storage.exclusive_create import Create
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_REFUSALS: Final = (PermissionError, FileNotFoundError)
+"""Answers by which a storage says that it creates nothing."""
 _UPLOAD: Final = "upload"
 """Key of the user metadata that identifies an upload."""
 
@@ -60,6 +70,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
         self._fs = fs
         self._full = full
         self._is_complete = self._is_given_up = self._is_in_doubt = False
+        self._is_refused = False
         self._file: Any = fs.open(full, mode, **options)
 
     def __enter__(self) -> IO[bytes]:
@@ -74,7 +85,14 @@ class NewFile(AbstractContextManager[IO[bytes]]):
                 pass  # an interrupt of this wait is raised when the call has ended
         except BaseException as failure:
             self._give_up(failure)
+            if self._may_appear and isinstance(failure, StorageUnavailableError):
+                raise CreateUnansweredError(failure.message) from failure
             raise
+
+    @property
+    def _may_appear(self) -> bool:
+        """Whether a request that created the file may still be carried out."""
+        return self._storage.is_remote and self._is_in_doubt and not self._is_refused
 
     def _finish(self) -> None:
         """Complete the file; delete it if it was given up by then."""
@@ -84,8 +102,9 @@ class NewFile(AbstractContextManager[IO[bytes]]):
             self._is_complete = True
         except (FileExistsError, AlreadyExistsError):
             raise
-        except Exception:
+        except Exception as error:
             self._is_in_doubt = True
+            self._is_refused = isinstance(error, _REFUSALS)
             raise
         finally:
             # The request may have taken effect, whatever its answer.

@@ -20,6 +20,8 @@ from timeline.storage.read_limits import FileKind
 HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
 ENDED: Final = "ended"
 """Member of a heartbeat's JSON that is true once the writer has failed."""
+LATE: Final = "late"
+"""Member that is true if files of a failed writer may still appear until its heartbeat expires."""
 
 
 def alive(

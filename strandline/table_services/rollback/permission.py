@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,8 @@ from timeline.clock import Clock
 from timeline.errors import ConcurrentWriteError
 from timeline.instant import Instant
 from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 1.0
 """Time between two polls of a heartbeat that may expire."""
@@ -72,7 +75,7 @@ class Permission:
         live writer is. For any other writer it waits until the writer has ended, has beaten again,
         or has expired, by its time or because there was no beat during a whole timeout of waiting.
         It also waits for a writer that ended in doubt: no lock prevents its request from taking
-        effect.
+        effect. One of which data files may still appear is left, or waited for, like a live one.
 
         Args:
             instant: The instant.
@@ -100,7 +103,9 @@ class Permission:
                 return False
             if beat is None:
                 raise self._refusal_without_heartbeat(instant)
-            first = first or beat
+            if first is None:
+                first = beat
+                logger.info("waiting until the writer of %s ends or expires", instant)
             if beat.modified_ms != first.modified_ms:
                 raise self._refusal(instant, beat)
             if self._clock.monotonic() >= deadline:

@@ -24,6 +24,7 @@ from strandline.write.target import Target
 from strandline.write.tasks.write_task import BegunFiles
 from timeline.errors import (
     ConcurrentWriteError,
+    CreateUnansweredError,
     StorageUnavailableError,
     StrandlineError,
     WriteConflictError,
@@ -111,7 +112,10 @@ def begun(request: WriteRequest, ready: Ready, heartbeat: Heartbeat, files: Begu
 
 @contextmanager
 def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
-    """End the heartbeat if the block fails, and roll back a commit that conflicts."""
+    """End the heartbeat if the block fails, and roll back a commit that conflicts.
+
+    Not while a data file may still appear: nobody would find it after the rollback.
+    """
     transaction = begun.transaction
     try:
         yield
@@ -120,15 +124,20 @@ def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
         # Before the heartbeat ends: another writer may then roll the write back at once.
         begun.files.is_left = True
         is_undone = False
+        # Another task's failure may have come first; those of executors tell only of theirs.
+        late = bool(begun.files.unanswered) or isinstance(failure, CreateUnansweredError)
+        if late and isinstance(failure, StrandlineError):
+            failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
         try:
-            is_undone = isinstance(failure, WriteConflictError) and _roll_back(request, begun)
+            is_conflict = isinstance(failure, WriteConflictError) and not late
+            is_undone = is_conflict and _roll_back(request, begun)
             if isinstance(failure, StorageUnavailableError):
                 transaction.make_room()
         finally:
             if is_undone:
                 transaction.end()
             else:
-                transaction.fail(sorted(begun.files.created))
+                transaction.fail(sorted(begun.files.created), late=late)
         raise
 
 

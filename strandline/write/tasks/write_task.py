@@ -44,7 +44,7 @@ from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from strandline.write.tasks.placement import Bucket
 from strandline.write.tasks.row_count import RowCount, count_of
 from strandline.write.tasks.write_report import plain, status_row
-from timeline.errors import ConcurrentWriteError, StrandlineError
+from timeline.errors import ConcurrentWriteError, CreateUnansweredError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
@@ -70,6 +70,7 @@ class BegunFiles:
     Attributes:
         marked: Files whose markers may exist.
         created: Files that may exist.
+        unanswered: Files that may still appear, as a remote storage didn't answer.
         in_driver: Whether the driver reads what is added here; false for a pickled copy.
         is_left: Whether the write has ended. Repeated interrupts end it before its tasks have; then
             a task creates no more files, and deletes one that it has created since.
@@ -79,6 +80,7 @@ class BegunFiles:
     created: set[str] = field(default_factory=set)
     in_driver: bool = True
     is_left: bool = False
+    unanswered: set[str] = field(default_factory=set)
 
     def __reduce__(self) -> tuple[type[BegunFiles], tuple[set[str], set[str], bool]]:
         return BegunFiles, (set(), set(), False)
@@ -176,7 +178,11 @@ class WriteTask:
             # since, and a create that fails may still have taken effect.
             begun.append(paths[number])
             self.begun.created.add(paths[number])
-            file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
+            try:
+                file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
+            except CreateUnansweredError:
+                self.begun.unanswered.add(paths[number])
+                raise
             self._stop_if_left(paths[number])
             seqno = file.next_seqno
             given = [bucket.partition, file.given.rows, file.given.keys]

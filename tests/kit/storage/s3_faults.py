@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from io import BytesIO
 from typing import Any, NamedTuple
 
 _ERROR = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -60,9 +61,28 @@ class RequestFaults:
         self.fired = 0
         self._plan = dict(plan)
         self._is_gone = False
+        self._delayed: str | None = None
+        self._late: dict[str, Any] = {}
+
+    def delay(self, suffix: str) -> None:
+        """Let the next ``PUT`` of a path that ends so take effect in ``carry_out``.
+
+        Its connection is closed without an answer, also when it is sent again.
+        """
+        self._delayed = suffix
+
+    def carry_out(self) -> int:
+        """Carry out the delayed requests; return their number."""
+        late = list(self._late.values())
+        self._late.clear()
+        for environ in late:
+            list(self._app(environ, lambda *_: None))
+        return len(late)
 
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         """Answer a request."""
+        if self._is_late(environ):
+            return []
         self._count += 1
         effect = self._plan.get(self._count)
         self.fired += effect is not None
@@ -83,6 +103,19 @@ class RequestFaults:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         self._is_gone = effect is RequestEffect.GONE_AFTER
         return _refusal(start_response)
+
+    def _is_late(self, environ: Any) -> bool:
+        path = environ["PATH_INFO"]
+        if environ["REQUEST_METHOD"] != "PUT":
+            return False
+        if self._delayed is not None and path.endswith(self._delayed):
+            self._delayed = None
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            self._late[path] = {**environ, "wsgi.input": BytesIO(body)}
+        if path in self._late:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return True
+        return False
 
     def _add(self, environ: Any, body: bytes) -> None:
         query = environ.get("QUERY_STRING", "")

@@ -121,6 +121,29 @@ def test_a_failed_write_says_so_to_every_process(storage):
     assert writer_is_gone(replace(beat, owner=replace(beat.owner, namespace="another machine")))
 
 
+def test_a_failed_write_of_which_files_may_still_appear_expires(storage):
+    """Neither this process nor another one takes its writer for gone before that. (#32)"""
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    heartbeat.abandon(late=True)
+    beat = read_beat(storage, T)
+    assert (beat.ended, beat.late) == (True, True)
+    elsewhere = replace(beat, owner=replace(beat.owner, namespace="another machine"))
+    ended = replace(beat, owner=replace(beat.owner, started=beat.owner.started + 1))
+    for each in (beat, elsewhere, ended):
+        assert not writer_is_gone(each)
+
+
+def test_its_own_process_knows_so_even_if_the_file_can_not_say_so(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    storage.failing.set()
+    heartbeat.abandon(late=True)
+    beat = read_beat(storage, T)
+    assert not beat.ended
+    assert not writer_is_gone(beat)
+
+
 def test_its_own_process_knows_that_it_failed_even_if_the_file_can_not_say_so(storage):
     heartbeat = Heartbeat(storage, HOUR, SystemClock())
     heartbeat.start(T)

@@ -24,7 +24,7 @@ from tests.kit.concurrency.signals import (
     wait_until_in,
 )
 from tests.kit.storage.full_disk import file_size_limit
-from timeline.errors import StorageUnavailableError
+from timeline.errors import CreateUnansweredError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 
 
@@ -153,6 +153,31 @@ class TestUploads(NewFileSuite):
         ):
             file.write(self.data)
         assert storage.list("") == ()
+
+    @pytest.mark.parametrize(
+        ("error", "may_appear"),
+        [
+            (ClientError("no answer"), True),
+            (OSError("no answer"), True),
+            (PermissionError(), False),
+        ],
+        ids=["client's", "system's", "refused"],
+    )
+    def test_whoever_writes_learns_that_the_file_may_still_appear(
+        self, storage: FsspecStorage, error: Exception, may_appear: bool
+    ) -> None:
+        """The store may carry the request out when the file has been looked for. (#32)"""
+
+        def lose() -> None:
+            raise error
+
+        Uploads.before_completion.append(lose)
+        with (
+            pytest.raises(StorageUnavailableError) as raised,
+            storage.create_stream("new") as file,
+        ):
+            file.write(self.data)
+        assert isinstance(raised.value, CreateUnansweredError) is may_appear
 
     def test_an_interrupted_completion_ends_before_the_write(self, storage: FsspecStorage) -> None:
         """Else the next write's rollback could come before the file. (#16)"""

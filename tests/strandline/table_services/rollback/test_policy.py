@@ -206,6 +206,20 @@ def test_a_failed_write_of_this_process_is_rolled_back_at_once(setting):
     assert setting.storage.list_tree(".hoodie/.heartbeat") == ()
 
 
+def test_a_failed_write_of_which_files_may_still_appear_is_rolled_back_when_it_has_expired(setting):
+    """Writers that a lock excludes don't wait for that. (#32)"""
+    instant = setting.pending_commit("eu/a.parquet")
+    heartbeat = Heartbeat(setting.storage, HeartbeatSettings(), SystemClock())
+    heartbeat.start(instant.requested_time)
+    heartbeat.abandon(late=True)
+    for lock in (SharedLock(setting.storage.base_path), InProcessLock(setting.storage.base_path)):
+        assert setting.repair(EAGER, TableLock(lock)) == {}
+    assert setting.waited == 0
+    assert list(setting.repair(EAGER)) == [instant.requested_time]
+    assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
+    assert not setting.exists("eu/a.parquet")
+
+
 def test_a_rollback_that_is_being_carried_out_is_not_resumed(setting):
     """Its heartbeat says so: two completed files of it would have different names."""
     instant = setting.pending_commit("eu/a.parquet")
