@@ -417,7 +417,10 @@ def open_target(
     except TableNotFoundError:
         if not create:
             raise
-        return _new_target(storage, values)
+        remains = _remains(storage)
+        if remains is None:
+            return _new_target(storage, values)
+        config = _config_of_remains(storage, remains)
     refuse_unsupported(config, storage.base_path)
     if not values.is_set(settings.METADATA_TABLE):
         refuse_metadata_table(config, storage.base_path)
@@ -446,7 +449,6 @@ def open_target(
 
 def _new_target(storage: Storage, values: Settings) -> Target:
     """Describe the table that the options ask for."""
-    _refuse_remains(storage)
     config, refusals = new_config(values), Refusals()
     with refusals.kept():
         index = _index(values, config)
@@ -486,13 +488,26 @@ def _index(values: Settings, config: TableConfig) -> IndexOptions:
     return index
 
 
-def _refuse_remains(storage: Storage) -> None:
-    """Refuse to create a table where a timeline exists: a table that lost its properties."""
+def _remains(storage: Storage) -> str | None:
+    """Return the path of an instant where no properties were found; ``None`` without one."""
     for version in (6, 9):  # one of each timeline layout
         meta = TableMetaClient(storage, TableConfig.create(name="t", version=version))
         if instants := meta.active_timeline().instants:
-            raise CorruptMetadataError(
-                f"{storage.base_path} has instants, such as {meta.path_of(instants[-1])}, but its"
-                f" {CONFIG_PATH} is missing",
-                hint="restore that file; a new table needs another base path",
-            )
+            return meta.path_of(instants[-1])
+    return None
+
+
+def _config_of_remains(storage: Storage, instant: str) -> TableConfig:
+    """Return the properties of a table that another writer has created meanwhile.
+
+    Raises:
+        CorruptMetadataError: There are still none: a table has lost them.
+    """
+    try:
+        return read_table_config(storage.for_cause("table"))
+    except TableNotFoundError as error:
+        raise CorruptMetadataError(
+            f"{storage.base_path} has instants, such as {instant}, but its {CONFIG_PATH} is"
+            " missing",
+            hint="restore that file; a new table needs another base path",
+        ) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -58,6 +60,21 @@ def test_a_timeline_without_properties(tmp_path, version):
     (base / ".hoodie" / "hoodie.properties").unlink()
     refused(base, CorruptMetadataError, "hoodie.properties is missing")
     refused(base, CorruptMetadataError, "hoodie.properties is missing", **options)
+
+
+def test_a_table_that_another_writer_creates_meanwhile_has_its_properties(tmp_path):
+    """They were missing when they were read, before the timeline was. (#32)"""
+    base, created = tmp_path / "t", []
+
+    def create(kind, path):
+        if kind == "list" and not created:
+            with client(base) as other:
+                created.append(other.upsert(table(row("a"))))
+
+    with client(base, HookedStorage(base, create)) as c:
+        c.upsert(table(row("b")))
+    assert len(created) == 1
+    assert [each["id"] for each in reader.rows(base)] == ["a", "b"]
 
 
 def test_a_wrong_checksum(base):
