@@ -119,17 +119,28 @@ def _delete_unreported(
     return unreported
 
 
-def finish_markers(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
+def finish_markers(
+    storage: Storage, instant: str, reported: Collection[str], *, late: bool = False
+) -> tuple[str, ...]:
     """Delete the files that an ended instant doesn't report, then its markers; return the files.
 
     Call it when the instant has completed, or its pending files are gone. A task that checks its
     instant afterwards deletes its own files (``delete_if_ended``). A task that checked before had
     created its marker and file by then, so they are found here.
 
+    Args:
+        storage: The table's storage.
+        instant: Requested time of the instant.
+        reported: Paths of the files that it reports.
+        late: Whether files that it doesn't report may still appear. If it has markers of such
+            files, its markers stay for a later sweep.
+
     Cost: a tree list, a read for each ``MARKERS`` file, and a delete.
     """
     listed = storage.list_tree(directory_path(instant))
     deleted = _delete_unreported(storage, instant, listed, reported)
+    if late and deleted:
+        return deleted
     # Only the markers whose files were checked.
     delete_markers(storage, instant, [info.name for info in listed])
     return deleted

@@ -80,7 +80,7 @@ class Rollbacks:
         self._permission = Permission(self._storage, policy, lock, clock, wait)
         self._counted = TableMetaClient(self._storage, meta.config, cause="rollback")
         self._execution = RollbackExecution(self._counted, times, clock, lock, policy.heartbeats)
-        self._sweep = Sweep(self._counted)
+        self._sweep = Sweep(self._counted, policy.heartbeats, clock)
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
         """Clean up after failed writers, before a write.

@@ -6,6 +6,9 @@ instant's own metadata, active or archived, doesn't report it, or if a rollback 
 the age of an instant proves nothing, because Hudi archives beyond savepoints, and rollbacks stay
 longer.
 
+If the file of a repeated attempt may still appear, its write leaves all markers. They stay until a
+heartbeat of that time would have expired, so that every write in between sweeps, and one after it.
+
 Heartbeats remain if a writer is killed before it requests its instant, or after it has completed
 it. Hudi leaves them.
 """
@@ -24,6 +27,7 @@ from strandline.commit.others_heartbeats import (
 )
 from strandline.table_services.rollback.plan import reported_paths
 from timeline.archive.archived_timeline import ArchivedTimeline
+from timeline.clock import Clock
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import ROLLBACK, Instant
 from timeline.meta_client import TableMetaClient
@@ -42,11 +46,15 @@ class Sweep:
 
     Args:
         meta: The table's meta client; calls are counted under its cause.
+        settings: When a beat has expired.
+        clock: Measures the age of commits.
     """
 
-    def __init__(self, meta: TableMetaClient) -> None:
+    def __init__(self, meta: TableMetaClient, settings: HeartbeatSettings, clock: Clock) -> None:
         self._meta = meta
         self._storage = meta.storage
+        self._settings = settings
+        self._clock = clock
         self._archive: ArchivedTimeline | None = None
 
     def run(self) -> bool:
@@ -56,7 +64,7 @@ class Sweep:
             Whether there were any.
 
         Cost: one list call without marker folders; with some, one more, and for each a tree list
-        and a read of its instant, maybe from the archive.
+        and a read of its instant, maybe from the archive; a stat if the storage is remote.
         """
         # Folders first: an instant is requested before it has one, so the timeline read afterwards
         # has every instant that may still be pending.
@@ -78,8 +86,17 @@ class Sweep:
             if reported is None:
                 delete_markers(self._storage, time)
             else:
-                finish_markers(self._storage, time, reported)
+                finish_markers(self._storage, time, reported, late=self._is_new(instant))
         return found
+
+    def _is_new(self, instant: Instant | None) -> bool:
+        """Return whether an unanswered request of a completed write may still take effect."""
+        if instant is None or not self._storage.is_remote:
+            return False
+        completed = self._storage.stat(self._meta.path_of(instant))
+        if completed is None:
+            return False  # archived or rolled back meanwhile
+        return self._clock.now_ms() - completed.mtime_ms <= self._settings.timeout_ms
 
     def _reported(
         self, time: str, instant: Instant | None, timeline: Timeline

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from fsview.model.file_system_view import FileSystemView
+from strandline.commit.markers import delete_unreported
 from strandline.table_services.clean.execution import CleanResult
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.result import WriteResult
@@ -34,8 +35,12 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
         with account.survived("deleting its markers"):
             # An attempt may have ended after the sweep before the completion, and looked for its
             # instant before that; this sweep finds its file.
-            paths = frozenset(written.report.paths)
-            written.markers.finish(storage.for_cause("marker"), paths, known)
+            paths, marked = frozenset(written.report.paths), storage.for_cause("marker")
+            if written.late:
+                # The next writes' sweeps find it by its marker.
+                delete_unreported(marked, written.begun.transaction.time, paths)
+                return
+            written.markers.finish(marked, paths, known)
 
     def end_heartbeat() -> None:
         with account.survived("ending its heartbeat"):
@@ -56,8 +61,9 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
     """
     begun, cleaned = committed.written.begun, _cleaned(request, committed, view)
     in_driver = begun.rows.engine.in_process
-    # Tasks of executors may outlive their stage, and leave markers at any time.
-    if in_driver:
+    # Tasks of executors may outlive their stage, and leave markers at any time; a late file's
+    # markers were left.
+    if in_driver and not committed.written.late:
         _keep_timeline(request, committed, cleaned)
     return request.account.result(
         begun.transaction,

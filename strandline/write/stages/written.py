@@ -54,12 +54,15 @@ class Written:
         report: What the tasks have written.
         markers: The write's markers.
         is_exact: Whether there can be no files but those of the report.
+        late: Whether the file of a repeated attempt may still appear: storage didn't answer. It has
+            the rows, the file group and the instant of the reported one.
     """
 
     begun: Begun
     report: WriteReport
     markers: WriteMarkers
     is_exact: bool
+    late: bool
 
 
 def written(request: WriteRequest, placed: Placed) -> Written:
@@ -85,7 +88,8 @@ def written(request: WriteRequest, placed: Placed) -> Written:
     request.account.add(
         storage_calls(begun.tally.total), marker_fallbacks=marking.fallbacks + report.fallbacks
     )
-    return Written(begun, report, marking.markers, is_exact)
+    late = bool(begun.files.unanswered)
+    return Written(begun, report, marking.markers, is_exact, late)
 
 
 def _write_files(request: WriteRequest, placed: Placed, markers: WriteMarkers) -> WriteReport:

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from strandline.commit.markers import delete_if_ended, finish_markers
+from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.table_services.rollback.plan import RollbackStep, next_step, plan_rollback
 from strandline.table_services.rollback.sweep import Sweep
@@ -176,7 +177,7 @@ def test_the_sweep_keeps_a_pending_commits_markers_beside_an_instant_of_the_same
         f"{commit.requested_time}{'' if setting.meta.config.version == 6 else '_2099' + '0' * 13}"
     )
     setting.storage.create(f"{setting.meta.layout.folder}/{name}.{action}")
-    Sweep(setting.meta).run()
+    Sweep(setting.meta, HeartbeatSettings(), setting.clock).run()
     assert setting.exists("eu/a.parquet")
     assert len(setting.storage.list_tree(".hoodie/.temp")) == 1
 
@@ -229,7 +230,7 @@ def test_an_archived_instants_own_metadata_decides(name, rolled_back, tmp_path):
         rollback = meta.create_requested(ROLLBACK, "20990101000000000", RollbackPlan())
         rollback = meta.transition_to_inflight(rollback)
         meta.complete(rollback, RollbackMetadata(commits_rollback=(time,)), "20990101000000001")
-    Sweep(meta).run()
+    Sweep(meta, HeartbeatSettings(), SystemClock()).run()
     assert (base / partition / kept).exists()
     assert not (base / partition / stray).exists()
     assert storage.list(".hoodie/.temp") == ()

@@ -73,3 +73,24 @@ def test_a_rollback_waits_for_the_file(
     base = setting.server.save(setting.storage, tmp_path / "t")
     assert [each["id"] for each in reader.rows(base)] == ["old", "x", "y"]
     assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("next_write", ["before", "after"])
+def test_the_file_of_a_repeated_attempt_is_swept(
+    setting: LateSetting, next_write: str, tmp_path: Path
+) -> None:
+    """It has the instant of the commit, whose view would have two files of one slice. (#32)"""
+    setting.server.requests.delay(".parquet")
+    with client(setting.storage.base_path, setting.storage, LocalEngine(1, 1, cores=1)) as c:
+        c.insert(NEW)
+        if next_write == "before":
+            c.upsert(table(row("z", "asia")))
+        assert setting.server.requests.carry_out() == 1
+        if next_write == "after":
+            c.upsert(table(row("z", "asia")))
+            assert reader.rows(setting.server.save(setting.storage, tmp_path / "at once"))
+    with client(setting.storage.base_path, setting.storage, clock=LaterClock()) as c:
+        assert c.upsert(table(row("z", "asia", ts=2))).rolled_back == ()
+    base = setting.server.save(setting.storage, tmp_path / "t")
+    assert [each["id"] for each in reader.rows(base)] == ["old", "x", "y", "z"]
+    assert reader.leftovers(base) == []
