@@ -88,9 +88,10 @@ def test_the_file_of_a_repeated_attempt_is_swept(
         assert setting.server.requests.carry_out() == 1
         if next_write == "after":
             c.upsert(table(row("z", "asia")))
-            assert reader.rows(setting.server.save(setting.storage, tmp_path / "at once"))
     with client(setting.storage.base_path, setting.storage, clock=LaterClock()) as c:
         assert c.upsert(table(row("z", "asia", ts=2))).rolled_back == ()
     base = setting.server.save(setting.storage, tmp_path / "t")
+    slices = [(file_id, instant) for _, _, file_id, instant in reader.base_files(base)]
+    assert len(slices) == len(set(slices))
     assert [each["id"] for each in reader.rows(base)] == ["old", "x", "y", "z"]
     assert reader.leftovers(base) == []
