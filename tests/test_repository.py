@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+TOX = ROOT / "tox.ini"
 PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
 
 # Spelled in parts, so that this file doesn't hold what it looks for.
@@ -72,6 +73,20 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert set_up == "python3 -m venv .venv && .venv/bin/pip install -q tox"
     assert run.split()[0] == ".venv/bin/tox"
     assert f"{set_up} && {run} <" in script
+
+
+def test_an_environment_that_collects_one_folder_has_all_tests_with_its_mark() -> None:
+    one_folder = re.compile(r'^.* -m "?(\w+)\b(?!\.).* \{posargs:(\S+)\}$', re.MULTILINE)
+    commands = set(one_folder.findall(TOX.read_text("utf-8")))
+    assert {mark for mark, _ in commands} == {"spark", "faults", "cluster", "oracle"}
+    elsewhere = [
+        f"{path.relative_to(ROOT)} has tests marked {mark}, which tox runs in {folder} alone"
+        for path in (ROOT / "tests").rglob("*.py")
+        for mark, folder in commands
+        if f"pytest.mark.{mark}" in path.read_text("utf-8")
+        if ROOT / folder not in path.parents
+    ]
+    assert elsewhere == []
 
 
 def test_pre_commit_runs_the_ruff_of_tox() -> None:
