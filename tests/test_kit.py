@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.kit.concurrency.interruptible import interruptible
 
 ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
@@ -29,6 +31,7 @@ def test_children_are_interruptible_also_where_the_tests_are_not():
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.property
 def test_the_tests_run_in_the_zone_of_the_recorded_tables():
     """Wherever the machine is. (#12)"""
     code = "import tests.conftest, time; print(time.localtime(0).tm_hour, time.tzname[0])"

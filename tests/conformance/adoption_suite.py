@@ -262,6 +262,7 @@ class AdoptionSuite:
             server.check()
             assert server.metrics.get("reloads") == 0
 
+    @pytest.mark.property
     def test_blobs_of_all_servers_are_freed_in_the_end(self, table: SmallTable, join: Join) -> None:
         servers = [join(2), join(2)]
         for server in servers:

@@ -39,6 +39,7 @@ class SteppingStorage(golden.GoldenStorage):
 class SharedGoldenSuite:
     """Every recorded table."""
 
+    @pytest.mark.property
     @pytest.mark.parametrize("scenario", golden.scenarios())
     def test_two_servers_in_turn_answer_as_one_alone(
         self, scenario: str, new_place: NewPlace

@@ -116,6 +116,7 @@ class StoreSuite:
             one.read()
         second.close()
 
+    @pytest.mark.property
     def test_chunks_are_read_while_others_commit(self, store: Store) -> None:
         kept = store.commit(blobs_of([content(n, 500 * n) for n in range(40)]))
         failed: list[BaseException] = []

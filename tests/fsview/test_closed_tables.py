@@ -173,6 +173,7 @@ def test_a_table_given_away_is_closed_after_a_while() -> None:
     assert lake.metrics.get("closed_tables", cause="given-away") == 2
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_tables_closed_and_opened_by_several_threads_are_answered_all_the_same(
     tmp_path: Path, kind: str

@@ -87,6 +87,7 @@ def test_a_view_opened_before_loads_without_it(version: int) -> None:
     assert metrics.get("partition_loads", source="metadata_table") == 0
 
 
+@pytest.mark.property
 @VERSIONS
 @pytest.mark.parametrize("order", [1, -1], ids=["forward", "backward"])
 def test_a_half_deleted_folder_never_answers_wrongly(version: int, order: int) -> None:

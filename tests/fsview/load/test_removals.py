@@ -17,6 +17,7 @@ from timeline.errors import ViewBehindError
 from timeline.instant import State
 
 
+@pytest.mark.property
 @VERSIONS
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(

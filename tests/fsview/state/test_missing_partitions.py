@@ -59,6 +59,7 @@ def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     assert {f.partition for f in LocalView.newest(view).all_latest_base_files()} == {"a", "b"}
 
 
+@pytest.mark.property
 def test_a_batch_of_very_many_paths_that_are_nothing_lists_each_once_and_syncs_once() -> None:
     """Those that are forgotten at once aren't looked for one by one (#32)."""
     table = small_table()
@@ -104,6 +105,7 @@ def test_a_path_that_becomes_a_partition_while_many_are_looked_for_has_its_files
     assert after.latest_base_files(made) == ()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_partition_that_is_deleted_while_many_are_looked_for_is_not_taken_for_nothing(
     finished: bool,
@@ -126,6 +128,7 @@ def test_a_partition_that_is_deleted_while_many_are_looked_for_is_not_taken_for_
         pinned.all_replaced_file_groups("gone")
 
 
+@pytest.mark.property
 def test_a_store_that_is_full_for_a_while_does_not_raise_the_limit() -> None:
     table, kept = small_table(), Kept()
     view = TableView(table.storage, store=LastingStore(kept))

@@ -23,6 +23,7 @@ from timeline.storage.local import LocalStorage
 STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("kind", "scenario"), STORES.params(*OTHER_KINDS))
 def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     kind: str, scenario: str, tmp_path: Path

@@ -18,6 +18,7 @@ def test_a_server_alone_has_all_and_shares_with_a_second() -> None:
     assert found.without_copy == found.any_without_copy == found.without_server == 0.1
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("servers", [2, 5, 9])
 def test_what_goes_moves_its_own_tables_and_all_its_copies(
     subtests: pytest.Subtests, servers: int

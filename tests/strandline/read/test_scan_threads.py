@@ -14,6 +14,7 @@ from timeline.errors import InputError, PathNotFoundError
 TABLES = ["multi_mor_v6", "mor_basic_v9", "cow_basic_v9"]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", TABLES)
 def test_any_number_of_threads_gives_the_same_rows_in_the_same_order(scenario, tmp_path):
     table = Table(golden.build_final(scenario, tmp_path))

@@ -38,6 +38,7 @@ def lists(table: Table) -> int:
     return sum(count for (kind, _), count in calls.items() if kind == "list")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", TABLES)
 def test_answers_are_equal(scenario, served):
     root, url = served

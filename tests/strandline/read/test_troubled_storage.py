@@ -78,6 +78,7 @@ def fail():
     raise StorageUnavailableError("injected")
 
 
+@pytest.mark.property
 def test_any_call_may_fail(path):
     calls = Calls()
     expected, threads = rows(path, calls), threading.active_count()

@@ -94,6 +94,7 @@ def test_keys_with_one_hash_are_told_apart(subtests):
             check([*others, *same], same[:known])
 
 
+@pytest.mark.property
 def test_keys_that_meet_in_all_layers_match():
     """Hashes that differ in their lowest bits only: slots are chosen by higher ones."""
     newer = [key for number in range(0, 4000, 4) for key in keys_with_hash(number, 1)]

@@ -140,6 +140,7 @@ def memory_table(base: Path) -> Storage:
     return table.storage
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("effect", Effect)
 @pytest.mark.parametrize("make", [local_table, memory_table])
 def test_a_fault_at_each_call_leaves_a_right_table_and_the_next_write_goes_on(

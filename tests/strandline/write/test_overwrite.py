@@ -96,6 +96,7 @@ INDEXES = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("version", quick_runs([9], [6, 9]))
 def test_rows_of_replaced_keys_are_in_new_groups_with_every_index(
@@ -290,6 +291,7 @@ def test_what_overlaps_an_overwrite_conflicts_whoever_completes_first(
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
 def test_a_key_that_was_looked_up_before_it_was_overwritten_conflicts(
     index: str, tmp_path: Path

@@ -133,6 +133,7 @@ def test_names_are_resolved_in_their_namespaces(subtests: pytest.Subtests) -> No
 ONE_BYTE = ["int", "long", "boolean", "string", "bytes"]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", quick_runs(["bytes"], ONE_BYTE))
 def test_large_arrays_of_one_byte_items(kind: str) -> None:
     items = {"boolean": [True], "string": [""], "bytes": [b""]}.get(kind, [7]) * 600_000

@@ -95,6 +95,7 @@ def test_a_directory_that_isnt_one_is_named(tmp_path: Path) -> None:
         SpillFile(tmp_path / "file")
 
 
+@pytest.mark.property
 def test_a_file_that_may_grow_no_more() -> None:
     """The system's own refusal, which comes after part of a blob was written; then there is room.
 
@@ -142,6 +143,7 @@ def test_a_file_that_may_grow_no_more() -> None:
     assert "File too large" in message
 
 
+@pytest.mark.property
 def test_a_fork_can_do_nothing_and_does_no_harm() -> None:
     said = run(
         """

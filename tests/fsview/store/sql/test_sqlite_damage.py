@@ -205,6 +205,7 @@ def test_a_damaged_file_is_set_aside_at_the_start(
     assert kept == [f"{file.name}.aside-3", f"{file.name}.aside-4"]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("start", [0, 20, 40, 60, 80])
 def test_no_byte_of_the_head_keeps_a_service_from_starting(tmp_path: Path, start: int) -> None:
     """Nor any of two values of it: the file is used, or another one (#32)."""

@@ -45,6 +45,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LockP
     return lambda: StorageBasedLock(file)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("step", ["try_lock", "unlock"])
 def test_an_interrupt_at_any_step_leaves_no_lock_behind(
     opened: Callable[[], LockProvider], step: str

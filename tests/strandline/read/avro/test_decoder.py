@@ -218,6 +218,7 @@ def test_sizes_of_fixed_types_are_checked(subtests):
                 decoder_of(json.dumps(record_schema("R", d=decimal, n="int")))
 
 
+@pytest.mark.property
 def test_logs_of_many_records():
     table = based()
     keys = [f"k{number}" for number in range(40_000)]

@@ -35,6 +35,7 @@ def outcome(find, data: bytes) -> list[int] | str:
         return str(exc)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("count", [RECORDS, 2 * RECORDS - 1, 2 * RECORDS, 5_000, 70_000])
 def test_records_that_begin_alike_are_found_from_many_places(count):
     data = content(records(count))

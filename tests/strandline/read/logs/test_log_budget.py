@@ -105,6 +105,7 @@ def logged(version=9):
     return table
 
 
+@pytest.mark.property
 @VERSIONS
 def test_no_file_has_a_name_and_none_is_left(version, tmp_path):
     table = logged(version)
@@ -149,6 +150,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         assert folder in str(raised.value)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("size", [0, 1, 1_000, 9_000])
 def test_a_full_disk_is_named(size, tmp_path):
     """Wherever it becomes full: of logs, of records, or of what they were folded to."""

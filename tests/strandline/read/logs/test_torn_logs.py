@@ -36,6 +36,7 @@ CUTS = [*range(40), *range(40, len(FIRST), 50), *range(len(FIRST) + 1, len(FIRST
 """Lengths at which a log of two blocks is cut within one."""
 
 
+@pytest.mark.property
 @VERSIONS
 def test_a_log_that_is_cut_within_a_block_is_an_error(version):
     table = based(version)

@@ -130,6 +130,7 @@ def other_group(table: LogTable, key: str, begun: Instant | None = None) -> str:
     return time
 
 
+@pytest.mark.property
 @VERSIONS
 @pytest.mark.parametrize("is_saved", [True, False])
 def test_file_groups_that_only_archived_commits_wrote_are_read(version, is_saved):

@@ -76,6 +76,7 @@ def test_each_range_has_the_rows_of_its_commits(scenario, instant, tmp_path):
         assert scan.count() == len(expected)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", sorted({scenario for scenario, _ in AT}))
 def test_ranges_without_an_end_join_to_the_whole(scenario, tmp_path):
     """Whoever goes on at ``next_since`` sees each row as the commit of a range left it."""

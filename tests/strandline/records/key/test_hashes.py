@@ -72,6 +72,7 @@ def test_other_keys_have_other_hashes(keys):
     assert len(set(hashes(keys))) == len(keys)
 
 
+@pytest.mark.property
 def test_consecutive_keys_spread_evenly(subtests):
     for form, shares in product(["{}", "key-{:010}", "{:036}", "{0}:{0},{0}"], [2, 10, 64]):
         with subtests.test(form=form, shares=shares):

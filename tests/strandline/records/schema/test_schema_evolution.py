@@ -58,6 +58,7 @@ def takes_raw_numbers(case: Case, combination: str) -> bool:
     return bool(unchecked) and re.search(r"date|timestamp|local|decimal", case.name)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("groups", [GROUPS.keys() - NESTED, NESTED], ids=["plain", "nested"])
 def test_the_table_gets_the_schema_that_hudi_gives_it(subtests, groups):
     for group in sorted(groups):

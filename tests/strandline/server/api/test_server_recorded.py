@@ -123,6 +123,7 @@ def in_place(lake: GoldenLake, request: pytest.FixtureRequest) -> Iterator[InPla
     table.step(None)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     ("in_place", "name"),
     [(name, name) for name in REFRESHED if name not in CLEANED],

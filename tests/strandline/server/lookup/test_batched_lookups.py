@@ -78,6 +78,7 @@ def test_many_look_ups_take_one_request_and_are_cached(
     assert server.parts.status()["requests"]["lookup"] == 1
 
 
+@pytest.mark.property
 def test_very_many_partitions_that_do_not_exist_cost_one_sync(
     server: ServiceServer, table: SmallTable
 ) -> None:

@@ -288,6 +288,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path, number: signal.Signal
         assert "s3cret" not in rest
 
 
+@pytest.mark.property
 def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Path) -> None:
     """Settings of all sources at once: each takes effect, and the status names its source.
 
@@ -331,6 +332,7 @@ def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Pa
     assert not {"s3cret", "hunter2"} & set(re.findall(r"\w+", status + serving.first + rest))
 
 
+@pytest.mark.property
 def test_a_pipe_as_stderr_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
     """Some hundred refusals filled it; then neither answers nor SIGTERM came through."""
     with Serving("--root", str(tmp_path), "--port", "0", "--no-token") as serving:

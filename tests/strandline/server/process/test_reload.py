@@ -151,6 +151,7 @@ def with_files(most: int, *arguments: str) -> list[str]:
     return ["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *command]
 
 
+@pytest.mark.property
 def test_too_few_open_files_are_refused(tmp_path: Path) -> None:
     told = subprocess.run(
         with_files(RESERVED_FILES, "--root", str(tmp_path), "--port", "0"),
@@ -164,6 +165,7 @@ def test_too_few_open_files_are_refused(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 
+@pytest.mark.property
 def test_silent_clients_leave_descriptors_for_the_rest(tmp_path: Path) -> None:
     """The readiness check of a spilling store makes a file."""
     least = RESERVED_FILES + LEAST_CONNECTIONS

@@ -21,6 +21,7 @@ def names(base: Path) -> list[str]:
     return Table(str(base)).to_arrow().column("name").to_pylist()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_commits_whose_predecessor_was_cleaned_can_not_be_undone(
     tmp_path: Path,  # noqa: F811

@@ -146,6 +146,7 @@ def test_every_order_of_three_writers(setting):
     }
 
 
+@pytest.mark.property
 def test_two_that_finish_one_rollback_complete_it_once(setting):
     """From version 8 on the completed file's name has the completion time."""
     three = Three(setting)

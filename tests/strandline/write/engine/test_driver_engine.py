@@ -203,6 +203,7 @@ def test_a_single_failure_is_repeated_in_the_driver(base: Path) -> None:
 LOOKS = ("list", "rollback")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("at", ["marker", "file"])
 def test_what_a_failed_attempt_has_left_is_swept_by_its_own_commit(base: Path, at: str) -> None:
     storage = OnceLate(base, at)

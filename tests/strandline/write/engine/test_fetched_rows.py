@@ -70,6 +70,7 @@ def test_rows_are_fetched_once_whoever_writes_them(base: Path, options, steps) -
     assert reader.leftovers(base) == []
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("operation", ["bulk_insert", "insert", "insert_overwrite"])
 def test_more_rows_are_the_driver_s_where_no_keys_are_looked_up(base: Path, operation) -> None:
     """Ten times as many, also by the engine's estimate before it knows them."""

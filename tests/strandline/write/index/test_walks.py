@@ -18,6 +18,7 @@ def test_rows_are_those_of_the_model(tmp_path, rules):
             walk.step()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("rules", SHORT, ids=str)
 def test_of_equal_rows_the_last_wins_whatever_order_tasks_get_them_in(tmp_path, rules):
     with Walk.begun(tmp_path / "t", rules, seed=3, engine=ScrambledEngine(3)) as walk:
