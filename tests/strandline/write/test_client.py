@@ -13,6 +13,7 @@ import pytest
 
 from strandline.table_api.table import Table
 from strandline.write.engine.local import LocalEngine
+from tests.kit.short_runs import quick_runs
 from tests.kit.tables import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import IllegalTransitionError, InstantNotFoundError, TableNotFoundError
@@ -37,7 +38,7 @@ def names(base):
     return {each["id"]: each["name"] for each in reader.rows(base)}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", quick_runs([6, 9], VERSIONS))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_table_through_its_life(tmp_path, version, layout):
     options, path_of = LAYOUTS[layout]
@@ -59,7 +60,7 @@ def test_a_table_through_its_life(tmp_path, version, layout):
     assert {each["id"]: each["name"] for each in own} == names(tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", quick_runs([6, 9], VERSIONS))
 def test_an_untouched_row_keeps_its_commit_time_and_a_late_one_changes_nothing(tmp_path, version):
     with client(tmp_path, write__table__version=version) as c:
         first = c.upsert(table(row("a"), row("b"), row("late", ts=5)))
@@ -303,7 +304,7 @@ def test_clean_by_hand(tmp_path):
     assert names(tmp_path) == {"a": "a@3"}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", quick_runs([6, 9], VERSIONS))
 def test_the_newest_commit_can_be_rolled_back(tmp_path, version):
     with client(tmp_path, write__table__version=version) as c:
         first = c.upsert(table(row("a"), row("b")))

@@ -12,6 +12,7 @@ from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.write.result import MANY_INSTANTS
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine
+from tests.kit.short_runs import quick_runs
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
@@ -118,7 +119,7 @@ def test_a_client_that_cannot_know_looks_each_time(tmp_path, engine, options):
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["", "clean"])
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", quick_runs([9], [6, 9]))
 def test_a_commit_lists_the_timeline_three_times_and_warns_of_a_long_one(
     tmp_path: Path, clean: bool, version: int
 ) -> None:

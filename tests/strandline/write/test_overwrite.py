@@ -44,11 +44,18 @@ OCC = {
 }
 
 
-@pytest.fixture(params=[6, 8, 9], ids=["v6", "v8", "v9"])
-def base(request, tmp_path: Path) -> Path:
-    with client(tmp_path / "t", write__table__version=request.param) as c:
+@pytest.fixture(scope="module", params=quick_runs([6, 9], [6, 8, 9]), ids="v{}".format)
+def inserted(request, tmp_path_factory) -> Path:
+    """A table with three rows; to be copied."""
+    base = tmp_path_factory.mktemp("inserted") / "t"
+    with client(base, write__table__version=request.param) as c:
         c.insert(table(row("a"), row("b", "us"), row("c", "us")))
-    return tmp_path / "t"
+    return base
+
+
+@pytest.fixture
+def base(inserted: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(inserted, tmp_path / "t")
 
 
 def ids(base: Path) -> list[str]:

@@ -32,6 +32,7 @@ class TestInTheDriver(EngineSuite):
         return DriverEngine(FarEngine(), DriverLimits())
 
 
+@pytest.mark.property
 class TestOnTheExecutors(EngineSuite):
     @pytest.fixture
     def engine(self):
