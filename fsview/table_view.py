@@ -16,11 +16,11 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
+from fsview.record.stream import record_stream
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.current_history import Use
-from fsview.state.record_stream import record_stream
 from fsview.state.table_state import TableState
 from fsview.store.base import Store
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share
@@ -275,7 +275,7 @@ class TableView:
     def record(self) -> Iterator[bytes] | None:
         """Return the table's record as a stream for another server; ``None`` if nothing is held.
 
-        See ``fsview.state.record_stream``. Blobs are read from the store as the stream is.
+        See ``fsview.record.stream``. Blobs are read from the store as the stream is.
         """
         recorded = self.state.record()
         return None if recorded is None else record_stream(self.table_id, recorded)

@@ -14,6 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
+from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
+from fsview.record.own import TableRecord
+from fsview.record.rows import Recorded
+from fsview.record.shared import SharedRecord
+from fsview.record.status import RecordStatus
+from fsview.record.stream import items_of, received
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
@@ -24,15 +30,8 @@ from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
-from fsview.state.adoption import Adopted, Told, adopted
 from fsview.state.current_history import CurrentHistory, Use
-from fsview.state.journal_entry import journal_entry_of
 from fsview.state.partitions import LoadedMarks, MissingPartitions
-from fsview.state.record_rows import Recorded
-from fsview.state.record_status import RecordStatus
-from fsview.state.record_stream import items_of, received
-from fsview.state.shared_record import SharedRecord
-from fsview.state.table_record import TableRecord
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.sql.store import SharedStore
@@ -204,7 +203,7 @@ class TableState:
         To be called before the table is read first. Chunks go to the store as they come.
 
         Args:
-            pieces: The stream (``fsview.state.record_stream``).
+            pieces: The stream (``fsview.record.stream``).
             most_bytes: As of ``items_of``.
 
         Raises:

@@ -19,7 +19,7 @@ from timeline.errors import BadAnswerError
 TABLES: Final = "/v1/strandline/fleet/tables"
 """Path of the route with the base paths of the tables that a server has open."""
 RECORD: Final = "/v1/strandline/fleet/record"
-"""Path of the route with a table's record (``fsview.state.record_stream``)."""
+"""Path of the route with a table's record (``fsview.record.stream``)."""
 
 MAX_TABLES_BYTES: Final = 16 << 20
 """Longest list of tables: 100,000 with long paths."""

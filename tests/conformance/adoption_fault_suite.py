@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.state.record_rows import PARTITION
-from fsview.state.record_status import EVERYTHING, MOST_NEWS, Ahead, InStep
+from fsview.record.rows import PARTITION
+from fsview.record.status import EVERYTHING, MOST_NEWS, Ahead, InStep
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import forget
 from fsview.store.stores import KEPT_STEPS

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.state.record_status import InStep
+from fsview.record.status import InStep
 from fsview.store.stores import KEPT_STEPS
 from tests.conformance.shared_place import NewPlace
 from tests.conformance.sharing_server import Server

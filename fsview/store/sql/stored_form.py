@@ -61,7 +61,7 @@ def name_bytes(name: str) -> bytes:
 def name_of(stored: object) -> str:
     """Return the name of ``name_bytes``; of a damaged one, something that names no row.
 
-    A record without the row isn't read (``fsview.state.record_sum``).
+    A record without the row isn't read (``fsview.record.rows``).
     """
     if isinstance(stored, bytes):
         with suppress(UnicodeDecodeError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsview.state.record_rows import SNAPSHOT
+from fsview.record.rows import SNAPSHOT
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from strandline.fleet.neighbours import MAX_TABLES_BYTES, RECORD, TABLES, Neighbours

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.seat_ring import Layout
-from fsview.state.record_stream import PIECE_BYTES
+from fsview.record.stream import PIECE_BYTES
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.state.record_status import InStep
+from fsview.record.status import InStep
 from fsview.store.sql.store import MOVED_AT_ONCE
 from tests.conformance.shared_place import Faults
 from tests.conformance.sharing_server import Server

@@ -178,7 +178,7 @@ def test_executors_load_neither_the_server_nor_the_driver_nor_views_that_list_st
         "driver = {'flask', 'werkzeug', 'httptools', 'click', 'pyspark'}\n"
         f"server = {tuple(f'strandline.server.{room}' for room in SERVER_ROOMS)}\n"
         "views = 'fsview.table_view', 'fsview.local_view', 'fsview.state', 'fsview.store.stores'\n"
-        "ours = (*server, *views, 'strandline.write.client')\n"
+        "ours = (*server, *views, 'fsview.record', 'strandline.write.client')\n"
         "print(sorted(driver & set(sys.modules)), [m for m in sys.modules if m.startswith(ours)])"
     )
     done = subprocess.run(

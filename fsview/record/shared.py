@@ -1,6 +1,6 @@
 """``SharedRecord``: the record of a table in a store that several servers share.
 
-A save says what changed, so that others adopt it (``fsview.state.journal_entry``); one that
+A save says what changed, so that others adopt it (``fsview.record.journal``); one that
 another server forestalled is refused with ``StoreBehindError``.
 
 Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
@@ -15,15 +15,19 @@ from contextlib import AbstractContextManager
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
+from fsview.record.journal import Told
+from fsview.record.own import TableRecord, move
+from fsview.record.rows import (
+    PARTITION,
+    Recorded,
+    RecordSum,
+    Unfinished,
+    maps_of,
+    read_head,
+    text_of,
+)
+from fsview.record.status import EVERYTHING, JournalEntry, Lack
 from fsview.snapshot.snapshot import Snapshot
-from fsview.state.adoption import Told
-from fsview.state.journal_entry import JournalEntry
-from fsview.state.map_rows import maps_of
-from fsview.state.record_rows import PARTITION, Recorded, Unfinished, read_head
-from fsview.state.record_status import EVERYTHING, Lack
-from fsview.state.record_sum import RecordSum
-from fsview.state.row_text import text_of
-from fsview.state.table_record import TableRecord, move
 from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
 from fsview.store.sql.database import CommittedSteps
 from fsview.store.sql.store import SharedStore

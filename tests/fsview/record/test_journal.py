@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from fsview.files.change import NO_FILES
+from fsview.record.journal import journal_entry_of, read_journal_entry
 from fsview.snapshot.step import Step
 from fsview.snapshot.timeline_change import TimelineChange
-from fsview.state.journal_entry import journal_entry_of, read_journal_entry
 from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from tests.kit.tables import golden

@@ -1,32 +1,176 @@
-"""Adoption: a server follows what others that share its store have read and committed; pure.
+"""The journal: what a server tells those that share its store of each sync, and how they follow it.
 
-From the entries of the journal (``fsview.state.journal_entry``) it computes the history that the
-others have computed from the timeline. The files of the newest snapshot come from the rows. If the
-result isn't the snapshot that is recorded, nothing is adopted, and the record is read whole.
+An entry holds what was read of the new instants as plain JSON values, so that no other server reads
+them; a timeline is stored as a diff against the previous one. The journal has for each step a list
+of entries: empty if a load only filled partitions in, several if the server could not commit for a
+time; no list if only all rows tell what there is.
+
+*Adoption*, which is pure: from the entries another server computes the history that the first one
+has computed from the timeline. The files of the newest snapshot come from the rows. If the result
+isn't the snapshot that is recorded, nothing is adopted, and the record is read whole.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from fsview.files.change import NO_FILES, PackedFiles
 from fsview.files.chunk import Chunk
+from fsview.files.packed_id import unpack_id
 from fsview.files.partition import PartitionVersion
+from fsview.record.rows import (
+    PARTITION,
+    RecordHead,
+    Unfinished,
+    clustering_of_json,
+    clustering_to_json,
+    instant_of_json,
+    instant_to_json,
+    operations_of_json,
+    operations_to_json,
+    read_partition,
+    value_of,
+)
+from fsview.record.status import JournalEntry
+from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.forking_map import ForkingMap
 from fsview.snapshot.history import History
 from fsview.snapshot.next_history import publication
 from fsview.snapshot.next_snapshot import NO_VERSIONS
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.state.journal_entry import read_journal_entry
-from fsview.state.record_rows import PARTITION, RecordHead, Unfinished, read_partition
-from fsview.state.row_text import value_of
+from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import TimelineChange
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.sql.database import CommittedSteps
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 
 ChunkAt = Callable[[Handle, int], StoredChunk]
+
+
+# Entries.
+
+
+def journal_entry_of(
+    change: TimelineChange, unclear: Collection[str], before: Timeline
+) -> JournalEntry:
+    """Return the news of a change; ``read_journal_entry`` reads it.
+
+    Args:
+        change: The change.
+        unclear: Partitions that must be listed again.
+        before: The active timeline before.
+    """
+    # Sets are told in order, so that equal changes are told alike.
+    # Instants with other completion times are equal, but aren't told alike.
+    earlier, later = (dict.fromkeys(map(instant_to_json, t)) for t in (before, change.active))
+    return {
+        "gone": [instant for instant in earlier if instant not in later],
+        "new": [instant for instant in later if instant not in earlier],
+        "steps": [_step_to_json(step) for step in change.steps],
+        "completed": change.completed,
+        "replaced": change.replaced,
+        "undone": sorted(map(instant_to_json, change.undone)),
+        "lost": sorted(change.lost),
+        "unexplained": sorted(map(instant_to_json, change.unexplained)),
+        "given_up": sorted(map(instant_to_json, change.given_up)),
+        "unclear": sorted(unclear),
+    }
+
+
+def read_journal_entry(
+    news: JournalEntry, before: Timeline
+) -> tuple[TimelineChange, frozenset[str]]:
+    """Return the change that is told, and the partitions that must be listed again.
+
+    Args:
+        news: What ``journal_entry_of`` returned.
+        before: The active timeline before.
+
+    Raises:
+        ValueError: It is damaged; or ``AttributeError``, ``IndexError``, ``KeyError``,
+            ``TypeError``.
+    """
+    gone = set(map(tuple, news["gone"]))
+    left = (instant for instant in before if instant_to_json(instant) not in gone)
+    active = Timeline.of([*left, *map(instant_of_json, news["new"])])
+    change = TimelineChange(
+        active,
+        tuple(map(_step_of_json, news["steps"])),
+        news["completed"],
+        news["replaced"],
+        frozenset(map(instant_of_json, news["undone"])),
+        frozenset(news["lost"]),
+        frozenset(map(instant_of_json, news["unexplained"])),
+        frozenset(map(instant_of_json, news["given_up"])),
+    )
+    return change, frozenset(news["unclear"])
+
+
+def _step_to_json(step: Step) -> tuple[Any, ...]:
+    return (
+        step.at,
+        instant_to_json(step.instant),
+        _delta_to_json(step.delta),
+        operations_to_json(step.compactions),
+        clustering_to_json(step.clustering),
+    )
+
+
+def _step_of_json(stored: list[Any]) -> Step:
+    at, instant, delta, compactions, clustering = stored
+    return Step(
+        at,
+        instant_of_json(instant),
+        _delta_of_json(delta),
+        operations_of_json(compactions),
+        clustering_of_json(clustering),
+    )
+
+
+def _delta_to_json(delta: Delta) -> dict[str, Any]:
+    return {
+        "partitions": {p: _change_to_json(change) for p, change in delta.partitions.items()},
+        "replaced": dict(delta.replaced),
+        "deleted": sorted(delta.deleted_partitions),
+        "undone": sorted(delta.undone),
+        "writes": delta.writes,
+        "planned_as": delta.planned_as,
+        "incomplete": sorted(delta.incomplete),
+    }
+
+
+def _delta_of_json(stored: Mapping[str, Any]) -> Delta:
+    return Delta(
+        {p: _change_of_json(p, change) for p, change in stored["partitions"].items()},
+        {p: tuple(file_ids) for p, file_ids in stored["replaced"].items()},
+        frozenset(stored["deleted"]),
+        frozenset(stored["undone"]),
+        stored["writes"],
+        stored["planned_as"],
+        frozenset(stored["incomplete"]),
+    )
+
+
+def _change_to_json(change: PartitionChange) -> tuple[Any, ...]:
+    added = change.added
+    groups = [b64encode(group).decode() for _, group in added.groups]
+    return groups, added.count, added.has_ghosts, sorted(change.extended), sorted(change.removed)
+
+
+def _change_of_json(partition: str, stored: list[Any]) -> PartitionChange:
+    encoded, count, has_ghosts, extended, removed = stored
+    packed = (b64decode(group) for group in encoded)
+    groups = tuple((unpack_id(group, 0)[0], group) for group in packed)
+    added = PackedFiles(partition, groups, count, has_ghosts) if groups else NO_FILES
+    return PartitionChange(added, frozenset(extended), frozenset(removed))
+
+
+# Adoption.
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.state.record_rows import SNAPSHOT
-from fsview.state.record_stream import (
+from fsview.record.rows import SNAPSHOT
+from fsview.record.stream import (
     FRAME_BYTES,
     MAGIC,
     MAX_FRAME_BYTES,

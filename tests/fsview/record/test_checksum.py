@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.state.record_rows import SNAPSHOT
-from fsview.state.record_sum import RecordSum
+from fsview.record.rows import SNAPSHOT, RecordSum
 
 NAMES = st.sampled_from(["p/a", "p/ab", "p/b", "replaced", "p/\udcff", SNAPSHOT])
 CHANGES = st.lists(st.dictionaries(NAMES, st.none() | st.binary(max_size=3)), max_size=8)

@@ -1,12 +1,12 @@
 """``TableRecord``: the newest snapshot of a table in its store, from which a restart goes on.
 
-``fsview.state.record_rows`` has the rows. Each is written anew only when it has changed, and all
-that change together in one commit. A row names only chunks that the newest snapshot in memory
-holds, so none of these is ever given back.
+``fsview.record.rows`` has the rows. Each is written anew only when it has changed, and all that
+change together in one commit. A row names only chunks that the newest snapshot in memory holds, so
+none of these is ever given back.
 
 A store that can't be written to costs no answer: the table is followed in memory, within the
 memory budget, and the next save that succeeds has all that came since the last one
-(``fsview.state.record_status``).
+(``fsview.record.status``).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
-from fsview.snapshot.snapshot import Snapshot
-from fsview.state.journal_entry import JournalEntry
-from fsview.state.map_rows import map_row, maps_of
-from fsview.state.record_rows import (
+from fsview.record.rows import (
     PARTITION,
     SNAPSHOT,
     Recorded,
+    RecordSum,
     Unfinished,
+    map_row,
+    maps_of,
     partition_row,
     read_rows,
     snapshot_row,
 )
-from fsview.state.record_status import EVERYTHING, Lack, RecordStatus
-from fsview.state.record_sum import RecordSum
+from fsview.record.status import EVERYTHING, JournalEntry, Lack, RecordStatus
+from fsview.snapshot.snapshot import Snapshot
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk, never_ahead
 from fsview.store.memory import MemoryStore
 from timeline.errors import (

@@ -38,12 +38,13 @@ A table whose store isn't shared is never behind and always in step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from fsview.state.journal_entry import JournalEntry
+JournalEntry = Mapping[str, Any]
+"""What others need to follow one change of the timeline (``fsview.record.journal``)."""
 
 MOST_NEWS: Final = 64
 """Most changes of the timeline that are kept in memory to be told in one step."""

@@ -6,7 +6,7 @@ and name its blobs by their place in the stream, from 1 on. Layout, big-endian::
     strandline record 1, line feed
     frames                 kind u8, length of name u32, length of content u32, name, content
       1 blob               the name of the row that names it; its bytes
-      2 row                name and content as in ``fsview.state.record_rows``, behind its blobs
+      2 row                name and content as in ``fsview.record.rows``, behind its blobs
       3 end                no name; SHA-256 of all before this frame
 
 Whoever reads one takes no more memory than a frame: lengths are checked before their bytes are
@@ -23,16 +23,17 @@ from struct import Struct
 from typing import Final
 
 from fsview.files.chunk import Chunk
-from fsview.state.map_rows import map_row, maps_of
-from fsview.state.record_rows import (
+from fsview.record.rows import (
     PARTITION,
     SNAPSHOT,
     Recorded,
+    RecordSum,
+    map_row,
+    maps_of,
     partition_row,
     read_rows,
     snapshot_row,
 )
-from fsview.state.record_sum import RecordSum
 from fsview.store.base import Blob, Handle, Store, StoredChunk
 from timeline.encoding.json_text import check_values
 from timeline.errors import BadAnswerError, ServiceError, StoreError, StrandlineError

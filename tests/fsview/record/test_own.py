@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fsview.local_view import LocalView
-from fsview.state.record_rows import PARTITION
+from fsview.record.rows import PARTITION
 from tests.fsview.store.lasting_store import Kept
 from tests.fsview.store.stored_views import PARTITIONS, opened, small
 

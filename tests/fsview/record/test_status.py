@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from fsview.state.record_status import (
+from fsview.record.status import (
     EVERYTHING,
     Ahead,
     Blank,
