@@ -155,7 +155,7 @@ class ViewLocation:
             storage = open_storage(self.base_path, self.storage_options)
         elif self.shared:
             storage = storage.with_own_calls()
-        table = TableView(storage, trusted_s=TRUSTED_S)
+        table = TableView(storage, trusted_s=TRUSTED_S, gathers=False)
         if self.timeline_hash == NEWEST:
             return LocalView.newest(table)
         return LocalView.at(table, self.last_instant, self.timeline_hash)

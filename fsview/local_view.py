@@ -343,7 +343,7 @@ class HeldView(LocalView):
         held = self.snapshot.files.versions.get(partition)
         if held is None:
             raise NotHeldError(f"partition {partition!r}")
-        if self.table.may_wait and held.parts:
+        if self.table.state.may_wait and held.parts:
             raise NotHeldError(f"partition {partition!r} in memory")
         return held
 

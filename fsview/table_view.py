@@ -6,7 +6,7 @@ partitions (``fsview.load.partition_loader``) and checks them, and finds the sna
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -16,17 +16,16 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
-from fsview.record.stream import record_stream
+from fsview.record.base import NoRecord, Record
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.current_history import Use
 from fsview.state.table_state import TableState
-from fsview.store.base import Store
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share
-from fsview.store.memory import MemoryStore
 from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
+from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
@@ -71,9 +70,10 @@ class TableView:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
-        store: Store | None = None,
+        record: Callable[[TableId], Record] | None = None,
         share: Share | None = None,
         trusted_s: float = 0.0,
+        gathers: bool = True,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -82,14 +82,17 @@ class TableView:
             metrics: Counters, labelled ``table``; ``None``: they aren't shown.
             clock: Times syncs.
             retained_snapshots: How many snapshots are kept for clients that are behind.
-            store: Keeps its packed files; ``None``: in memory. ``close`` closes it.
+            record: Makes its record, such as ``kept_in(store)`` (``fsview.record.shared``), which
+                ``close`` closes; ``None``: it has none, as nobody goes on from this view.
             share: Counts what is kept for clients that are behind; ``None``: without a limit.
             trusted_s: How long after a sync a partition may be loaded without another one, if the
                 timeline explains every file of its listing, seconds. 0: each load syncs, as it must
                 in a service. Otherwise an answer may lack files that a restore, or a replacement
                 and a clean, removed within that time without leaving a trace in the partition.
+            gathers: Whether threads that list partitions at the same time wait for each other, to
+                share a listing of the timeline (``fsview.timed_barrier``).
         """
-        self._store = store or MemoryStore()
+        clock = clock or SystemClock()
         self.is_closed = False
         self.was_used = False
         self.leases: WeakSet[Lease] = WeakSet()
@@ -98,11 +101,18 @@ class TableView:
         self.table_id = TableId.of(storage.base_path)
         self._share = share or Share.unbounded()
         self.state = TableState(
-            self._store, self.table_id, retained=retained_snapshots, share=self._share
+            NoRecord() if record is None else record(self.table_id),
+            self.table_id,
+            retained=retained_snapshots,
+            share=self._share,
         )
         self.loaded = self.state.loaded
         self._follower = TimelineFollower(
-            storage, self.state, metrics=self._metrics, clock=clock or SystemClock()
+            storage,
+            self.state,
+            metrics=self._metrics,
+            clock=clock,
+            barrier=TimedBarrier(clock) if gathers else None,
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
@@ -169,11 +179,6 @@ class TableView:
         return None if history is None else history.snapshot_for(last_instant, timeline_hash)
 
     # For views.
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether reading files that are held may wait for another machine or process."""
-        return self._store.waits
 
     def read_archived_times(
         self, snapshot: Snapshot, version: PartitionVersion, requested_time: str
@@ -270,28 +275,6 @@ class TableView:
             return None
         return history.newest
 
-    # Other servers.
-
-    def record(self) -> Iterator[bytes] | None:
-        """Return the table's record as a stream for another server; ``None`` if nothing is held.
-
-        See ``fsview.record.stream``. Blobs are read from the store as the stream is.
-        """
-        recorded = self.state.record()
-        return None if recorded is None else record_stream(self.table_id, recorded)
-
-    def has_record(self) -> bool:
-        """Whether the store has a record, from which the table is followed when it is read first.
-
-        Raises:
-            StoreError: The record can't be read.
-        """
-        return self.state.recorded() is not None
-
-    def take(self, pieces: Iterable[bytes], most_bytes: int) -> None:
-        """Have the table followed from another server's record; see ``TableState.take``."""
-        self.state.take(pieces, most_bytes)
-
     # Checks, status.
 
     def held_partitions(self) -> tuple[str, ...]:
@@ -338,11 +321,7 @@ class TableView:
             "retained_bytes": self._share.held,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions) - self.state.missing_held,
-            "store": {
-                **self._store.status(),
-                "failure": self.state.failure,
-                "waiting_bytes": self.state.spare_bytes,
-            },
+            "store": self.state.store_status(),
             "packed_bytes": self.packed_bytes(),
             "counters": self._metrics.of_table(str(self.table_id)),
         }

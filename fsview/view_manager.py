@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.served_roots import ServedRoots, resolved
 from fsview.single_flight import Shared
 from fsview.store.budget import MOST_OPEN, RETAINED_SNAPSHOTS
@@ -65,7 +66,7 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
     Raises:
         TableNotFoundError: There is no table at the storage's base path.
     """
-    return LocalView.newest(TableView(storage, metrics=metrics))
+    return LocalView.newest(TableView(storage, metrics=metrics, gathers=False))
 
 
 class ViewManager:
@@ -473,7 +474,7 @@ class ViewManager:
                 metrics=self._metrics,
                 clock=self._clock,
                 retained_snapshots=self._retained,
-                store=store,
+                record=kept_in(store),
                 share=self.stores.budget.share(self.stores.retained),
             )
             if prepare is not None:

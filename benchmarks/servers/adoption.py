@@ -18,6 +18,7 @@ from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
 from benchmarks.servers.server import ServerError
 from benchmarks.servers.view_database import ViewDatabase
 from fsview.local_view import LocalView
+from fsview.record.shared import kept_in
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
 from timeline.joined_thread import JoinedThread, join_all
@@ -121,7 +122,7 @@ def _reads(*views: TableView) -> int:
 def _server(database: ViewDatabase, big: BigTable) -> Iterator[TableView]:
     stores = Stores(StoreOptions("sql", urls=(database.url,)))
     storage = LocalStorage(str(big.path))
-    view = TableView(storage, store=stores.open(TableView(storage).table_id))
+    view = TableView(storage, record=kept_in(stores.open(TableView(storage).table_id)))
     try:
         yield view
     finally:

@@ -193,6 +193,9 @@ class SourceChoice:
         """Return the sources that may be sound and cheaper than listing, the cheapest first."""
         if snapshot.files.known is not None:
             return []
+        with self._lock:
+            if self._spent + ahead < LEAST_CALLS:  # there is nothing to choose yet
+                return []
         costs = _least_costs(snapshot)
         if not costs:
             return []

@@ -22,10 +22,10 @@ from fsview.files.change import NO_FILES, PackedFiles
 from fsview.files.chunk import Chunk
 from fsview.files.packed_id import unpack_id
 from fsview.files.partition import PartitionVersion
+from fsview.record.base import Unfinished
 from fsview.record.rows import (
     PARTITION,
     RecordHead,
-    Unfinished,
     clustering_of_json,
     clustering_to_json,
     instant_of_json,

@@ -1,4 +1,4 @@
-"""``TableRecord``: the newest snapshot of a table in its store, from which a restart goes on.
+"""``OwnRecord``: the newest snapshot of a table in its store, from which a restart goes on.
 
 ``fsview.record.rows`` has the rows. Each is written anew only when it has changed, and all that
 change together in one commit. A row names only chunks that the newest snapshot in memory holds, so
@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
+from fsview.record.base import Record, Recorded, Unfinished
 from fsview.record.rows import (
     PARTITION,
     SNAPSHOT,
-    Recorded,
     RecordSum,
-    Unfinished,
     map_row,
     maps_of,
     partition_row,
     read_rows,
     snapshot_row,
 )
-from fsview.record.status import EVERYTHING, JournalEntry, Lack, RecordStatus
+from fsview.record.status import EVERYTHING, JournalEntry, Lack
+from fsview.record.stream import items_of, received
 from fsview.snapshot.snapshot import Snapshot
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk, never_ahead
 from fsview.store.memory import MemoryStore
@@ -46,53 +47,31 @@ from timeline.storage.table_id import TableId
 logger = logging.getLogger(__name__)
 
 
-class TableRecord:
-    """The record of one table in its store; not thread-safe.
-
-    Attributes:
-        store: The store.
-        unfinished: Requested time of an instant in flight → partitions that were listed with files
-            of it.
-        must_list: Whether partitions are to be listed even where reading metadata would pay, since
-            storage was found not to be what metadata says; saved with the next snapshot.
-        outdated: (Requested time, action) of what had completed when the table was upgraded last,
-            as far as that was seen; saved with the next snapshot.
-        status: How what is held of the table stands to the record and to the timeline.
-        failure: Why the table is followed in memory; ``None``: it isn't.
-        is_closed: Whether the store is closed, or will be at once.
-    """
+class OwnRecord(Record):
+    """The record of one table in a store of this server's; see ``Record``."""
 
     def __init__(self, store: Store, table_id: TableId) -> None:
-        self.store = store
-        self.unfinished: Unfinished = {}
-        self.must_list = False
-        self.outdated: frozenset[tuple[str, str]] = frozenset()
-        self.status = RecordStatus()
-        self.failure: str | None = None
-        self.is_closed = False
+        super().__init__()
+        self.lasts, self.waits = store.lasts, store.waits
         store.is_ahead = lambda: self.status.is_ahead
+        self._store = store
         self._spare = store.spare or MemoryStore(is_spare=True)
         self._table_id = table_id
         self._recorded: Recorded | None = None  # holds the chunks that rows name until they change
         self._is_refused = False
+        self._is_swept = False
         # The rows as of the last commit, to write only what has changed since.
         self._maps: Mapping[str, object] = {}
         self._rows = RecordSum()
         self._knows_all = False
 
     def keep(self, *versions: PartitionVersion) -> None:
-        """Move the chunks of versions that no restart needs into the store.
-
-        What a store that lasts doesn't take stays in memory.
-
-        Raises:
-            StoreError: Nothing was moved, and memory has no room either.
-        """
+        """See ``Record``."""
         chunks, blobs = new_chunks(versions)
         try:
             self._move(chunks, blobs)
         except StoreError as exc:
-            if not self.store.lasts or self.is_closed:
+            if not self._store.lasts or self.is_closed:
                 raise
             logger.debug("chunks stay in memory: %s", exc)
             self._distrust_lost(exc)
@@ -101,7 +80,7 @@ class TableRecord:
     def _move(self, chunks: Sequence[Chunk], blobs: Sequence[Blob]) -> None:
         """Move new chunks that no row names yet."""
         if chunks:
-            move(chunks, self.store.commit(blobs))
+            move(chunks, self._store.commit(blobs))
 
     def _hold(self, versions: Iterable[PartitionVersion]) -> None:
         """Have the memory budget count chunks that the store doesn't take for now.
@@ -123,22 +102,7 @@ class TableRecord:
         *,
         alone: bool = False,
     ) -> None:
-        """Record a snapshot, and move its new chunks into the store.
-
-        If a store that lasts fails, only memory has it until the next save.
-
-        Args:
-            snapshot: The newest.
-            touched: The partitions that differ from the snapshot recorded before; ``None``: all.
-            unfinished: As the attribute is from now on.
-            also: Versions of other snapshots whose chunks are moved, too.
-            news: What other servers need beside the rows that change; ``None``: all rows.
-            alone: Whether to record nothing for now, if others are there.
-
-        Raises:
-            StoreBehindError: Others have recorded something since; nothing has changed.
-            StoreError: The record is as before, nothing was moved, and memory has no room either.
-        """
+        """See ``Record``."""
         lack, why = self.status.lack(touched, news), None
         if not alone:
             try:
@@ -146,7 +110,7 @@ class TableRecord:
             except StoreBehindError:
                 raise
             except StoreError as exc:
-                if not self.store.lasts or self.is_closed:
+                if not self._store.lasts or self.is_closed:
                     raise
                 why = exc
             else:
@@ -170,14 +134,7 @@ class TableRecord:
             self.status = self.status.distrusting("store-damaged")
 
     def save_rest(self, newest: Snapshot) -> None:
-        """Record what was kept in memory, if there is anything, and the store takes it by now.
-
-        Args:
-            newest: The newest snapshot.
-
-        Raises:
-            StoreBehindError: As ``save``.
-        """
+        """See ``Record``."""
         if self.failure is not None:
             self.save(newest, (), self.unfinished)
 
@@ -229,13 +186,13 @@ class TableRecord:
             )
             return changed
 
-        if chunks or self.store.lasts:
+        if chunks or self._store.lasts:
             # Blobs and rows in one commit: a crash leaves the record from before or after it.
             stored = self._commit(blobs, rows, news, anew=anew, versions=held.values())
             move(chunks, stored)
         # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
-        if self.store.lasts:
+        if self._store.lasts:
             before.change(changed)
             self._rows = before
             self._maps, self._knows_all = maps, snapshot.files.known is not None
@@ -243,20 +200,12 @@ class TableRecord:
             self._recorded = None
 
     def read(self) -> Recorded | None:
-        """Return what is recorded; ``None`` when that is nothing.
-
-        Until something is saved, it is the same each time. What can't be read is cleared before
-        something else is saved.
-
-        Raises:
-            RecordLostError: The rows can't be read, or aren't those of this table and this format.
-            StoreError: The store is away. All rows are written anew once it is there.
-        """
+        """See ``Record``."""
         if self._recorded is not None or self._is_refused:
             return self._recorded
         self._is_refused = True
         try:
-            rows = self.store.rows()
+            rows = self._store.rows()
         except (StoreFullError, StoreUnavailableError):  # it is away, not damaged
             raise
         except StoreError as exc:
@@ -276,12 +225,12 @@ class TableRecord:
         self._knows_all = recorded.snapshot.files.known is not None
         return recorded
 
-    def take(self, recorded: Recorded) -> None:
-        """Record what another server has recorded, whose chunks are in the store.
+    def received(self, pieces: Iterable[bytes], most_bytes: int) -> Recorded:
+        """See ``Record``."""
+        return received(items_of(pieces, most_bytes), self._table_id, self._store)
 
-        Raises:
-            StoreError: As ``save``; nothing has changed.
-        """
+    def take(self, recorded: Recorded) -> None:
+        """See ``Record``."""
         before = self.must_list, self.outdated
         self.must_list, self.outdated = recorded.must_list, recorded.outdated
         try:
@@ -292,17 +241,26 @@ class TableRecord:
         self._recorded = recorded
 
     def sweep(self) -> None:
-        """Delete the blobs that crashes left and that the record doesn't name.
+        """See ``Record``."""
+        if self._recorded is None or self._is_swept:
+            return
+        versions = self._recorded.snapshot.files.versions.values()
+        try:
+            self._sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+            self._is_swept = True
+        except StoreError as exc:  # the next read, or process, tries again
+            logger.warning("blobs that aren't needed stay in the store: %s", exc)
+
+    def _sweep(self, live: Collection[Handle]) -> None:
+        """Delete the blobs that crashes left, except those with these handles.
 
         Raises:
             StoreError: Some of them are still there.
         """
-        if self._recorded is not None:
-            versions = self._recorded.snapshot.files.versions.values()
-            self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+        self._store.sweep(live)
 
     def warn(self, why: StoreError) -> None:
-        """Log that the table is followed in memory, once until something is recorded or adopted."""
+        """See ``Record``."""
         if self.failure is None:
             logger.warning("%s is followed in memory: %s", self._table_id, why)
         self.failure = str(why)
@@ -317,19 +275,33 @@ class TableRecord:
 
     @property
     def spare_bytes(self) -> int:
-        """Size of the chunks that are kept in memory as the store can't take them."""
+        """See ``Record``."""
         return int(self._spare.status()["bytes"])
 
-    def collect(self) -> None:
-        """Free the memory of chunks that were kept there and aren't needed any more."""
-        self._spare.collect()
+    def figures(self) -> dict[str, Any]:
+        """See ``Record``."""
+        return self._store.status()
 
-    def close(self) -> None:
-        """Free the memory of all chunks that were kept there."""
+    def collect(self) -> None:
+        """See ``Record``."""
+        self._spare.collect()
+        self._store.collect()
+
+    def end(self) -> None:
+        """See ``Record``."""
+        super().end()
+        self._store.interrupt()
+
+    def release(self) -> None:
+        """See ``Record``."""
         self._spare.close()
         # Nothing refers to itself then: a closed table is freed at once, not by the next full
         # garbage collection, before which thousands may be closed.
-        self.store.is_ahead = never_ahead
+        self._store.is_ahead = never_ahead
+
+    def close(self) -> None:
+        """See ``Record``."""
+        self._store.close()
 
     def _left(
         self, chunks: list[Chunk], blobs: Sequence[Blob]
@@ -355,7 +327,7 @@ class TableRecord:
             anew: Whether these are all rows there are, and those that go.
             versions: What the rows name.
         """
-        return self.store.commit(blobs, rows)
+        return self._store.commit(blobs, rows)
 
     def _partitions(self) -> list[str]:
         """Return the partitions that have rows."""
@@ -363,13 +335,13 @@ class TableRecord:
 
     def _clear_refused(self) -> None:
         if self._is_refused:
-            self.store.clear()
+            self._store.clear()
             self._is_refused = False
 
     def _parsed(self, rows: Mapping[str, bytes]) -> tuple[Recorded, RecordSum]:
         try:
             found = RecordSum(rows)
-            return read_rows(rows, self._table_id, self.store.chunk, found.value), found
+            return read_rows(rows, self._table_id, self._store.chunk, found.value), found
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
             raise self._lost(repr(exc)) from exc
         except StrandlineError as exc:

@@ -16,7 +16,7 @@ Rows and news (``fsview.record.journal``) have the values of the model in the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -24,6 +24,7 @@ from typing import Any, Final
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import CompactionOperation
+from fsview.record.base import Recorded, Unfinished
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.store.base import RECORD_FORMAT, Handle, RecordRows, StoredChunk
 from timeline.completion import CompletionTimes
@@ -50,25 +51,6 @@ _OUTDATED: Final = "outdated"
 _DIGEST_BYTES: Final = 8
 _LARGE: Final = 1 << 53
 """The least handle that is stored as text, in hexadecimal digits."""
-
-Unfinished = Mapping[str, Collection[str]]
-"""Requested time of an instant in flight → partitions that were listed with files of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What an earlier process recorded.
-
-    Attributes:
-        snapshot: Without completion times, which the table's timeline has.
-        unfinished, must_list, outdated: As of ``TableRecord``.
-    """
-
-    snapshot: Snapshot
-    unfinished: Unfinished
-    must_list: bool
-    outdated: frozenset[tuple[str, str]]
-
 
 # Writing.
 

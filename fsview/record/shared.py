@@ -10,35 +10,56 @@ rows that name them: others can write in between, and who is forestalled needn't
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
 
 from fsview.files.chunk import Chunk
 from fsview.files.partition import PartitionVersion
-from fsview.record.journal import Told
-from fsview.record.own import TableRecord, move
+from fsview.record.base import Record, Recorded, Unfinished
+from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
+from fsview.record.own import OwnRecord, move
 from fsview.record.rows import (
     PARTITION,
-    Recorded,
     RecordSum,
-    Unfinished,
     maps_of,
     read_head,
     text_of,
 )
 from fsview.record.status import EVERYTHING, JournalEntry, Lack
+from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
-from fsview.store.base import Blob, Handle, MakeRows, StoredChunk
+from fsview.snapshot.timeline_change import TimelineChange
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.sql.database import CommittedSteps
 from fsview.store.sql.store import SharedStore
-from timeline.errors import BlobLostError, RecordLostError, StoreBehindError, StoreError
+from timeline.completion import CompletionTimes
+from timeline.errors import (
+    BlobLostError,
+    RecordLostError,
+    StoreBehindError,
+    StoreError,
+    StrandlineError,
+)
 from timeline.storage.table_id import TableId
+from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
+_DAMAGED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What rows of other servers may raise that aren't as this release writes them."""
 
-class SharedRecord(TableRecord):
-    """See ``TableRecord``; not thread-safe either."""
+
+def kept_in(store: Store) -> Callable[[TableId], Record]:
+    """Return what makes the record of a table in its store, which may be shared."""
+    if isinstance(store, SharedStore):
+        return partial(SharedRecord, store)
+    return partial(OwnRecord, store)
+
+
+class SharedRecord(OwnRecord):
+    """The record of one table in a database that other servers share; see ``Record``."""
 
     def __init__(self, store: SharedStore, table_id: TableId) -> None:
         super().__init__(store, table_id)
@@ -55,7 +76,7 @@ class SharedRecord(TableRecord):
         unfinished: Unfinished,
         also: Iterable[PartitionVersion],
     ) -> None:
-        """See ``TableRecord``.
+        """See ``OwnRecord``.
 
         Raises:
             StoreBehindError: Others have committed since; nothing has changed.
@@ -72,10 +93,10 @@ class SharedRecord(TableRecord):
             self._unshown.pop(partition, None)
 
     def read(self) -> Recorded | None:
-        """See ``TableRecord``; read anew each time, and the next save continues it.
+        """See ``OwnRecord``; read anew each time, and the next save continues it.
 
         Raises:
-            RecordLostError: As ``TableRecord``; the next save writes all rows.
+            RecordLostError: As ``OwnRecord``; the next save writes all rows.
             StoreError: The database failed: nothing is saved before this succeeds.
         """
         self.status = self.status.reading()
@@ -97,13 +118,8 @@ class SharedRecord(TableRecord):
             self.status = self.status.read(is_usable=self._recorded is not None)
         return recorded
 
-    def changes(self) -> CommittedSteps | None:
-        """Return what others have committed since; ``None`` if nothing.
-
-        Raises:
-            StoreBehindError: It must be read whole.
-            StoreError: It can't be read.
-        """
+    def _changes(self) -> CommittedSteps | None:
+        """Return what others have committed since; errors as of ``told``."""
         try:
             self._check_read()
             changes = self._shared.changes()
@@ -119,11 +135,7 @@ class SharedRecord(TableRecord):
         return changes
 
     def is_damaged(self, why: StoreError) -> bool:
-        """Whether the record lacks what it names; else it was only not read, or is behind.
-
-        Args:
-            why: What reading a chunk raised.
-        """
+        """See ``Record``."""
         if not isinstance(why, BlobLostError | RecordLostError) or self.status.is_ahead:
             return False
         try:
@@ -133,35 +145,59 @@ class SharedRecord(TableRecord):
             return False
 
     def turn(self) -> AbstractContextManager[object]:
-        """Wait until no other server reads what is new; see ``Database.turn``."""
+        """See ``Record`` and ``Database.turn``."""
         return self._shared.turn()
 
-    def is_next(self, changes: CommittedSteps) -> bool:
-        """Whether nothing was saved or adopted since the changes were read."""
-        return self._shared.seen == changes.seen and not self.status.is_ahead
+    def news_of(
+        self, change: TimelineChange, unclear: Collection[str], before: Timeline
+    ) -> tuple[JournalEntry, ...]:
+        """See ``Record``."""
+        return (journal_entry_of(change, unclear, before),)
 
-    def told(self, changes: CommittedSteps, newest: Snapshot) -> Told:
-        """Return what others committed, with what it says of the newest snapshot after it.
-
-        Raises:
-            ValueError: As ``read_head``, as are the other errors.
-        """
+    def told(self, newest: Snapshot) -> Told | None:
+        """See ``Record``."""
+        changes = self._changes()
+        if changes is None:
+            return None
         before = Recorded(newest, self.unfinished, self.must_list, self.outdated)
-        head = read_head(changes.rows, self._table_id, before)
-        if head.checksum != self._rows.after(changes.rows):
-            raise ValueError(f"the checksum of its rows isn't {head.checksum}, as recorded")
+        try:
+            head = read_head(changes.rows, self._table_id, before)
+            checksum = self._rows.after(changes.rows)
+        except _DAMAGED as exc:
+            raise StoreBehindError(repr(exc)) from exc
+        if head.checksum != checksum:
+            raise StoreBehindError(f"the checksum of its rows isn't {head.checksum}, as recorded")
         return Told(changes, head)
+
+    def adopted(
+        self,
+        history: History,
+        told: Told,
+        completion: Callable[[Timeline], CompletionTimes],
+        *,
+        kept: int,
+    ) -> Adopted | None:
+        """See ``Record``."""
+        if self._shared.seen != told.changes.seen or self.status.is_ahead:
+            return None
+        try:
+            return adopted(
+                history,
+                told,
+                completion,
+                unfinished=self.unfinished,
+                kept=kept,
+                chunk_at=self._shared.chunk,
+            )
+        except StrandlineError as exc:
+            raise StoreBehindError(str(exc)) from exc
+        except _DAMAGED as exc:
+            raise StoreBehindError(repr(exc)) from exc
 
     def adopt(
         self, told: Told, snapshot: Snapshot, unshown: Mapping[str, PartitionVersion]
     ) -> None:
-        """Continue what others committed.
-
-        Args:
-            told: What they committed.
-            snapshot: Holds the chunks that their rows name,
-            unshown: but for those of these partitions.
-        """
+        """See ``Record``."""
         changes, recorded = told.changes, told.head.recorded
         self.unfinished = recorded.unfinished
         self.must_list = self.must_list or recorded.must_list
@@ -177,18 +213,23 @@ class SharedRecord(TableRecord):
         self.told_no_failure()
 
     def collect_many(self) -> None:
-        """Free what was forgotten, if it is much; waits for the database."""
+        """See ``Record``."""
         self._shared.collect_many()
 
-    def sweep(self) -> None:
-        """See ``TableRecord``; also rows of earlier generations."""
+    def collect(self) -> None:
+        """See ``Record``."""
+        # Of the database the next commit does it: waiting for it here would have all tables wait.
+        self._spare.collect()
+
+    def _sweep(self, live: Collection[Handle]) -> None:
+        """See ``OwnRecord``; also rows of earlier generations."""
         self._shared.tidy()
-        super().sweep()
+        super()._sweep(live)
 
     def _left(
         self, chunks: list[Chunk], blobs: Sequence[Blob]
     ) -> tuple[list[Chunk], Sequence[Blob]]:
-        """See ``TableRecord``; of many chunks none."""
+        """See ``OwnRecord``; of many chunks none."""
         if len(chunks) <= self._shared.moved_at_once:
             return chunks, blobs
         self._move(chunks, blobs)

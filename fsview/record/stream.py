@@ -23,10 +23,10 @@ from struct import Struct
 from typing import Final
 
 from fsview.files.chunk import Chunk
+from fsview.record.base import Recorded
 from fsview.record.rows import (
     PARTITION,
     SNAPSHOT,
-    Recorded,
     RecordSum,
     map_row,
     maps_of,

@@ -9,17 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Any
 
 from fsview.files.partition import PartitionVersion
-from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
-from fsview.record.own import TableRecord
-from fsview.record.rows import Recorded
-from fsview.record.shared import SharedRecord
+from fsview.record.base import Record, Recorded
 from fsview.record.status import RecordStatus
-from fsview.record.stream import items_of, received
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
@@ -32,20 +28,18 @@ from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.current_history import CurrentHistory, Use
 from fsview.state.partitions import LoadedMarks, MissingPartitions
-from fsview.store.base import Store
 from fsview.store.budget import Share
-from fsview.store.sql.store import SharedStore
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreBehindError, StoreError, StrandlineError
+from timeline.errors import StoreBehindError, StoreError
 from timeline.instant import Instant
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:  # a table without a record loads nothing of this
+    from fsview.record.journal import Adopted, Told
 
-_DAMAGED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What rows of other servers may raise that aren't as this release writes them."""
+logger = logging.getLogger(__name__)
 
 
 class TableState:
@@ -61,11 +55,11 @@ class TableState:
         loaded: The partitions that count as loaded.
     """
 
-    def __init__(self, store: Store, table_id: TableId, *, retained: int, share: Share) -> None:
+    def __init__(self, record: Record, table_id: TableId, *, retained: int, share: Share) -> None:
         """Hold nothing of a table yet.
 
         Args:
-            store: Where chunks are kept, and where a restart finds the newest snapshot.
+            record: Where chunks are kept, and where a restart finds the newest snapshot.
             table_id: The table.
             retained: How many snapshots are kept for clients that are behind.
             share: Of the account of what these take; ``close`` gives it back.
@@ -73,13 +67,9 @@ class TableState:
         self.table_id = table_id
         self.loaded = LoadedMarks()
         self._lock = threading.Lock()
-        self._store, self._share = store, share
+        self._record, self._share = record, share
         self._current = CurrentHistory(retained, share)
-        # The same, if other servers share the store.
-        self._shared = SharedRecord(store, table_id) if isinstance(store, SharedStore) else None
-        self._record = self._shared or TableRecord(store, table_id)
         self._missing = MissingPartitions()
-        self._is_swept = False
         share.give = self.drop_oldest
 
     # What is held.
@@ -123,6 +113,11 @@ class TableState:
     def must_list(self) -> bool:
         """Whether partitions must be listed, since storage isn't what metadata says."""
         return self._record.must_list
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether reading files that are held may wait for another machine or process."""
+        return self._record.waits
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
@@ -175,12 +170,7 @@ class TableState:
         """
         with self._lock:
             recorded = self._record.read()
-            if recorded is not None and not self._is_swept:
-                try:
-                    self._record.sweep()
-                    self._is_swept = True
-                except StoreError as exc:  # the next read, or process, tries again
-                    logger.warning("blobs that aren't needed stay in the store: %s", exc)
+            self._record.sweep()
             return recorded
 
     def record(self) -> Recorded | None:
@@ -204,15 +194,9 @@ class TableState:
 
         Args:
             pieces: The stream (``fsview.record.stream``).
-            most_bytes: As of ``items_of``.
-
-        Raises:
-            BadAnswerError: It is too long, torn, damaged, or of another table or release. Nothing
-                has changed, then as with the other errors.
-            StoreError: The store can't keep it.
-            ServiceError: As ``pieces``.
+            most_bytes: As of ``Record.received``, as are the errors.
         """
-        recorded = received(items_of(pieces, most_bytes), self.table_id, self._store)
+        recorded = self._record.received(pieces, most_bytes)
         with self._lock:
             assert self._current.value is None, "taken after the first sync"
             self._record.take(recorded)
@@ -239,7 +223,7 @@ class TableState:
         Raises:
             StoreError: The store can't be asked; not at the end of the block.
         """
-        return nullcontext() if self._shared is None else self._shared.turn()
+        return self._record.turn()
 
     def warn(self, why: StoreError) -> None:
         """Log once that the table is followed in memory."""
@@ -255,6 +239,11 @@ class TableState:
     def spare_bytes(self) -> int:
         """Size of the chunks that are kept in memory as the store can't take them."""
         return self._record.spare_bytes
+
+    def store_status(self) -> dict[str, Any]:
+        """Return figures about the store, fit for JSON."""
+        waiting_bytes = self.spare_bytes
+        return {**self._record.figures(), "failure": self.failure, "waiting_bytes": waiting_bytes}
 
     def save_rest(self) -> bool:
         """Have the store keep what was kept in memory; return whether nothing is left."""
@@ -280,13 +269,11 @@ class TableState:
             StoreError: It can't be read.
         """
         with self._lock:
-            record = self._shared
-            if record is None or not self.status.goes_on or self._current.value is None:
+            if not self.status.goes_on or self._current.value is None:
                 return None
             try:
-                changes = record.changes()
-                return None if changes is None else record.told(changes, self.history.newest)
-            except (StoreBehindError, *_DAMAGED) as exc:
+                return self._record.told(self.history.newest)
+            except StoreBehindError as exc:
                 if whole:
                     self._fall_behind(exc)
                 return None
@@ -301,15 +288,11 @@ class TableState:
             completion: Completion times seen from an active timeline.
             whole: As for ``told``.
         """
-        record = self._shared
-        if record is None:
-            return None
         with self._lock:
             found = None
-            # Otherwise another thread has adopted it.
-            if self.status.goes_on and record.is_next(told.changes):
-                found = self._adopted(record, told, completion, whole=whole)
-        record.collect_many()
+            if self.status.goes_on:
+                found = self._adopted(told, completion, whole=whole)
+        self._record.collect_many()
         return found
 
     def restart(
@@ -390,7 +373,7 @@ class TableState:
         with self._lock:
             if self.status.is_behind or self.history.newest is not old:
                 raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
-            news = () if self._shared is None else (journal_entry_of(change, unclear, old.active),)
+            news = self._record.news_of(change, unclear, old.active)
             try:
                 found = publication(
                     self.history,
@@ -536,50 +519,36 @@ class TableState:
         if not self._lock.acquire(blocking=False):  # the budget's lock is held: never wait here
             return None
         try:
-            freed = self._current.drop_oldest(in_memory=not self._store.lasts)
+            freed = self._current.drop_oldest(in_memory=not self._record.lasts)
         finally:
             self._lock.release()
         self._record.collect()
-        # Of a shared store the next commit does it: waiting for its database here would have all
-        # tables wait.
-        if self._shared is None:
-            self._store.collect()
         return freed
 
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         # Before the lock, whose holder may be about to wait for the store.
-        self._record.is_closed = True
-        self._store.interrupt()
+        self._record.end()
         with self._lock:
             # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
-            self._record.close()
-        self._store.close()
+            self._record.release()
+        self._record.close()
 
     # Under the lock.
 
     def _adopted(
-        self,
-        record: SharedRecord,
-        told: Told,
-        completion: Callable[[Timeline], CompletionTimes],
-        *,
-        whole: bool,
+        self, told: Told, completion: Callable[[Timeline], CompletionTimes], *, whole: bool
     ) -> Adopted | None:
         """Show the snapshots that others have recorded; as ``adopt``."""
+        record, kept = self._record, self._current.most_links
         try:
-            found = adopted(
-                self.history,
-                told,
-                completion,
-                unfinished=record.unfinished,
-                kept=self._current.most_links,
-                chunk_at=self._store.chunk,
-            )
-        except (StrandlineError, *_DAMAGED) as exc:
+            found = record.adopted(self.history, told, completion, kept=kept)
+        except StoreBehindError as exc:
             if whole:
                 self._fall_behind(exc)
+            return None
+        if found is None:  # another thread has adopted it
             return None
         newest = found.history.newest
         newest.files.versions, newest.files.known = found.files.versions, found.files.known
@@ -606,17 +575,16 @@ class TableState:
         """Have the table loaded anew, or its record read whole, as a chunk can't be read."""
         if self.is_closed:  # nothing was lost, and nothing will be loaded again
             return
-        if self._shared is not None and not self._shared.is_damaged(why):
+        if not self._record.is_damaged(why):
             # The record is others' too: it isn't given up as long as it may be right.
             self._fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self._record.status = self.status.distrusting("store-damaged")
 
-    def _fall_behind(self, why: Exception) -> None:
+    def _fall_behind(self, why: StoreError) -> None:
         """Answer nothing until the record was read whole and followed: it may be an old one."""
-        text = why if isinstance(why, StrandlineError) else repr(why)
-        logger.info("the record of %s is read whole: %s", self.table_id, text)
+        logger.info("the record of %s is read whole: %s", self.table_id, why)
         self._record.status = self.status.fell_behind()
 
     def _fill_older(self, snapshot: Snapshot, found: PartitionVersion) -> None:

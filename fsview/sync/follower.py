@@ -49,9 +49,23 @@ class TimelineFollower:
     """
 
     def __init__(
-        self, storage: Storage, state: TableState, *, metrics: Metrics, clock: Clock
+        self,
+        storage: Storage,
+        state: TableState,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        barrier: TimedBarrier | None = None,
     ) -> None:
-        """Read nothing yet; ``clock`` times syncs."""
+        """Read nothing yet.
+
+        Args:
+            storage: The table's storage.
+            state: What is held of the table.
+            metrics: Counters, labelled ``table``.
+            clock: Times syncs.
+            barrier: Where loads wait for each other; ``None``: they don't.
+        """
         self.storage = storage
         self.state = state
         self._metrics = metrics
@@ -60,7 +74,7 @@ class TimelineFollower:
         self._properties: FileInfo | None = None
         self._refused = RefusedFiles()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
-        self._barrier = TimedBarrier(clock)
+        self._barrier = barrier
         self._synced_s = -math.inf
 
     def newest(self) -> Snapshot:
@@ -95,10 +109,12 @@ class TimelineFollower:
     def gathered(self, work: Callable[[], T]) -> tuple[T, int]:
         """Return what ``work`` returns, and ``since`` for a sync after it.
 
-        Callers that work at the same time wait for each other (``fsview.timed_barrier``), and
-        share one.
+        Callers that work at the same time wait for each other if there is a barrier, and share
+        one.
         """
         # ``begun`` is read after the work: a run that begins later lists all that the work saw.
+        if self._barrier is None:
+            return work(), self._syncs.begun
         return self._barrier.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:

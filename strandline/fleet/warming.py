@@ -203,7 +203,7 @@ class Warming:
     def _prepare(self, view: TableView, table: Wanted) -> None:
         """Have a table that is being opened continue from a neighbour's record, if there is any."""
         try:
-            if view.has_record():
+            if view.state.recorded() is not None:
                 self._counts["own"] += 1
                 return
         except StoreError as error:
@@ -220,7 +220,7 @@ class Warming:
                 if left_s <= 0:
                     raise ServiceTimeoutError(f"no record within {self._bound_s:g} s")
                 pieces = self._neighbours.record(url, table.base_path, most_bytes, left_s)
-                view.take(self._until_stopped(pieces), most_bytes)
+                view.state.take(self._until_stopped(pieces), most_bytes)
             except StrandlineError as error:
                 self._failed(error, f"the record of {table.base_path} at {url} isn't taken")
             else:

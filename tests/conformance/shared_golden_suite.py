@@ -13,6 +13,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
 from tests.conformance.shared_place import NewPlace
@@ -54,7 +55,7 @@ class SharedGoldenSuite:
                 stores = Stores(StoreOptions("sql", urls=(url,)))
                 stack.callback(stores.close)
                 store = stores.open(TableView(storage).table_id)
-                view = TableView(storage, metrics=counted, store=store)
+                view = TableView(storage, metrics=counted, record=kept_in(store))
                 stack.callback(view.close)
                 views.append(view)
             alone = TableView(storages[2])

@@ -8,6 +8,7 @@ from typing import Any
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.budget import RETAINED_SNAPSHOTS
 from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
@@ -42,7 +43,7 @@ class Server:
         self.metrics = Metrics()
         self.store, self.database = store, database
         self.view = TableView(
-            storage, metrics=self.metrics, store=store, retained_snapshots=retained
+            storage, metrics=self.metrics, record=kept_in(store), retained_snapshots=retained
         )
         self._counted: dict[str, int] = {}
 

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.record.shared import kept_in
 from fsview.store.base import Blob
 from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.database_ring import DatabaseRing, Databases
@@ -264,7 +265,7 @@ def test_of_two_databases_one_is_away(tmp_path: Path) -> None:
         table_id = TableId.of(table.storage.base_path)
         store = stores.open(table_id)
         assert isinstance(store, SharedStore)
-        view = TableView(table.storage, store=store)
+        view = TableView(table.storage, record=kept_in(store))
         check(LocalView.synced(view), table.storage)
         table.write(("a", "new"))
         check(LocalView.synced(view), table.storage)
@@ -286,7 +287,7 @@ def test_a_database_that_is_away_at_the_start_is_used_once_it_is_there(
     try:
         stores = Stores(StoreOptions("sql", urls=(url,)))
         store = stores.open(table_id)
-        view = TableView(table.storage, store=store)
+        view = TableView(table.storage, record=kept_in(store))
         for _ in range(2):
             check(LocalView.synced(view), table.storage)
             table.write(("a", "new"))
@@ -297,8 +298,8 @@ def test_a_database_that_is_away_at_the_start_is_used_once_it_is_there(
     check(LocalView.synced(view), table.storage)
     assert store.rows()
     other = Stores(StoreOptions("sql", urls=(url,)))
-    joined = TableView(table.storage, store=other.open(table_id))
-    assert joined.has_record()
+    joined = TableView(table.storage, record=kept_in(other.open(table_id)))
+    assert joined.state.recorded() is not None
     check(LocalView.synced(joined), table.storage)
     for closed in (view, joined, stores, other):
         closed.close()

@@ -15,6 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
+from fsview.record.stream import record_stream
 from fsview.view_manager import ViewManager
 from fsview.wire.lookup_form import LOOKUP_PATH, read_queries
 from fsview.wire.marker_form import DELETE_DIRECTORY, DIRECTORY_EXISTS, MARKER_DIRECTORY, MARKERS
@@ -129,9 +130,10 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
         base_path = required(request.parameters(), BASE_PATH)
         table = views.open_table(base_path)
         lease = None if table is None else views.lease_of(table)
-        stream = None if lease is None else lease.table.record()
-        if stream is None:
+        recorded = None if lease is None else lease.table.state.record()
+        if lease is None or recorded is None:
             raise TableNotFoundError(f"no view of the table {base_path!r} is open here")
+        stream = record_stream(lease.table.table_id, recorded)
         return Reply(200, b"", _BYTES, rest=_leased(stream, lease))
 
     yield "GET", TABLES, tables

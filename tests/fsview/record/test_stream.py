@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.record.rows import SNAPSHOT
+from fsview.record.shared import kept_in
 from fsview.record.stream import (
     FRAME_BYTES,
     MAGIC,
@@ -23,6 +24,7 @@ from fsview.record.stream import (
     StreamedRow,
     items_of,
     record_items,
+    record_stream,
     stream_of,
 )
 from fsview.store.base import Blob, MakeRows, StoredChunk
@@ -37,6 +39,7 @@ from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import BadAnswerError, ServiceUnreachableError, StoreError
+from timeline.storage.base import Storage
 
 MOST = 64 << 20
 Items = tuple[Blob | StreamedRow, ...]
@@ -48,14 +51,19 @@ def view_in(kind: str, folder: Path, table: SmallTable) -> Iterator[TableView]:
     folder.mkdir()
     with closing(stores_of(kind, folder)) as stores:
         store = stores.open(TableView(table.storage).table_id)
-        with closing(TableView(table.storage, metrics=Metrics(), store=store)) as view:
+        with closing(TableView(table.storage, metrics=Metrics(), record=kept_in(store))) as view:
             yield view
 
 
+def served(storage: Storage) -> TableView:
+    """Return a view as a service without a store has it."""
+    return TableView(storage, record=kept_in(MemoryStore()))
+
+
 def sent(view: TableView) -> bytes:
-    stream = view.record()
-    assert stream is not None
-    return b"".join(stream)
+    recorded = view.state.record()
+    assert recorded is not None
+    return b"".join(record_stream(view.table_id, recorded))
 
 
 def loaded(table: SmallTable) -> TableView:
@@ -82,7 +90,7 @@ def test_a_view_goes_on_from_a_record_of_any_store_in_any_other(tmp_path, sends,
         stream = sent(one)
         table.write(("a", "new"))  # the record is older than the timeline
         before = lists(table)
-        two.take([stream], MOST)
+        two.state.take([stream], MOST)
         assert two.newest().timeline.last == TableView(table.storage).newest().timeline.last
         assert sorted(two.held_partitions()) == sorted(PARTITIONS)
         for partition in PARTITIONS:
@@ -100,11 +108,11 @@ def test_a_record_that_was_taken_lasts_where_records_last(tmp_path, kind):
     for turn in range(3):
         with closing(stores_of(kind, tmp_path)) as stores:
             store = stores.open(TableView(table.storage).table_id)
-            with closing(TableView(table.storage, store=store)) as view:
-                assert view.has_record() == (turn > 0)
+            with closing(TableView(table.storage, record=kept_in(store))) as view:
+                assert (view.state.recorded() is not None) == (turn > 0)
                 if not turn:
-                    view.take([stream], MOST)
-                    assert view.has_record()
+                    view.state.take([stream], MOST)
+                    assert view.state.recorded() is not None
                 before = lists(table)
                 view.newest()
                 assert sorted(view.held_partitions()) == sorted(PARTITIONS)
@@ -118,30 +126,30 @@ def test_what_is_known_and_what_is_loaded_comes_over(tmp_path):
     table = small()
     one = TableView(table.storage)
     LocalView.newest(one).load_partitions(["a", "none", "../none", "/none"])
-    two = TableView(table.storage)
-    two.take([sent(one)], MOST)
+    two = served(table.storage)
+    two.state.take([sent(one)], MOST)
     two.newest()
     assert two.held_partitions() == ("a",), "a missing partition isn't remembered by others"
     check(LocalView.newest(two), table.storage)
-    three = TableView(table.storage)
-    three.take([sent(loaded(table))], MOST)
+    three = served(table.storage)
+    three.state.take([sent(loaded(table))], MOST)
     assert three.newest().files.known == frozenset(PARTITIONS)
 
 
 def test_a_view_that_was_not_read_has_no_record():
     table = small()
     view = TableView(table.storage)
-    assert view.record() is None
+    assert view.state.record() is None
     view.newest()
-    assert view.record() is not None
+    assert view.state.record() is not None
     view.state.distrust("test")
-    assert view.record() is None
+    assert view.state.record() is None
 
 
 def test_a_record_of_another_table_is_refused():
     one, two = small(), SmallTable(MemoryStorage("memory:///other/t"))
     with pytest.raises(BadAnswerError, match="sent for memory:///other/t can't be read"):
-        TableView(two.storage).take([sent(loaded(one))], MOST)
+        served(two.storage).state.take([sent(loaded(one))], MOST)
 
 
 def test_a_stream_is_cut_anywhere_and_bounded():
@@ -182,7 +190,7 @@ def test_a_row_that_would_take_far_more_memory_than_it_is_long_is_not_parsed():
     items = tuple(record_items(TableView(table.storage).table_id, recorded))
     bomb = StreamedRow("replaced", b"[" + b"[]," * (2 << 20) + b"[]]")
     with pytest.raises(BadAnswerError, match="values in"):
-        TableView(table.storage).take(stream_of((*items, bomb)), MOST)
+        served(table.storage).state.take(stream_of((*items, bomb)), MOST)
 
 
 class FullStore(MemoryStore):
@@ -200,10 +208,10 @@ def test_a_record_that_can_not_be_saved_is_gone_on_from_in_memory():
     table = small()
     one = loaded(table)
     one.state.require_listing()
-    with closing(TableView(table.storage, store=FullStore())) as two:
-        two.take([sent(one)], MOST)
+    with closing(TableView(table.storage, record=kept_in(FullStore()))) as two:
+        two.state.take([sent(one)], MOST)
         assert two.state.must_list
-        assert two.has_record()
+        assert two.state.recorded() is not None
         assert two.state.failure == "full"
         check(LocalView.newest(two), table.storage)
 
@@ -319,8 +327,8 @@ def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests,
             items = tuple(record_items(TableView(table.storage).table_id, recorded))
             with view_in(kind, tmp_path / what, table) as view:
                 with pytest.raises(BadAnswerError, match="can't be read"):
-                    view.take(stream_of(change(items)), MOST)
-                assert not view.has_record()
+                    view.state.take(stream_of(change(items)), MOST)
+                assert view.state.recorded() is None
                 check(LocalView.newest(view), table.storage)
 
 
@@ -333,16 +341,16 @@ def test_an_error_within_the_stream_leaves_nothing(error):
         yield stream[: len(stream) // 2]
         raise error
 
-    view = TableView(table.storage)
+    view = served(table.storage)
     with pytest.raises(type(error), match=str(error)):
-        view.take(torn(), MOST)
+        view.state.take(torn(), MOST)
     check(LocalView.newest(view), table.storage)
 
 
 class TestViewFromARecord(ViewSuite):
     @contextmanager
     def serving(self, scenario: str, step: int, directory: Path) -> Iterator[Client]:
-        one, two = (TableView(golden.GoldenStorage(scenario, step)) for _ in range(2))
+        one, two = (served(golden.GoldenStorage(scenario, step)) for _ in range(2))
         LocalView.newest(one).load_all_partitions()
-        two.take([sent(one)], MOST)
+        two.state.take([sent(one)], MOST)
         yield LocalClient(two)

@@ -8,6 +8,7 @@ from fsview.files.change import PackedFiles
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
+from fsview.record.base import NoRecord
 from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import MAX_BRANCH_ENTRIES, Branch, Link
@@ -15,7 +16,6 @@ from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.table_state import TableState
 from fsview.store.budget import Share
-from fsview.store.memory import MemoryStore
 from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from fsview.table_view import TableView
@@ -41,7 +41,7 @@ def written(writes: int) -> tuple[SmallTable, list[Known]]:
 def branching(table: SmallTable) -> tuple[TableState, BranchFinder]:
     """Return the state of a table that was read, and a finder of its branches."""
     table_id, share = TableId.of(table.storage.base_path), Share.unbounded()
-    state = TableState(MemoryStore(), table_id, retained=64, share=share)
+    state = TableState(NoRecord(), table_id, retained=64, share=share)
     follower = TimelineFollower(table.storage, state, metrics=Metrics(), clock=ManualClock(0))
     follower.newest()
     return state, BranchFinder(follower)

@@ -9,6 +9,7 @@ from sys import getsizeof
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.record.shared import kept_in
 from fsview.state.partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
 from tests.fsview.load.wide_table import archived, small_table
@@ -131,7 +132,7 @@ def test_a_partition_that_is_deleted_while_many_are_looked_for_is_not_taken_for_
 @pytest.mark.property
 def test_a_store_that_is_full_for_a_while_does_not_raise_the_limit() -> None:
     table, kept = small_table(), Kept()
-    view = TableView(table.storage, store=LastingStore(kept))
+    view = TableView(table.storage, record=kept_in(LastingStore(kept)))
     names = invented(0, MOST_MISSING + 100)
     LocalView.newest(view).load_partitions(names[:MOST_MISSING])
 

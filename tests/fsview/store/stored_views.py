@@ -8,6 +8,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.table_view import TableView
 from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.kit.tables.rebuilt import differences_from_rebuilt
@@ -41,4 +42,4 @@ def check(view: LocalView, storage: Storage) -> None:
 
 
 def opened(table: SmallTable, kept: Kept, metrics: Metrics | None = None) -> TableView:
-    return TableView(table.storage, metrics=metrics, store=LastingStore(kept))
+    return TableView(table.storage, metrics=metrics, record=kept_in(LastingStore(kept)))

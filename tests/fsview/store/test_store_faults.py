@@ -11,6 +11,7 @@ import pytest
 
 from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.budget import Budget
 from fsview.store.memory import MemoryStore
 from fsview.table_view import TableView
@@ -182,7 +183,7 @@ def test_beyond_the_budget_what_can_not_be_written_is_refused(table: SmallTable)
     kept = Kept()
     store = LastingStore(kept)
     store.spare = MemoryStore(records, budget, is_spare=True)
-    view = TableView(table.storage, store=store)
+    view = TableView(table.storage, record=kept_in(store))
     LocalView.newest(view).load_all_partitions()
     assert records.used == 0
     kept.fail = failing("commit", error=StoreFullError)

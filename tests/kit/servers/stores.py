@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.base import Blob
 from fsview.store.budget import BUDGET_BYTES, RETAINED_SNAPSHOTS
 from fsview.store.stores import KINDS, StoreOptions, Stores
@@ -81,5 +82,5 @@ class Restarted:
             self._storage,
             metrics=self.metrics,
             retained_snapshots=self._retained,
-            store=store,
+            record=kept_in(store),
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from executor_proxy.exchange import Timeouts
 from executor_proxy.seat_ring import Layout
 from fsview.local_view import LocalView
+from fsview.record.stream import record_stream
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, ViewManager
@@ -131,6 +132,6 @@ def joined(
 def stream_of(table: SmallTable) -> bytes:
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
-    stream = view.record()
-    assert stream is not None
-    return b"".join(stream)
+    recorded = view.state.record()
+    assert recorded is not None
+    return b"".join(record_stream(view.table_id, recorded))

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.seat_ring import Layout
+from fsview.record.shared import kept_in
 from fsview.record.stream import PIECE_BYTES
+from fsview.store.memory import MemoryStore
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
@@ -238,8 +240,8 @@ def test_the_routes_open_nothing_and_want_the_token(fleet, table):
     sent = client.request("GET", RECORD, base)
     assert sent.headers["content-type"] == "application/octet-stream"
     assert sent.headers["transfer-encoding"] == "chunked"
-    view = TableView(table.storage)
-    view.take([sent.body], PIECE_BYTES)
+    view = TableView(table.storage, record=kept_in(MemoryStore()))
+    view.state.take([sent.body], PIECE_BYTES)
     view.newest()
     assert sorted(view.held_partitions()) == sorted(PARTITIONS)
     other = fleet.client(1)

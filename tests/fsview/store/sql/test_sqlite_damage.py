@@ -12,6 +12,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.base import RETRY_S
 from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.sqlite.file_place import FilePlace
@@ -314,7 +315,7 @@ def test_a_table_is_followed_through_a_damaged_file_and_back(tmp_path: Path) -> 
     """In a file that was set aside the table is recorded again (#32)."""
     table, file, clock = small(MemoryStorage()), tmp_path / "views.db", ManualClock(0)
     database = service(file, clock)
-    view = TableView(table.storage, store=SharedStore(database, TABLE))
+    view = TableView(table.storage, record=kept_in(SharedStore(database, TABLE)))
     LocalView.newest(view).load_all_partitions()
     damage_root(file, "row")
     for n in range(3):
@@ -332,7 +333,7 @@ def test_a_table_is_followed_through_a_damaged_file_and_back(tmp_path: Path) -> 
     assert view.state.failure is None
     view.close()
     metrics = Metrics()
-    again = TableView(table.storage, store=SharedStore(database, TABLE), metrics=metrics)
+    again = TableView(table.storage, record=kept_in(SharedStore(database, TABLE)), metrics=metrics)
     check(LocalView.newest(again), table.storage)
     assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
     again.close()

@@ -10,6 +10,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
+from fsview.record.shared import kept_in
 from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.table_view import TableView
@@ -26,7 +27,7 @@ def viewed(
     """Open a view with the store of its table, as one service after another does."""
     database = SqliteDatabase(directory / "views.db")
     store = SharedStore(database, TableView(storage).table_id)
-    view = TableView(storage, metrics=metrics, store=store)
+    view = TableView(storage, metrics=metrics, record=kept_in(store))
     try:
         yield view
     finally:
