@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.load.snapshot_filler import GoOn, Leading, always
+from fsview.metrics import Metrics
 from fsview.model.file_group import (
     BaseFile,
     ClusteringOperation,
@@ -35,6 +36,7 @@ from fsview.wire.json_form import PathForms
 from timeline.completion import UnreadArchiveError
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
+from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -356,6 +358,15 @@ class HeldView(LocalView):
             # ``TableState.lost`` takes a lock that is held while the store commits. A ``LocalView``
             # meets the same loss on a thread, and reports it there.
             raise NotHeldError(str(exc)) from exc
+
+
+def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
+    """Return a view of a table's newest instant for one caller, without a service.
+
+    Raises:
+        TableNotFoundError: There is no table at the storage's base path.
+    """
+    return LocalView.newest(TableView(storage, metrics=metrics, gathers=False))
 
 
 def _without_slash(partition: str) -> str:

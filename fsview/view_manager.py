@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
-from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.record.shared import kept_in
 from fsview.served_roots import ServedRoots, resolved
@@ -58,15 +57,6 @@ class TablesStatus(NamedTuple):
 
 
 StorageOpener = Callable[[str, Mapping[str, Any] | None], Storage]
-
-
-def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
-    """Return a view of a table's newest instant, without a service.
-
-    Raises:
-        TableNotFoundError: There is no table at the storage's base path.
-    """
-    return LocalView.newest(TableView(storage, metrics=metrics, gathers=False))
 
 
 class ViewManager:

@@ -27,9 +27,9 @@ from fsview.load.metadata_table_state import (
     metadata_timeline,
     newest_slice,
 )
+from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
 from fsview.snapshot.snapshot import Snapshot
-from fsview.view_manager import open_view
 from strandline.commit.markers import instants_with_markers
 from strandline.read.state.changed_table import of_one_state
 from strandline.server.marker.announced import announced

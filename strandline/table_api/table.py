@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
-from fsview.view_manager import open_view
 from strandline.read.scan import Scan
 from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state

@@ -10,7 +10,7 @@ from benchmarks.command import Bench, measured
 from benchmarks.results.figures import Figure
 from benchmarks.servers.big_table import BigTable, Shape
 from benchmarks.stores import PARTS
-from fsview.view_manager import open_view
+from fsview.local_view import open_view
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fsview.local_view import LocalView
+from fsview.local_view import LocalView, open_view
 from fsview.table_view import TableView
-from fsview.view_manager import ViewManager, open_view
+from fsview.view_manager import ViewManager
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.stores import ALL_KINDS, OTHER_KINDS, stores_of
 from tests.kit.tables import golden

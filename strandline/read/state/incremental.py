@@ -21,11 +21,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsview.local_view import LocalView
+from fsview.local_view import LocalView, open_view
 from fsview.model.file_name import parse_data_file
 from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
-from fsview.view_manager import open_view
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import MissedWrites
 from strandline.read.state.changed_table import refuse_undone

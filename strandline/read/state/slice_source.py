@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 
 from executor_proxy.view_location import NEWEST as NEWEST_HASH
 from executor_proxy.view_location import ViewLocation
+from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
 from fsview.model.lookup_query import LookupQuery
-from fsview.view_manager import open_view
 from strandline.read.filter.partition_filter import WantedPartitions
 from strandline.read.instants.archive import MissedWrites, may_lack_writes
 from strandline.read.state.changed_table import refuse_undone

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from fsview.local_view import open_view
 from fsview.model.file_system_view import FileSystemView
-from fsview.view_manager import open_view
 from strandline import Table
 from strandline.read.state.slice_source import ServedSlices, with_pending
 from tests.kit.servers.live_service import TOKEN, serving

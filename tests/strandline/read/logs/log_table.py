@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsview.view_manager import open_view
+from fsview.local_view import open_view
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader

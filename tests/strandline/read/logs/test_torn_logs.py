@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
+from fsview.local_view import open_view
 from fsview.model.file_name import parse_log_file
-from fsview.view_manager import open_view
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from tests.kit.formats.hfile import log_block

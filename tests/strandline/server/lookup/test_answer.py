@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsview.local_view import LocalView
+from fsview.local_view import LocalView, open_view
 from fsview.model.file_system_view import FileSystemView
-from fsview.view_manager import open_view
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted

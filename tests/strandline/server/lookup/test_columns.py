@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from fsview.view_manager import open_view
+from fsview.local_view import open_view
 from fsview.wire.column_form import COLUMNS
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import ROUTES
