@@ -17,6 +17,8 @@ BASE_PATH: Final = "basepath"
 LAST_INSTANT: Final = "lastinstantts"
 TIMELINE_HASH: Final = "timelinehash"
 REFRESH_OFF: Final = "refreshoff"
+PRETTY: Final = "pretty"
+"""The parameter that asks for an indented body, whatever its value."""
 NO_INSTANT: Final = "0"
 """Value of ``lastinstantts`` where a caller with an empty timeline leaves it out."""
 

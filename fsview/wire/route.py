@@ -85,9 +85,8 @@ class Route:
         """Return the parameters that carry these arguments; the inverse of ``arguments``."""
         return {param.name: param.write(arguments[param.argument]) for param in self.params}
 
-    def answer(self, view: Any, params: Mapping[str, str]) -> Any:
-        """Return the view's answer to a request with these parameters."""
-        arguments = self.arguments(params)
+    def answer(self, view: Any, arguments: Mapping[str, Any]) -> Any:
+        """Return the view's answer to a request with these arguments."""
         if self.ask is not None:
             return self.ask(view, **arguments)
         return view.ask(self.name, **arguments)

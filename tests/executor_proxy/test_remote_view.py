@@ -54,7 +54,9 @@ class RemoteClient:
             params.get("timelinehash", ""),
         )
         try:
-            answer = view.sync() if route.name == "sync" else route.answer(view, params)
+            answer = (
+                view.sync() if route.name == "sync" else route.answer(view, route.arguments(params))
+            )
         except StrandlineError as error:
             return error.status, str(error).encode()
         return 200, route.encode(answer, PathForms.of(self.base_path))

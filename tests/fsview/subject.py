@@ -30,7 +30,9 @@ class LocalClient:
                 )
             else:
                 view = LocalView.newest(self.table)
-            body = route.encode(route.answer(view, params), PathForms.of(self.base_path))
+            body = route.encode(
+                route.answer(view, route.arguments(params)), PathForms.of(self.base_path)
+            )
         except StrandlineError as error:
             return error.status, str(error).encode()
         return 200, body

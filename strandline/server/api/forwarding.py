@@ -23,7 +23,7 @@ A server that has answered ``refresh/`` notifies the table's other servers
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
@@ -123,6 +123,7 @@ class _Asked:
     Attributes:
         kind: The properties of its route.
         method: Method of the route.
+        base_path: The table's base path as it was sent.
         table: Text of the table's id.
         is_pinned: Whether the client's timeline determines the answer.
         partition: The partition by which an owner is found, if that is. Unpinned requests go to the
@@ -132,6 +133,7 @@ class _Asked:
 
     kind: _Kind
     method: str
+    base_path: str
     table: str
     is_pinned: bool
     partition: str | None
@@ -141,12 +143,15 @@ class _Asked:
         """Return what a request asks; ``None``: it has no owner."""
         method = "GET" if request.method == "HEAD" else request.method
         kind = _KINDS.get((method, request.path.rstrip("/")))
-        table = None if kind is None else _table_text(request.table)
+        base_path = request.table
+        table = None if kind is None else _table_text(base_path)
         if kind is None or table is None:
             return None
-        is_pinned = kind.is_pinnable and _is_pinned(request.query)
-        partition = _partition_of(request.query) if kind.of_partition and is_pinned else None
-        return cls(kind, method, table, is_pinned, partition)
+        # Not decoded on the loop but for one value: a query may be long.
+        pairs = [pair.partition(b"=") for pair in request.query.split(b"&")]
+        is_pinned = kind.is_pinnable and _is_pinned(pairs)
+        partition = _partition_of(pairs) if kind.of_partition and is_pinned else None
+        return cls(kind, method, base_path, table, is_pinned, partition)
 
 
 class Forwarding:
@@ -188,7 +193,7 @@ class Forwarding:
         kind, forwarder = asked.kind, self._forwarder
         urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         is_passed_on = forwarder.is_passed_on(request.fields)
-        if urls and not is_passed_on and self._serves(request.table):
+        if urls and not is_passed_on and self._serves(asked.base_path):
             try:
                 answer = await self._asked(urls, asked, request)
             except ServiceError as error:
@@ -258,18 +263,16 @@ def _with_the_rest(request: Request, began_s: float) -> Request:
     return replace(request, fields={**request.fields, _WAIT: b"%.3f" % left_s})
 
 
-def _is_pinned(query: bytes) -> bool:
+def _is_pinned(pairs: Sequence[tuple[bytes, bytes, bytes]]) -> bool:
     """Whether a request names a client's timeline, and its snapshot determines the answer."""
-    pairs = [pair.partition(b"=") for pair in query.split(b"&")]
     names = {name for name, _, _ in pairs}
     if REFRESH_OFF.encode() in names or any(b"%" in name or b"+" in name for name in names):
         return False  # an escaped name may be ``REFRESH_OFF``
     return any(name == TIMELINE_HASH.encode() and value for name, _, value in pairs)
 
 
-def _partition_of(query: bytes) -> str | None:
-    for pair in query.split(b"&"):
-        name, _, value = pair.partition(b"=")
+def _partition_of(pairs: Sequence[tuple[bytes, bytes, bytes]]) -> str | None:
+    for name, _, value in pairs:
         if name == PARTITION.name.encode() and len(value) <= _PARTITION_BYTES:
             return unquoted(value).strip("/")
     return None

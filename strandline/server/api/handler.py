@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
 
+from fsview.wire.param import PRETTY
 from strandline.server.http.reply import INTERNAL, Reply, failure, failure_of, pretty, success
 from strandline.server.http.request import Request
 from timeline.errors import InputError, StrandlineError
@@ -24,9 +24,6 @@ RouteRow = tuple[str, str, Handler]
 """Method, path, handler; the path also counts with, or without, a slash at the end."""
 LoopRow = tuple[str, str, Callable[[Request], Awaitable[Reply]]]
 """A row whose handler runs on the server's loop."""
-
-PRETTY: Final = "pretty"
-"""The parameter that asks for an indented body, whatever its value."""
 
 
 def required(params: Mapping[str, str], name: str) -> str:

@@ -23,13 +23,13 @@ from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.neighbours import RECORD, TABLES
-from strandline.server.api.handler import PRETTY, RouteRow, json_body, required, shown
+from strandline.server.api.handler import RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.server.http.reply import JSON, Reply, json_reply
 from strandline.server.http.request import Request
 from strandline.server.http.table_of_request import INSTANT_STATES, STATES_DIRECTORY
-from strandline.server.lookup.answer import Answers
+from strandline.server.lookup.answer import Answers, Question
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.marker.registry import MarkerService
 from timeline.errors import TableNotFoundError
@@ -69,13 +69,8 @@ def _answer(answers: Answers, route: Route, request: Request) -> Reply:
     params = request.parameters()
     if route is _BASE_FILE_ON and "instant" not in params:
         return Reply(HTTPStatus.BAD_REQUEST, _NO_INSTANT, JSON)
-    return answers.reply(
-        route,
-        params,
-        request.accepted,
-        indented=PRETTY in params,
-        has_left=request.has_left,
-    )
+    question = Question.of(route, params, request.accepted)
+    return answers.reply(question, has_left=request.has_left)
 
 
 def marker_rows(markers: MarkerService) -> Iterator[RouteRow]:

@@ -1,4 +1,4 @@
-"""``Answers``: from a request's parameters to bytes, computed once per version of a partition.
+"""``Answers``: from a request's ``Question`` to bytes, computed once per version of a partition.
 
 There are two ways. ``Answers.reply`` runs on a thread and may sync a view, list a partition and
 compress. ``Answers.ready`` runs on the loop and never waits: it returns cached bytes, computes a
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.local_view import HeldView, LocalView, NotHeldError
@@ -33,6 +33,7 @@ from fsview.wire.param import (
     LAST_INSTANT,
     NO_INSTANT,
     PARTITION,
+    PRETTY,
     REFRESH_OFF,
     TIMELINE_HASH,
 )
@@ -65,6 +66,70 @@ files are as many, and take 0.3 ms."""
 _GROUP_ON_LOOP_BYTES: Final = 2 * 1024
 """Groups with more bytes of packed files aren't answered on the loop: sixty logs are as many, and
 take 0.4 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a request asks of a table's view: made once of its parameters, and passed on.
+
+    Attributes:
+        route: The route.
+        base_path: The table's base path in the client's spelling.
+        arguments: Of the view's method.
+        pin: Last instant and hash of the client's timeline; ``None``: it names none.
+        wants_held: Whether the newest snapshot that is held will do.
+        accepted: The forms that the client accepts.
+        indented: Whether to indent the body, which is then never in columns.
+        key: Identifies the answer among those of a version and an epoch.
+        size: Characters of all parameters.
+    """
+
+    route: Route
+    base_path: str
+    arguments: Mapping[str, Any]
+    pin: tuple[str, str] | None
+    wants_held: bool
+    accepted: Accepted
+    indented: bool
+    key: AnswerKey
+    size: int
+
+    @classmethod
+    def of(cls, route: Route, params: Mapping[str, str], accepted: Accepted) -> Question:
+        """Return the question of a request.
+
+        Args:
+            route: The route.
+            params: The request's parameters.
+            accepted: The forms that the client accepts.
+
+        Raises:
+            InputError: A parameter is missing or can't be read.
+        """
+        base_path = params.get(BASE_PATH, "")
+        if not base_path:
+            raise InputError(f"{route.path} needs the parameter {BASE_PATH!r}, which is missing")
+        pin = None
+        if TIMELINE_HASH in params:
+            pin = params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH]
+        return cls(
+            route,
+            base_path,
+            route.arguments(params),
+            pin,
+            not route.synced or params.get(REFRESH_OFF, "").lower() == "true",
+            accepted,
+            PRETTY in params,
+            # As text, which hashes and compares faster than the arguments.
+            (route.name, accepted, base_path, *(params.get(param.name) for param in route.params)),
+            sum(map(len, params.values())),
+        )
+
+    @property
+    def partition(self) -> str:
+        """The partition that it is about, without a slash at the end; empty if it is of none."""
+        partition: str = self.arguments.get(PARTITION.argument, "")
+        return partition.removesuffix("/")
 
 
 class Answers:
@@ -121,40 +186,30 @@ class Answers:
 
     def reply(
         self,
-        route: Route,
-        params: Mapping[str, str],
-        accepted: Accepted,
+        question: Question,
         *,
-        indented: bool = False,
         has_left: Callable[[], bool] = lambda: False,
     ) -> Reply:
         """Answer a request; may sync, list and compress.
 
         Args:
-            route: The route.
-            params: The request's parameters.
-            accepted: The forms that the client accepts.
-            indented: Whether to indent the body, which is then never in columns.
+            question: What it asks.
             has_left: Whether the client has disconnected, which ends work on a whole table or on a
                 long list of partitions.
 
         Raises:
             StrandlineError: The request is refused, or storage fails.
         """
-        base_path = params.get(BASE_PATH, "")
-        if not base_path:
-            raise InputError(f"{route.path} needs the parameter {BASE_PATH!r}, which is missing")
-        route.arguments(params)  # refuse missing arguments before a view is opened
-        lease = self._leased(base_path)
+        route, lease = question.route, self._leased(question.base_path)
         table = lease.table
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         with refusing_if_closed(table):
-            view = self._view_for(table, route, params)
+            view = _view_for(table, question)
             # A streamed reply holds the view.
             view.lease = lease
-            reply = self._reply(view, route, params, accepted, indented, has_left)
+            reply = self._reply(view, question, has_left)
         self._views.close_excess()
-        if route.synced and TIMELINE_HASH not in params:
+        if route.synced and question.pin is None:
             return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})
         return reply
 
@@ -163,7 +218,7 @@ class Answers:
 
         Args:
             name: Under which the request is counted.
-            params: As for ``reply``.
+            params: The request's parameters.
 
         Raises:
             StrandlineError: The request is refused, or storage fails.
@@ -171,129 +226,112 @@ class Answers:
         base_path = params.get(BASE_PATH, "")
         if not base_path:
             raise InputError(f"{name} needs the parameter {BASE_PATH!r}, which is missing")
+        question = Question.of(_NEWEST, params, Accepted())
         lease = self._leased(base_path)
         table = lease.table
         self._metrics.add(REQUESTS, table=str(table.table_id), route=name, way="computed")
         with refusing_if_closed(table):
-            view = self._view_for(table, _NEWEST, params)
+            view = _view_for(table, question)
         view.lease = lease
         return view
 
-    def _reply(
-        self,
-        view: LocalView,
-        route: Route,
-        params: Mapping[str, str],
-        accepted: Accepted,
-        indented: bool,
-        has_left: Callable[[], bool],
-    ) -> Reply:
-        if route.part_form is not None and not indented:
-            parts = view.in_parts(route.name, **route.arguments(params))
-            paths = PathForms.of(params[BASE_PATH])
+    def _reply(self, view: LocalView, question: Question, has_left: Callable[[], bool]) -> Reply:
+        route, zipped = question.route, question.accepted.zipped and self._gzip
+        if route.part_form is not None and not question.indented:
+            parts = view.in_parts(route.name, **question.arguments)
+            paths = PathForms.of(question.base_path)
             encoded = route.encode_parts(while_wanted(parts, has_left), paths)
-            return streamed(encoded, self.cache.largest, zipped=accepted.zipped and self._gzip)
+            return streamed(encoded, self.cache.largest, zipped=zipped)
         if route is _LOAD:
-            view.load_partitions(**route.arguments(params), go_on=partial(check_wanted, has_left))
-            return success(route.encode(None, PathForms.of(params[BASE_PATH])))
-        if indented:
-            body = pretty(self._body(view, route, params))
-            return success(body, zipped=accepted.zipped and self._gzip)
-        reply = self._made(view, route, params, accepted)
-        version = _version(view.snapshot, params)
+            view.load_partitions(**question.arguments, go_on=partial(check_wanted, has_left))
+            return success(route.encode(None, PathForms.of(question.base_path)))
+        if question.indented:
+            return success(pretty(_body(view, question)), zipped=zipped)
+        reply = self._made(view, question)
+        version = _version(view.snapshot, question)
         # The hot path skips longer queries, so it would never find their answers.
-        is_short = sum(map(len, params.values())) <= TARGET_BYTES
+        is_short = question.size <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
-            key = _key(view.snapshot, route, params, accepted)
+            key = (view.snapshot.epoch, *question.key)
             self.cache.put(view.table, version.answers, key, whole(reply))
         return reply
 
-    def _made(
-        self, view: LocalView, route: Route, params: Mapping[str, str], accepted: Accepted
-    ) -> Reply:
+    def _made(self, view: LocalView, question: Question) -> Reply:
         """Return the answer in the best form that the client accepts."""
-        zipped = accepted.zipped and self._gzip
-        if accepted.columns and route.has_columns:
-            body = view.newest_in_columns(route.name, **route.arguments(params))
+        route, zipped = question.route, question.accepted.zipped and self._gzip
+        if question.accepted.columns and route.has_columns:
+            body = view.newest_in_columns(route.name, **question.arguments)
             if body is None:
-                body = route.encode_columns(route.answer(view, params))
+                body = route.encode_columns(route.answer(view, question.arguments))
             return success(body, zipped=zipped, content_type=COLUMNS)
-        return success(self._body(view, route, params), zipped=zipped)
+        return success(_body(view, question), zipped=zipped)
 
-    def _body(self, view: LocalView, route: Route, params: Mapping[str, str]) -> bytes:
-        paths = PathForms.of(params[BASE_PATH])
-        body = None
-        if route.name in NEWEST:
-            arguments = route.arguments(params)
-            body = view.newest_as_json(route.name, paths, plain_only=False, **arguments)
-        return route.encode(route.answer(view, params), paths) if body is None else body
-
-    def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
-        if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
-            return LocalView.newest(table)
-        if TIMELINE_HASH not in params:  # a person with curl: Hudi's clients always send it
-            return LocalView.synced(table)
-        return LocalView.at(table, params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
-
-    def ready(
-        self, route: Route, params: Mapping[str, str], table: TableView, accepted: Accepted
-    ) -> bytes | None:
+    def ready(self, question: Question, table: TableView) -> bytes | None:
         """Return a whole response without waiting, or ``None``; runs on the loop.
 
         A response that isn't cached is computed if snapshot and partition are in memory and that
         costs less than handing the request to a thread: for one file group, or a small partition.
         """
-        timeline_hash = params.get(TIMELINE_HASH)
-        if timeline_hash is None:  # a request for the newest state needs a sync
+        if question.pin is None:  # a request for the newest state needs a sync
             return None
         # One snapshot for key and answer: a sync may publish another meanwhile.
-        snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
+        snapshot = table.held(*question.pin)
         if snapshot is None:
             return None
-        version = _version(snapshot, params)
+        version = _version(snapshot, question)
         if version is None:
             return None
-        key = _key(snapshot, route, params, accepted)
+        key = (snapshot.epoch, *question.key)
         response: bytes | None = version.answers.get(key)
         if response is None:
             try:
-                view = HeldView(table, snapshot)
-                reply = self._made_on_loop(view, version, route, params, accepted)
+                reply = self._made_on_loop(HeldView(table, snapshot), version, question)
             except NotHeldError:  # ``reply`` reads the archive, or reports data that the store lost
                 return None
             if reply is None:
                 return None
             response = whole(reply)
             self.cache.put(table, version.answers, key, response)
-        if not route.name.endswith("_stateless"):
+        if not question.route.name.endswith("_stateless"):
             table.loaded.mark((version.partition,))
         table.was_used = True
         return response
 
     def _made_on_loop(
-        self,
-        view: LocalView,
-        version: PartitionVersion,
-        route: Route,
-        params: Mapping[str, str],
-        accepted: Accepted,
+        self, view: LocalView, version: PartitionVersion, question: Question
     ) -> Reply | None:
+        route, arguments, accepted = question.route, question.arguments, question.accepted
         if is_of_group(route):
-            file_id = route.arguments(params)["file_id"]
-            if version.group_bytes(file_id) > _GROUP_ON_LOOP_BYTES:
+            if version.group_bytes(arguments["file_id"]) > _GROUP_ON_LOOP_BYTES:
                 return None
-            return self._made(view, route, params, accepted)
+            return self._made(view, question)
         if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
             return None
-        arguments, zipped = route.arguments(params), accepted.zipped and self._gzip
         if accepted.columns and route.has_columns:
             body = view.newest_in_columns(route.name, plain_only=True, **arguments)
             kind = COLUMNS
         else:
-            paths = PathForms.of(params[BASE_PATH])
+            paths = PathForms.of(question.base_path)
             body = view.newest_as_json(route.name, paths, plain_only=True, **arguments)
             kind = TEXT
+        zipped = accepted.zipped and self._gzip
         return None if body is None else success(body, zipped=zipped, content_type=kind)
+
+
+def _body(view: LocalView, question: Question) -> bytes:
+    route, paths, body = question.route, PathForms.of(question.base_path), None
+    if route.name in NEWEST:
+        arguments = question.arguments
+        body = view.newest_as_json(route.name, paths, plain_only=False, **arguments)
+    return route.encode(route.answer(view, question.arguments), paths) if body is None else body
+
+
+def _view_for(table: TableView, question: Question) -> LocalView:
+    if question.wants_held:
+        return LocalView.newest(table)
+    if question.pin is None:  # a person with curl: Hudi's clients always send it
+        return LocalView.synced(table)
+    return LocalView.at(table, *question.pin)
 
 
 @contextmanager
@@ -329,13 +367,13 @@ def is_of_group(route: Route) -> bool:
     return any(param.argument == "file_id" for param in route.params)
 
 
-def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion | None:
+def _version(snapshot: Snapshot, question: Question) -> PartitionVersion | None:
     """Return the version that alone decides a request's answer, if it is in memory.
 
     A version with files of unknown size doesn't: its answers may come from a newer snapshot, or be
     refused.
     """
-    version = snapshot.files.versions.get(params.get(PARTITION.name, "").removesuffix("/"))
+    version = snapshot.files.versions.get(question.partition)
     return None if version is None or version.has_ghosts else version
 
 
@@ -349,16 +387,3 @@ def as_of(snapshot: Snapshot) -> dict[str, str]:
 def whole(reply: Reply) -> bytes:
     """Return the bytes of a whole response."""
     return reply.head() + reply.body
-
-
-def _key(
-    snapshot: Snapshot, route: Route, params: Mapping[str, str], accepted: Accepted
-) -> AnswerKey:
-    """Return the key of an answer in its version's cache."""
-    return (
-        route.name,
-        accepted,
-        snapshot.epoch,
-        params[BASE_PATH],
-        *(params.get(param.name) for param in route.params[1:]),
-    )

@@ -12,17 +12,18 @@ from functools import lru_cache
 from typing import Final
 
 from fsview.table_view import TableView
-from fsview.wire.param import BASE_PATH, REFRESH_OFF
+from fsview.wire.param import PRETTY, REFRESH_OFF
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.query import parse_query
+from strandline.server.http.reply import Accepted
 from strandline.server.http.request import Fields, accepted_of
-from strandline.server.lookup.answer import TARGET_BYTES, Answers, is_of_group
-from timeline.errors import StrandlineError
+from strandline.server.lookup.answer import TARGET_BYTES, Answers, Question, is_of_group
+from timeline.errors import InputError, StrandlineError
 
-_UNUSUAL: Final = frozenset({REFRESH_OFF, "pretty"})
+_UNUSUAL: Final = frozenset({REFRESH_OFF, PRETTY})
 _CACHED_BYTES: Final = 1024
-"""Longest query whose parameters are cached; those of Hudi's clients have about 300 bytes."""
+"""Longest query whose question is cached; those of Hudi's clients have about 300 bytes."""
 
 HotCount = tuple[TableView, str]
 
@@ -37,6 +38,28 @@ def _hot_routes() -> dict[bytes, Route]:
     return routes
 
 
+_ROUTES: Final = _hot_routes()
+
+
+def _question(path: bytes, query: bytes, accepted: Accepted) -> Question | None:
+    """Return the question of a request to a hot route; ``None`` if ``Answers.reply`` must answer.
+
+    That refuses what can't be read.
+    """
+    params = parse_query(query)
+    if not _UNUSUAL.isdisjoint(params):
+        return None
+    try:
+        return Question.of(_ROUTES[path], params, accepted)
+    except InputError:
+        return None
+
+
+_question_again = lru_cache(maxsize=2048)(_question)
+"""``_question`` with an LRU cache, for queries of up to ``_CACHED_BYTES``: tasks of one stage ask
+the same."""
+
+
 class HotPath:
     """Answers hot requests from memory; used on the server's loop only, except ``forget_closed``.
 
@@ -47,8 +70,7 @@ class HotPath:
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._routes = _hot_routes()
-        self.names = {route.name for route in self._routes.values()}
+        self.names = {route.name for route in _ROUTES.values()}
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
@@ -59,24 +81,23 @@ class HotPath:
             fields: The headers of an admitted request.
         """
         path, _, query = target.partition(b"?")
-        route = self._routes.get(path)
-        if route is None or len(query) > TARGET_BYTES:
+        if path not in _ROUTES or len(query) > TARGET_BYTES:
             return None
-        params = _parse_cached(query) if len(query) <= _CACHED_BYTES else parse_query(query)
-        if not _UNUSUAL.isdisjoint(params):
-            return None
-        table = self._answers.known_table(params.get(BASE_PATH, ""))
-        if table is None:
+        asked = _question_again if len(query) <= _CACHED_BYTES else _question
+        question = asked(path, query, accepted_of(fields))
+        table = None if question is None else self._answers.known_table(question.base_path)
+        if question is None or table is None:
             return None
         try:
-            response = self._answers.ready(route, params, table, accepted_of(fields))
+            response = self._answers.ready(question, table)
         except StrandlineError:
             return None  # ``Answers.reply`` reports the error
         if response is not None:
-            self.counts[table, route.name] += 1
+            name = question.route.name
+            self.counts[table, name] += 1
             # Its root may have been removed meanwhile, and ``forget_closed`` have run already.
             if table.is_closed:
-                self.counts.pop((table, route.name), None)
+                self.counts.pop((table, name), None)
         return response
 
     def forget_closed(self) -> None:
@@ -90,8 +111,3 @@ class HotPath:
         """Drop the counts of one table that was closed; from any thread."""
         for name in self.names:
             self.counts.pop((table, name), None)
-
-
-_parse_cached = lru_cache(maxsize=2048)(parse_query)
-"""``parse_query`` with an LRU cache, for queries of up to ``_CACHED_BYTES``: tasks of one stage
-ask the same. Results are shared and never changed."""

@@ -157,7 +157,8 @@ def test_a_commit_of_odd_files_is_followed_or_refused(subtests: pytest.Subtests)
                     params = {param.name: arguments.get(param.name, time) for param in route.params}
                     with suppress(ViewBehindError, CorruptMetadataError):
                         assert route.encode(
-                            route.answer(LocalView.newest(view), params), PathForms.of("/t")
+                            route.answer(LocalView.newest(view), route.arguments(params)),
+                            PathForms.of("/t"),
                         )
 
 

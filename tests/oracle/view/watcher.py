@@ -240,7 +240,9 @@ class Watcher:
 
     def _dto(self, question: Question, view: LocalView) -> Any:
         route = BY_NAME[question.name]
-        return route.form.to_dto(route.answer(view, dict(question.params)), self._forms)
+        return route.form.to_dto(
+            route.answer(view, route.arguments(dict(question.params))), self._forms
+        )
 
     def _unlike(
         self, name: str, questions: Iterable[Question], said: Answers, view: LocalView, times: bool

@@ -12,6 +12,7 @@ import pytest
 from fsview.wire.routes import BY_NAME
 from strandline.server.http.limits import PARAMETERS
 from strandline.server.http.reply import Accepted
+from strandline.server.lookup.answer import Question
 from strandline.server.process.composition_root import Parts
 from tests.kit.servers.live_service import AppClient, HttpClient, parts_of, serving
 from tests.kit.tables import golden
@@ -180,7 +181,7 @@ def test_new_spellings_of_a_base_path_take_the_place_of_old_ones(parts: Parts, b
     spellings = [f"{base}{'/.' * (n // 40)}{'/' * (n % 40)}" for n in range(1, 1100)]
     for spelling in spellings:
         asked = {"basepath": spelling, "refreshoff": "true"}
-        parts.answers.reply(BY_NAME["last_instant"], asked, Accepted())
+        parts.answers.reply(Question.of(BY_NAME["last_instant"], asked, Accepted()))
     assert parts.answers.known_table(spellings[-1]) is not None
     assert parts.answers.known_table(spellings[0]) is None
 

@@ -10,7 +10,7 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted
-from strandline.server.lookup.answer import is_of_group
+from strandline.server.lookup.answer import Question, is_of_group
 from tests.kit.servers.live_service import GoldenTables, parts_of
 from tests.kit.tables import golden
 
@@ -55,12 +55,12 @@ def test_what_needs_the_archive_is_handed_on_by_the_loop_which_reads_nothing() -
     for route, arguments in questions(open_view(golden.GoldenStorage(SCENARIO, STEP)), last):
         params = {**known, **arguments}
         before = storage.calls.snapshot()
-        made = parts.answers.ready(route, params, table, Accepted())
+        made = parts.answers.ready(Question.of(route, params, Accepted()), table)
         assert storage.calls.snapshot() == before, route.name
         if made is None:
             handed_on += 1
-            parts.answers.reply(route, params, Accepted())
-            assert parts.answers.ready(route, params, table, Accepted()) is not None
+            parts.answers.reply(Question.of(route, params, Accepted()))
+            assert parts.answers.ready(Question.of(route, params, Accepted()), table) is not None
     assert handed_on
     reads = storage.calls.snapshot()["read", "lookup"]
     assert reads == 3, "the archive is read once: pointer, manifest, the file of those instants"

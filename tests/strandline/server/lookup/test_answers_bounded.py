@@ -18,7 +18,7 @@ from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.server.api.remote_partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.server.http.reply import Accepted
-from strandline.server.lookup.answer import TARGET_BYTES
+from strandline.server.lookup.answer import TARGET_BYTES, Question
 from strandline.server.lookup.answer_cache import AnswerCache
 from strandline.server.process.composition_root import Parts
 from tests.kit.servers.live_service import parts_of
@@ -165,7 +165,7 @@ GROUP_ROUTES = [
 def opened(groups: Groups) -> Iterator[Parts]:
     parts = parts_of(str(groups.base.parent))
     try:
-        parts.answers.reply(BY_NAME["latest_file_slices"], groups.asked(), Accepted())
+        parts.answers.reply(Question.of(BY_NAME["latest_file_slices"], groups.asked(), Accepted()))
         yield parts
     finally:
         parts.close()
@@ -174,7 +174,7 @@ def opened(groups: Groups) -> Iterator[Parts]:
 def ready(parts: Parts, route: Route, params: dict[str, str]) -> bytes | None:
     table = parts.answers.known_table(params["basepath"])
     assert table is not None
-    return parts.answers.ready(route, params, table, Accepted())
+    return parts.answers.ready(Question.of(route, params, Accepted()), table)
 
 
 @pytest.mark.property
@@ -183,7 +183,7 @@ def test_a_group_of_many_logs_is_not_read_on_the_loop(tmp_path: Path, route: Rou
     groups = Groups(tmp_path, 2000)
     with opened(groups) as parts:
         assert ready(parts, route, groups.asked()) is None
-        long_way = parts.answers.reply(route, groups.asked(), Accepted())
+        long_way = parts.answers.reply(Question.of(route, groups.asked(), Accepted()))
         kept = ready(parts, route, groups.asked())
         assert kept is not None
         assert kept.endswith(long_way.body)
@@ -196,7 +196,7 @@ def test_a_group_of_a_few_logs_is_answered_on_the_loop(tmp_path: Path, route: Ro
     groups = Groups(tmp_path, 20)
     with opened(groups) as parts:
         made = ready(parts, route, groups.asked())
-        long_way = parts.answers.reply(route, groups.asked(), Accepted())
+        long_way = parts.answers.reply(Question.of(route, groups.asked(), Accepted()))
         assert made is not None
         assert made.endswith(long_way.body)
 
@@ -207,7 +207,7 @@ def test_long_spellings_of_a_base_path_are_answered_but_not_remembered(tmp_path:
         spelled = f"{groups.base}{'/.' * 1000}"
         asked = groups.asked(basepath=spelled)
         route = BY_NAME["latest_file_slice"]
-        assert parts.answers.reply(route, asked, Accepted()).status == 200
+        assert parts.answers.reply(Question.of(route, asked, Accepted())).status == 200
         assert parts.answers.known_table(spelled) is None
         target = f"{route.path}?{urlencode(asked, quote_via=quote)}".encode()
         assert parts.hot.respond(target, {}) is None

@@ -19,7 +19,7 @@ from strandline.server.http.reply import (
     pretty,
     success,
 )
-from strandline.server.lookup.answer import Answers
+from strandline.server.lookup.answer import Answers, Question
 from tests.kit.servers.live_service import AppClient, GoldenTables, parts_of
 from tests.kit.storage.troubled_storage import LATEST, partitions_of
 from tests.kit.tables import golden
@@ -31,7 +31,7 @@ ACCEPT = {"Accept": IN_COLUMNS[0].accept}
 def ready(answers: Answers, base: str, route, params: dict[str, str]) -> bytes | None:
     table = answers.known_table(base)
     assert table is not None
-    return answers.ready(route, params, table, Accepted(columns=True))
+    return answers.ready(Question.of(route, params, Accepted(columns=True)), table)
 
 
 @pytest.mark.parametrize("scenario", golden.scenarios())

@@ -16,6 +16,7 @@ from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.server.http.reply import Accepted, streamed
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
+from strandline.server.lookup.answer import Question
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.kit.servers.live_service import HttpClient, running
@@ -134,11 +135,7 @@ def test_work_for_a_disconnected_client_ends(table: SmallTable, server: ServiceS
         asked.append(len(asked) == 3)
         return asked[-1]
 
+    asking = Question.of(route, params(table, maxinstant="9" * 17), Accepted())
     with pytest.raises(InputError, match="the client has left"):
-        server.parts.answers.reply(
-            route,
-            params(table, maxinstant="9" * 17),
-            Accepted(),
-            has_left=has_left,
-        )
+        server.parts.answers.reply(asking, has_left=has_left)
     assert asked == [False, False, False, True]

@@ -14,7 +14,7 @@ import pytest
 from fsview.wire.routes import BY_NAME
 from strandline.server.http.reply import Accepted
 from strandline.server.http.server import ServiceServer
-from strandline.server.lookup.answer import Answers
+from strandline.server.lookup.answer import Answers, Question
 from strandline.server.lookup.ready_answer import HotPath
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name
@@ -255,7 +255,7 @@ def test_a_request_that_is_resolved_while_its_root_is_removed_leaves_no_spelling
         return LocalStorage(base_path)
 
     parts = parts_of(str(link), f"{lake}/kept", opener=opener)
-    parts.answers.reply(BY_NAME["latest_base_files"], params(link), Accepted())
+    parts.answers.reply(Question.of(BY_NAME["latest_base_files"], params(link), Accepted()))
     assert len(parts.views.open_tables()) == 1
     assert parts.answers.known_table(str(link)) is None
     parts.close()
@@ -271,7 +271,7 @@ def test_a_ready_answer_that_is_made_while_its_root_is_removed_leaves_no_count(l
     parts = parts_of(f"{lake}/gone")
     query = params(lake / "gone")
     answers = Removed(parts.views, parts.metrics)
-    answers.reply(BY_NAME["latest_base_files"], query, Accepted())
+    answers.reply(Question.of(BY_NAME["latest_base_files"], query, Accepted()))
     parts.hot = HotPath(answers)
     assert parts.hot.respond(f"{LATEST}?{urlencode(query)}".encode(), {}) is not None
     assert not parts.hot.counts
