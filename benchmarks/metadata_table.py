@@ -19,7 +19,7 @@ from pathlib import Path
 from fsview.load.metadata_table import read
 from fsview.load.metadata_table_state import FILES, FOLDER, newest_slice
 from fsview.load.source_choice import uncertainty
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from tests.kit.formats.hfile import hfile
 from tests.kit.tables import golden
 from timeline.encoding import avro

@@ -17,9 +17,8 @@ from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import NoRecord, Record
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.snapshot import GroupKey, Snapshot
-from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import Step, key_of
 from fsview.state.current_history import Use
 from fsview.state.table_state import TableState
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share

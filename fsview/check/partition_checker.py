@@ -22,9 +22,9 @@ from fsview.check.rebuild import (
 from fsview.load.listing import is_partition, list_partition
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import known_after
+from fsview.snapshot.timeline_change import known_after
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from timeline.errors import InstantNotFoundError
 from timeline.meta_client import TableMetaClient
 

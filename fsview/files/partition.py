@@ -1,7 +1,7 @@
 """The files of one partition, packed: immutable chunks, and the changes made since in runs.
 
 This is a log-structured, copy-on-write layout. All files of a group lie in one chunk
-(``fsview.files.chunk_layout``), so a point look-up reads one chunk. The changes of an instant are
+(``fsview.files.chunk``), so a point look-up reads one chunk. The changes of an instant are
 appended as a *run*, a few rows for each group, and merged when read; runs are merged into the
 chunks only when they exceed a share of the chunks' size, or when a change has ghosts. So the cost
 of a change is proportional to its own size, not to the partition's, and versions share all chunks
@@ -19,11 +19,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fsview.files.change import GroupChanges, PackedFiles, changed_group
-from fsview.files.chunk import Chunk
-from fsview.files.chunk_layout import (
+from fsview.files.chunk import (
     CHUNK_BYTES,
     NO_GROUPS,
+    Chunk,
     Groups,
     cut,
     find,
@@ -33,9 +32,8 @@ from fsview.files.chunk_layout import (
     locate,
     patched,
 )
-from fsview.files.group import unpack_instants
-from fsview.files.packed_id import id_end, unpack_id
-from fsview.files.row import REMOVED_SHARE, UNKNOWN_SIZE, DataFile, unpack_rows
+from fsview.files.group import GroupChanges, PackedFiles, changed_group, unpack_instants
+from fsview.files.row import REMOVED_SHARE, UNKNOWN_SIZE, DataFile, id_end, unpack_id, unpack_rows
 from timeline.storage.base import FileInfo
 
 MAX_RUNS: Final = 8
@@ -171,7 +169,7 @@ class PartitionVersion:
     ) -> PartitionVersion:
         """Return this version with files added and the files of some names removed.
 
-        Which record of a file counts, ``fsview.files.change.changed_group`` says.
+        Which record of a file counts, ``fsview.files.group.changed_group`` says.
         """
         return self.changed(PackedFiles.of(self.partition, added), removed)
 

@@ -18,9 +18,9 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import delta_of
-from fsview.snapshot.difference import WITHOUT_FILES, by_completion
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import WITHOUT_FILES, by_completion
 from timeline.errors import CorruptMetadataError
 from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient

@@ -22,10 +22,10 @@ from fsview.snapshot.catch_up import Arrived, Found
 from fsview.snapshot.delta import delta_of, with_ghosts
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import Step
 from fsview.state.partitions import MOST_MISSING
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
-from fsview.sync.plan_reader import removals_under_way
+from fsview.sync.metadata_reader import removals_under_way
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,

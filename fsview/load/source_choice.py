@@ -51,8 +51,8 @@ from fsview.load.metadata_table_state import (
     has_metadata_table,
     newest_slice,
 )
-from fsview.snapshot.difference import WITHOUT_FILES
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import WITHOUT_FILES
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
 from timeline.instant import (
     CLEAN,

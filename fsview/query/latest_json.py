@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from fsview.files.chunk_layout import Groups
+from fsview.files.chunk import Groups
 from fsview.files.group import base_tail, is_plain, read_head
-from fsview.files.packed_id import unpack_id
 from fsview.files.partition import PartitionVersion
-from fsview.files.row import BASE_BYTES, HEAD_BYTES
+from fsview.files.row import BASE_BYTES, HEAD_BYTES, unpack_id
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.query import queries as query
 from fsview.snapshot.snapshot import Snapshot

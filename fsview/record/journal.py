@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsview.files.change import NO_FILES, PackedFiles
 from fsview.files.chunk import Chunk
-from fsview.files.packed_id import unpack_id
+from fsview.files.group import NO_FILES, PackedFiles
 from fsview.files.partition import PartitionVersion
+from fsview.files.row import unpack_id
 from fsview.record.base import Unfinished
 from fsview.record.rows import (
     PARTITION,
@@ -37,13 +37,11 @@ from fsview.record.rows import (
 )
 from fsview.record.status import JournalEntry
 from fsview.snapshot.delta import Delta, PartitionChange
-from fsview.snapshot.forking_map import ForkingMap
 from fsview.snapshot.history import History
 from fsview.snapshot.next_history import publication
 from fsview.snapshot.next_snapshot import NO_VERSIONS
-from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.step import Step
-from fsview.snapshot.timeline_change import TimelineChange
+from fsview.snapshot.snapshot import ForkingMap, LoadedFiles, Snapshot
+from fsview.snapshot.timeline_change import Step, TimelineChange
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.sql.database import CommittedSteps
 from timeline.completion import CompletionTimes

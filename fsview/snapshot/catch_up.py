@@ -18,12 +18,11 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import with_ghosts
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, known_after
+from fsview.snapshot.timeline_change import Step, key_of, known_after
 from fsview.snapshot.uncommitted_files import without_uncommitted
 
 FILES_UNCLEAR: Final = "files-unclear"

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fsview.files.change import NO_FILES, PackedFiles
+from fsview.files.group import NO_FILES, PackedFiles
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE, DataFile
 from fsview.model.file_group import BaseFile

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Final
 
-from fsview.snapshot.difference import by_completion
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import by_completion
 from timeline.instant import COMMIT, COMPACTION, LOG_COMPACTION, Instant, State
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline

@@ -19,7 +19,6 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.history_link import (
     Branch,
     Link,
@@ -30,7 +29,7 @@ from fsview.snapshot.history_link import (
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import Step, key_of
 from fsview.snapshot.uncommitted_files import undated_logs, with_ghosts_of, without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant

@@ -10,7 +10,7 @@ from fsview.files.partition import PartitionVersion
 from fsview.snapshot.next_snapshot import NO_VERSIONS, advanced
 from fsview.snapshot.retained_bytes import bytes_beyond, start_bytes, step_bytes
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, active_after
+from fsview.snapshot.timeline_change import Step, active_after
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 

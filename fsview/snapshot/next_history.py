@@ -10,8 +10,7 @@ from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Link, walked
 from fsview.snapshot.next_snapshot import NO_VERSIONS, settled
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step
-from fsview.snapshot.timeline_change import TimelineChange
+from fsview.snapshot.timeline_change import Step, TimelineChange
 from timeline.completion import CompletionTimes
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline

@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterable, Sized
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
-from fsview.snapshot.forking_map import PARTS
-from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step
+from fsview.snapshot.snapshot import PARTS, Snapshot
+from fsview.snapshot.timeline_change import Step
 
 _SNAPSHOT: Final = 5_000
 """A snapshot with what it never shares: timelines, mapping of files, hashes."""

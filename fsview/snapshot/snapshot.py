@@ -3,26 +3,82 @@
 Every query is a pure function of a snapshot and a partition (``fsview.query.queries``). A snapshot
 never changes, except that partitions are added to its ``files`` when they are first asked for, each
 once, with the content that it has at the snapshot's instant. Snapshots share what doesn't differ
-between them.
+between them:
+the mapping of partitions to their files is a ``ForkingMap``.
 
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFileSystemView``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from itertools import chain
+from typing import Final, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import CompactionOperation
-from fsview.snapshot.forking_map import ForkingMap
 from timeline.completion import CompletionTimes
 from timeline.instant import CLUSTERING, Instant
 from timeline.table.config import TableConfig
 from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
+
+V = TypeVar("V")
+
+PARTS: Final = 256
+"""Number of parts of a mapping."""
+
+
+class ForkingMap(MutableMapping[str, V]):
+    """An unordered mapping from text, with cheap forks.
+
+    Changing, forking and iterating need the lock of its owner. Looking up one item needs none.
+    """
+
+    __slots__ = ("_own", "_parts")
+
+    def __init__(self) -> None:
+        nothing: dict[str, V] = {}
+        self._parts = [nothing] * PARTS
+        self._own: set[int] = set()
+
+    def fork(self) -> ForkingMap[V]:
+        """Return a copy that shares all parts until either map changes them."""
+        fork: ForkingMap[V] = ForkingMap()
+        fork._parts = self._parts.copy()
+        # Both maps share all parts from now on, so this one must copy, too.
+        self._own = set()
+        return fork
+
+    def __getitem__(self, key: str) -> V:
+        return self._parts[hash(key) % PARTS][key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts[hash(key) % PARTS]
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._owned(key)[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._owned(key)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def _owned(self, key: str) -> dict[str, V]:
+        """Return the part of a key, copied if another map may share it."""
+        at = hash(key) % PARTS
+        if at not in self._own:
+            # Replaced, not changed: another map's readers look it up without a lock.
+            self._parts[at] = self._parts[at].copy()
+            self._own.add(at)
+        return self._parts[at]
+
 
 GroupKey = tuple[str, str]
 """(partition, file id)."""

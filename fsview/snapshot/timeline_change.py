@@ -1,13 +1,191 @@
-"""What has changed on a timeline since a snapshot: the steps, or why they can't be known."""
+"""What has changed on a timeline since a snapshot: the difference, the steps in it; all pure.
+
+* ``Difference``: the instants that are new, have moved on, or are gone;
+* ``Step``: one event of those that lead from one snapshot to the next: an instant that completed,
+  or a compaction, log compaction or clustering that was requested;
+  ``fsview.snapshot.next_snapshot`` applies it;
+* ``TimelineChange``: the steps of a difference, or ``Reload``: why they can't be known.
+
+Source: Hudi 1.2.0 ``TimelineDiffHelper``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from fsview.snapshot.step import Step
-from timeline.instant import Instant
+from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.delta import NOTHING, Delta
+from fsview.snapshot.plans import clustered_groups, plan_operations
+from fsview.snapshot.snapshot import GroupKey
+from timeline.instant import (
+    CLUSTERING,
+    COMPACTION,
+    INDEXING,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    SAVEPOINT,
+    SCHEMA_COMMIT,
+    Instant,
+    completed_action,
+)
+from timeline.metadata.instant_metadata import InstantMetadata
 from timeline.timeline import Timeline
+
+WITHOUT_FILES: Final = frozenset({SAVEPOINT, INDEXING, SCHEMA_COMMIT})
+"""Actions that touch no data file: their metadata needn't be read."""
+
+_PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, REPLACE_COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is new on a timeline.
+
+    Attributes:
+        completed: Instants that are completed and weren't, in the order of their completion.
+        planned: (Log) compactions, clusterings and replacecommits that are pending and were absent
+            or completed.
+        vanished: Instants that were completed and no longer are.
+        lost: Instants that were pending and are gone without having completed.
+    """
+
+    completed: tuple[Instant, ...]
+    planned: tuple[Instant, ...]
+    vanished: tuple[Instant, ...]
+    lost: tuple[Instant, ...]
+
+    @property
+    def to_read(self) -> tuple[Instant, ...]:
+        """The completed instants whose metadata tells what happened to files."""
+        return tuple(i for i in self.completed if i.action not in WITHOUT_FILES)
+
+    def and_completed(self, instants: Iterable[Instant]) -> Difference:
+        """Return this difference with more instants that completed and have been archived since."""
+        completed = sorted((*self.completed, *instants), key=by_completion)
+        keys = set(map(key_of, completed))
+        lost = tuple(i for i in self.lost if key_of(i) not in keys)
+        return replace(self, completed=tuple(completed), lost=lost)
+
+
+def key_of(instant: Instant) -> tuple[str, str]:
+    """Return what identifies an instant in every state: requested time and completed action."""
+    # A compaction completes as a commit, a clustering as a replacecommit.
+    return instant.requested_time, completed_action(instant.action)
+
+
+def by_completion(instant: Instant) -> tuple[str, tuple[str, str, int]]:
+    """Return the sort key that puts completed instants in the order of their completion."""
+    return instant.completion_time or instant.requested_time, instant.sort_key
+
+
+def compare(old: Timeline, new: Timeline) -> Difference:
+    """Return what is new on ``new``; both are active timelines, with instants of any state."""
+    same = old.same_start(new)
+    before = {key_of(instant): instant for instant in old.instants[same:]}
+    now = {key_of(instant): instant for instant in new.instants[same:]}
+    was_completed = {key for key, instant in before.items() if instant.is_completed}
+    is_completed = {key for key, instant in now.items() if instant.is_completed}
+    completed = sorted((now[key] for key in is_completed - was_completed), key=by_completion)
+    # An instant that was completed and pends again is being undone.
+    planned = (
+        i
+        for key, i in now.items()
+        if i.action in _PLANNED
+        and key not in is_completed
+        and (key not in before or key in was_completed)
+    )
+    return Difference(
+        tuple(completed),
+        tuple(planned),
+        tuple(i for key, i in before.items() if key in was_completed and key not in is_completed),
+        tuple(i for key, i in before.items() if key not in was_completed and key not in now),
+    )
+
+
+_FEW: Final = 16
+"""So many steps are taken one by one, which costs less than ordering all instants anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event on the way to the newest snapshot.
+
+    Attributes:
+        at: Time of the event, by which steps are ordered.
+        instant: The instant in its new state.
+        delta: What it did to files.
+        compactions: Operations of the (log) compaction that it requests.
+        clustering: Groups of the clustering that it requests.
+    """
+
+    at: str
+    instant: Instant
+    delta: Delta = NOTHING
+    compactions: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """Partitions whose answers it may change."""
+        planned = {partition for partition, _ in (*self.compactions, *self.clustering)}
+        return self.delta.touched | planned
+
+
+def steps(
+    difference: Difference,
+    deltas: Mapping[Instant, Delta],
+    plans: Mapping[Instant, InstantMetadata],
+) -> list[Step]:
+    """Return the steps that lead over a difference, in the order in which they happened.
+
+    Args:
+        difference: What is new.
+        deltas: Of the instants in ``difference.to_read``.
+        plans: Of the instants in ``difference.planned``, and of those that were planned and have
+            completed since; a (log) compaction in its requested state.
+    """
+    found = [
+        Step(i.completion_time or i.requested_time, i, deltas.get(i, NOTHING))
+        for i in difference.completed
+    ]
+    for instant, plan in plans.items():
+        if instant.action in (COMPACTION, LOG_COMPACTION):
+            # Not at its completion: later logs fall into a compaction's slice from its request on.
+            operations = plan_operations(instant, plan)
+            found.append(Step(instant.requested_time, instant, compactions=operations))
+        else:
+            groups = clustered_groups(instant, plan)
+            found.append(Step(instant.requested_time, instant, clustering=groups))
+    # As they happened, so that every state that a client can have seen has its snapshot.
+    found.sort(key=lambda step: (step.at, step.instant.sort_key))
+    return found
+
+
+def active_after(active: Timeline, *steps: Step) -> Timeline:
+    """Return the active timeline after some steps."""
+    if len(steps) <= _FEW:
+        for step in steps:
+            active = active.with_instant(step.instant)
+        return active
+    moved = {key_of(step.instant): step.instant for step in steps}
+    return Timeline.of([*(i for i in active if key_of(i) not in moved), *moved.values()])
+
+
+def known_after(known: frozenset[str], *steps: Step) -> frozenset[str]:
+    """Return the table's partitions after some steps: the same object if none changes them."""
+    changed: set[str] | None = None  # a copy of many thousands takes milliseconds
+    for step in steps:
+        made, deleted = step.delta.partitions.keys(), step.delta.deleted_partitions
+        if changed is None:
+            if known.issuperset(made) and known.isdisjoint(deleted):
+                continue
+            changed = set(known)
+        # Those of a write that was rolled back, too: it may have created its partition.
+        changed.update(made)
+        changed -= deleted
+    return known if changed is None else frozenset(changed)
 
 
 @dataclass(frozen=True, slots=True)

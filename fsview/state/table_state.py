@@ -17,7 +17,6 @@ from fsview.files.partition import PartitionVersion
 from fsview.record.base import Record, Recorded
 from fsview.record.status import RecordStatus
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
 from fsview.snapshot.next_history import publication
@@ -25,7 +24,7 @@ from fsview.snapshot.next_snapshot import still_taken_away
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.timeline_change import Reload, TimelineChange
+from fsview.snapshot.timeline_change import Reload, TimelineChange, key_of
 from fsview.state.current_history import CurrentHistory, Use
 from fsview.state.partitions import LoadedMarks, MissingPartitions
 from fsview.store.budget import Share

@@ -7,10 +7,10 @@ a snapshot that is kept are read (``fsview.sync.branch_reader``), and both are k
 from __future__ import annotations
 
 from fsview.single_flight import Shared
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.hash_search import Questions
 from fsview.snapshot.history_link import Branch
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import key_of
 from fsview.state.current_history import Use
 from fsview.sync.branch_reader import read_branch, shared_branch
 from fsview.sync.follower import TimelineFollower

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from fsview.snapshot.difference import key_of
 from fsview.snapshot.history_link import Branch
 from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
-from fsview.snapshot.step import Step
-from fsview.snapshot.timeline_change import Reload
-from fsview.sync.metadata_reader import MetadataReader
-from fsview.sync.plan_reader import pending_operations, replaced_groups
+from fsview.snapshot.timeline_change import Reload, Step, key_of
+from fsview.sync.metadata_reader import MetadataReader, pending_operations, replaced_groups
 from fsview.sync.timeline_diff import read_change
 from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient

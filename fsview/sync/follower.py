@@ -22,7 +22,7 @@ from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock

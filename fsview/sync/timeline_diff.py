@@ -17,18 +17,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, ReadMetadata, dated, delta_of
-from fsview.snapshot.difference import WITHOUT_FILES, Difference, compare, key_of
 from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import steps
-from fsview.snapshot.timeline_change import Reload, TimelineChange
+from fsview.snapshot.timeline_change import (
+    WITHOUT_FILES,
+    Difference,
+    Reload,
+    TimelineChange,
+    compare,
+    key_of,
+    steps,
+)
 from fsview.sync.metadata_reader import (
     MetadataReader,
     plan_of_replaced,
+    read_plans,
+    replaced_groups,
     with_deleted,
     with_incomplete,
 )
-from fsview.sync.plan_reader import read_plans, replaced_groups
 from timeline.clock import parse_instant_time
 from timeline.instant import (
     CLEAN,

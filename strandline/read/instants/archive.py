@@ -14,7 +14,7 @@ from functools import cached_property
 
 from fsview.local_view import LocalView
 from fsview.snapshot.snapshot import Snapshot
-from fsview.sync.plan_reader import replaced_groups
+from fsview.sync.metadata_reader import replaced_groups
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import InstantNotFoundError
 from timeline.instant import SAVEPOINT, Instant

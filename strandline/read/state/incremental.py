@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from fsview.local_view import LocalView, open_view
 from fsview.model.file_name import parse_data_file
 from fsview.snapshot.plans import base_extensions
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import MissedWrites
 from strandline.read.state.changed_table import refuse_undone

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.files.change import PackedFiles
-from fsview.files.group import are_behind
-from fsview.files.packed_id import id_end, pack_id, unpack_id
+from fsview.files.group import PackedFiles, are_behind
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
     DataFile,
+    id_end,
+    pack_id,
     pack_removed,
     pack_row,
     row_order,
+    unpack_id,
     unpack_rows,
 )
 from fsview.model.file_group import BaseFile

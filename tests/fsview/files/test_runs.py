@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.files.chunk_layout import CHUNK_BYTES
+from fsview.files.chunk import CHUNK_BYTES
 from fsview.files.partition import MAX_RUNS, PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE, DataFile
 from fsview.model.file_group import BaseFile, LogFile

@@ -8,7 +8,7 @@ from fsview.load import metadata_table
 from fsview.load.metadata_table_state import NotInStepError, newest_slice
 from fsview.load.source_choice import Loaded, uncertainty
 from fsview.snapshot.snapshot import Snapshot
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from tests.fsview.load.metadata_table import MetadataTable
 from tests.fsview.load.wide_table import sizes, small_table
 from tests.kit.tables.small_table import SmallTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsview.load.metadata_table_state import FOLDER
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from tests.fsview.load.metadata_table import (
     BEGINNING,
     MetadataTable,

@@ -19,7 +19,7 @@ from fsview.load.source_choice import (
 )
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.load.metadata_table import MetadataTable
 from tests.fsview.load.wide_table import (

@@ -13,7 +13,7 @@ from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.snapshot.plans import base_extensions
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.tables.small_table import SmallTable

@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from fsview.files.change import NO_FILES
+from fsview.files.group import NO_FILES
 from fsview.record.journal import journal_entry_of, read_journal_entry
-from fsview.snapshot.step import Step
-from fsview.snapshot.timeline_change import TimelineChange
-from fsview.sync.plan_reader import snapshot_of
+from fsview.snapshot.timeline_change import Step, TimelineChange
+from fsview.sync.metadata_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
 from tests.kit.tables import golden
 from timeline.encoding.json_text import dumps, loads, plain_dumps, plain_loads

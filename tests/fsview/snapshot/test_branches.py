@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsview.files.change import PackedFiles
+from fsview.files.group import PackedFiles
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
@@ -13,7 +13,7 @@ from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import MAX_BRANCH_ENTRIES, Branch, Link
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
-from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import Step
 from fsview.state.table_state import TableState
 from fsview.store.budget import Share
 from fsview.sync.branch_finder import BranchFinder

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.snapshot.forking_map import ForkingMap
+from fsview.snapshot.snapshot import ForkingMap
 
 keys = st.integers(0, 40).map(str)
 changes = st.lists(

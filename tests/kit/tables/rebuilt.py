@@ -14,7 +14,7 @@ from fsview.check.rebuild import (
 from fsview.load.listing import discover_partitions, is_partition, list_partition
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
-from fsview.sync.plan_reader import snapshot_of
+from fsview.sync.metadata_reader import snapshot_of
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 
