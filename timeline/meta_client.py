@@ -32,8 +32,14 @@ from timeline.errors import (
 from timeline.instant import ACTIONS, REPLACE_COMMIT, SAVEPOINT, Instant, State, completed_action
 from timeline.layout import TimelineLayout
 from timeline.metadata import codec
-from timeline.metadata.consistency import check_files, check_metadata, needs_content, needs_plan
-from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantMetadata,
+    check_files,
+    check_metadata,
+    needs_content,
+    needs_plan,
+)
 from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import FileInfo, Listed, Listings, Storage
 from timeline.storage.read_limits import FileKind

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any, Final, cast
 
-from timeline.encoding import avro_binary, avro_bounds, avro_projection
+from timeline.encoding import avro_binary, avro_projection
 
 MAGIC: Final = b"Obj\x01"
 _DAMAGE: Final[tuple[type[Exception], ...]] = (
@@ -138,10 +138,10 @@ def checked_schema(schema: str) -> str:
     Raises:
         ValueError: It is longer than ``SCHEMA_CHARACTERS``.
     """
-    if len(schema) > avro_bounds.SCHEMA_CHARACTERS:
+    if len(schema) > avro_binary.SCHEMA_CHARACTERS:
         raise ValueError(
             f"a schema of {len(schema)} characters; allowed: at most"
-            f" {avro_bounds.SCHEMA_CHARACTERS}"
+            f" {avro_binary.SCHEMA_CHARACTERS}"
         )
     return schema
 
@@ -173,7 +173,7 @@ def _bare(schema: Any) -> Any:
 def _reader(schema: str, wanted: _Fields | None) -> avro_binary.ValueReader:
     """Return the reader of a schema; refuse one whose data could expand out of proportion."""
     parsed = json.loads(schema)
-    avro_bounds.depth_of(parsed)
+    avro_binary.depth_of(parsed)
     if wanted is None:
         return avro_binary.reader_of(parsed)
     return avro_projection.reader_of(parsed, dict(wanted))

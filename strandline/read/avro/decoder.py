@@ -6,7 +6,7 @@ columns are only skipped. ``readable_columns`` gives the columns their types.
 Items of arrays and maps come in blocks: a count, that many items, and 0 after the last block. A
 negative count is followed by the block's size in bytes. As each item begins where the previous one
 ends, all items are first skipped, in rounds, then read at once. An item takes at least a byte
-(``timeline.encoding.avro_bounds``), so the records' size bounds their number.
+(``timeline.encoding.avro_binary``), so the records' size bounds their number.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -44,7 +44,7 @@ from strandline.read.avro.records import EncodedRecords
 from strandline.records.ordering import Positions
 from strandline.records.schema.avro_schema import check_readable, readable_columns
 from timeline.encoding.avro import checked_schema
-from timeline.encoding.avro_bounds import DEPTH, depth_of, full_name, referred
+from timeline.encoding.avro_binary import DEPTH, depth_of, full_name, referred
 
 _MAX_FIXED: Final = 2**31 - 1
 """Most bytes of a ``fixed`` in Java."""

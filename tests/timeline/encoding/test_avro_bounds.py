@@ -9,7 +9,6 @@ import pytest
 from tests.kit.formats.avro_container import container, doubling, record_schema
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro
-from timeline.encoding import avro_bounds as _avro_bounds
 
 ROOT = Path(__file__).parents[3]
 EMPTY = record_schema("Empty")
@@ -72,8 +71,8 @@ def test_all_records_of_hudi_are_within_the_bounds() -> None:
     assert len(names) == 16
     for name in names:
         text = avro.schema_text(name)
-        assert len(avro.checked_schema(text)) * 8 < _avro_bounds.SCHEMA_CHARACTERS
-        assert _avro_bounds.depth_of(json.loads(text)) < _avro_bounds.DEPTH / 2, name
+        assert len(avro.checked_schema(text)) * 8 < _avro.SCHEMA_CHARACTERS
+        assert _avro.depth_of(json.loads(text)) < _avro.DEPTH / 2, name
 
 
 def test_a_chain_of_records_is_not_followed_until_the_process_dies() -> None:
