@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.local_view import HeldView, LocalView, NotHeldError
@@ -68,8 +68,7 @@ _GROUP_ON_LOOP_BYTES: Final = 2 * 1024
 take 0.4 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What a request asks of a table's view: made once of its parameters, and passed on.
 
     Attributes:
@@ -81,7 +80,6 @@ class Question:
         accepted: The forms that the client accepts.
         indented: Whether to indent the body, which is then never in columns.
         key: Identifies the answer among those of a version and an epoch.
-        size: Characters of all parameters.
     """
 
     route: Route
@@ -92,7 +90,6 @@ class Question:
     accepted: Accepted
     indented: bool
     key: AnswerKey
-    size: int
 
     @classmethod
     def of(cls, route: Route, params: Mapping[str, str], accepted: Accepted) -> Question:
@@ -121,8 +118,7 @@ class Question:
             accepted,
             PRETTY in params,
             # As text, which hashes and compares faster than the arguments.
-            (route.name, accepted, base_path, *(params.get(param.name) for param in route.params)),
-            sum(map(len, params.values())),
+            (route.name, accepted, base_path, *[params.get(param.name) for param in route.params]),
         )
 
     @property
@@ -250,7 +246,7 @@ class Answers:
         reply = self._made(view, question)
         version = _version(view.snapshot, question)
         # The hot path skips longer queries, so it would never find their answers.
-        is_short = question.size <= TARGET_BYTES
+        is_short = sum(map(len, filter(None, question.key[2:]))) <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
             key = (view.snapshot.epoch, *question.key)
             self.cache.put(view.table, version.answers, key, whole(reply))
