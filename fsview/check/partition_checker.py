@@ -20,7 +20,6 @@ from fsview.check.rebuild import (
     removals_pending,
 )
 from fsview.load.listing import is_partition, list_partition
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import known_after
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
@@ -112,7 +111,7 @@ class PartitionChecker:
         held = newest.files.versions.get(partition)
         if held is None:
             return _skipped("the partition isn't loaded any more")
-        unequal = compared(held, listing, base_extensions(newest.config), pause)
+        unequal = compared(held, listing, newest.config.base_extensions, pause)
         listed = history.brought_forward(unequal.listed, steps)
         if listed is None:
             return None

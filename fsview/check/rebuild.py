@@ -34,7 +34,6 @@ from fsview.load.duplicate_files import Written
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files, parse_data_file
 from fsview.snapshot.delta import NO_CHANGE, delta_of
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
@@ -180,7 +179,7 @@ def differences_of_known(
     where = f"partition {partition!r}"
     if is_known:
         return Discrepancies((Discrepancy(where, "is known and doesn't exist"),))
-    files = data_files(partition, listing, base_extensions(snapshot.config))
+    files = data_files(partition, listing, snapshot.config.base_extensions)
     if all(not snapshot.completion.is_completed(file.instant) for file in files):
         return Discrepancies(unnamed=frozenset(file.name for file in files))
     return Discrepancies((Discrepancy(where, "exists and isn't known"),))
@@ -262,7 +261,7 @@ class UnnamedFiles:
         self._client = client
         self._snapshot = snapshot
         self._partition = partition
-        self._extensions = base_extensions(snapshot.config)
+        self._extensions = snapshot.config.base_extensions
 
     def covers(self, name: str, held: int | None, listed: int | None) -> bool:
         """Whether a file may have these two sizes; ``None`` where it is missing."""

@@ -18,7 +18,6 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import delta_of
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import WITHOUT_FILES, by_completion
 from timeline.errors import CorruptMetadataError
@@ -177,7 +176,7 @@ class _Reading:
 
     def _versions(self) -> dict[str, PartitionVersion]:
         """Pack the partitions one by one, and free the names of each."""
-        extensions = base_extensions(self.snapshot.config)
+        extensions = self.snapshot.config.base_extensions
         versions = {}
         for partition in sorted(self.known.union(self.written)):
             sizes: dict[str, int] = {}

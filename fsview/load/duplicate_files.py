@@ -25,7 +25,6 @@ from fsview.files.row import BASE_BYTES, id_end, unpack_id, unpack_rows
 from fsview.model.file_group import BaseFile
 from fsview.single_flight import Shared
 from fsview.snapshot.delta import delta_of
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.metadata_reader import MetadataReader
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
@@ -132,7 +131,7 @@ class Written:
     def __init__(self, client: TableMetaClient, snapshot: Snapshot) -> None:
         self._reader = MetadataReader(client)
         self._active = snapshot.active
-        self._extensions = base_extensions(snapshot.config)
+        self._extensions = snapshot.config.base_extensions
         self._known: dict[str, Names] = {}
 
     def by(self, time: str) -> Names:

@@ -29,7 +29,6 @@ from fsview.load.metadata_table_state import (
     NotInStepError,
     is_beginning,
 )
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from timeline.encoding.log_block import (
     COMMAND,
@@ -82,7 +81,7 @@ def read(
     path = f"{FOLDER}/{FILES}/{found.base.name}"
     data = storage.read(path, FileKind.METADATA_TABLE, found.base.size)
     records = base_records(data, f"{storage.base_path}/{path}")
-    return _packed(changes.applied_to(records), base_extensions(snapshot.config))
+    return _packed(changes.applied_to(records), snapshot.config.base_extensions)
 
 
 @dataclass

@@ -20,7 +20,6 @@ from fsview.load.source_choice import LISTING, Loaded, SourceChoice
 from fsview.single_flight import Shared
 from fsview.snapshot.catch_up import Arrived, Found
 from fsview.snapshot.delta import delta_of, with_ghosts
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step
 from fsview.state.partitions import MOST_MISSING
@@ -141,7 +140,7 @@ class SnapshotFiller:
     ) -> Loaded:
         """List some partitions; see ``fill_partitions``."""
         storage = self._follower.storage.for_cause("lookup")
-        extensions = base_extensions(start.config)
+        extensions = start.config.base_extensions
         versions = {}
         for partition in partitions:
             go_on()
@@ -163,7 +162,7 @@ class SnapshotFiller:
         Partitions that are loaded and have files aren't listed again. ``None`` if all was read.
         """
         storage = self._follower.storage.for_cause("lookup")
-        extensions = base_extensions(start.config)
+        extensions = start.config.base_extensions
         loaded, known = self._state.partitions_at(start)
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
@@ -325,7 +324,7 @@ def found_with_timeline(
         return None
     # Only a listing shows duplicates that no commit names.
     listed = loaded.versions.values() if loaded.source == LISTING else ()
-    extensions = base_extensions(synced.config)
+    extensions = synced.config.base_extensions
     versions = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)
     wrong = unwritten(client, synced, versions, remembered)
     return Found(start, loaded.versions, loaded.known, synced, ghosts, wrong, undone_next)
@@ -347,7 +346,7 @@ def undone_next(client: TableMetaClient, start: Snapshot) -> tuple[Step, ...]:
 
     Cost: none unless a restore is under way; else a read of its plan and one of a commit.
     """
-    extensions = base_extensions(start.config)
+    extensions = start.config.base_extensions
     steps: list[Step] = []
     for restore in start.active.pending():
         if restore.action == RESTORE:

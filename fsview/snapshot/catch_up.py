@@ -20,7 +20,6 @@ from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import with_ghosts
 from fsview.snapshot.history import History
 from fsview.snapshot.next_snapshot import version_after
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Step, key_of, known_after
 from fsview.snapshot.uncommitted_files import without_uncommitted
@@ -96,7 +95,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
             # A removal whose plan isn't on that timeline had deleted nothing when the files were
             # listed.
             ghosts = found.ghosts.get(partition, ())
-            after = with_ghosts(after, ghosts, base_extensions(found.synced.config))
+            after = with_ghosts(after, ghosts, found.synced.config.base_extensions)
             after = after.with_changes((), found.unwritten.get(partition, ()))
             # A removal that completes takes its ghosts away; one that begins deletes only listed
             # files.
@@ -125,7 +124,7 @@ def _at_start(found: Found) -> Iterator[PartitionVersion]:
     steps = [step for step in found.undone_next if step.instant in gone]
     if len(steps) < len(gone):
         return
-    extensions = base_extensions(synced.config)
+    extensions = synced.config.base_extensions
     for partition, listed in found.versions.items():
         version = with_ghosts(listed, found.ghosts.get(partition, ()), extensions)
         version = version.with_changes((), found.unwritten.get(partition, ()))

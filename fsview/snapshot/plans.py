@@ -18,19 +18,9 @@ from timeline.metadata.instant_metadata import (
     CompactionPlanOperation,
     RequestedReplaceMetadata,
 )
-from timeline.table.config import TableConfig
 
 CLUSTER: Final = "CLUSTER"
 """``operationType`` of a requested replacecommit that clusters."""
-
-_MULTIPLE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
-
-
-def base_extensions(config: TableConfig) -> tuple[str, ...]:
-    """Return the extensions of a table's base files, with their dots."""
-    if config.properties.get(_MULTIPLE_FORMATS, "false").lower() == "true":
-        return (".parquet", ".orc", ".hfile")
-    return (config.base_file_extension,)
 
 
 def add_operations(

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import BaseFile, LogFile
 from fsview.snapshot.delta import with_ghosts
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from timeline.clock import format_instant_time
 from timeline.instant import COMPACTION
@@ -59,7 +58,7 @@ def with_ghosts_of(
         for file in version.files()
         if file.name in names or (file.instant in times and (logs or isinstance(file, BaseFile)))
     ]
-    extensions = base_extensions(snapshot.config)
+    extensions = snapshot.config.base_extensions
     return with_ghosts(version.with_changes((), found), found, extensions) if found else version
 
 

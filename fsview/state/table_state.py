@@ -21,7 +21,6 @@ from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
 from fsview.snapshot.next_history import publication
 from fsview.snapshot.next_snapshot import still_taken_away
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange, key_of
@@ -487,7 +486,7 @@ class TableState:
         with self._lock:
             history = self.history
             try:
-                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+                found = history.derived(snapshot, partition, snapshot.config.base_extensions)
             except StoreError as exc:
                 self._distrust_store(exc)
                 raise

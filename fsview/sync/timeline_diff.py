@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, ReadMetadata, dated, delta_of
-from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
+from fsview.snapshot.plans import add_operations, plan_operations
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import (
     WITHOUT_FILES,
@@ -202,7 +202,7 @@ def _done(timeline: Timeline) -> Iterable[Instant]:
 def _deltas(
     client: TableMetaClient, metadata: Mapping[Instant, ReadMetadata]
 ) -> dict[Instant, Delta]:
-    extensions = base_extensions(client.config)
+    extensions = client.config.base_extensions
     return {instant: delta_of(content, extensions) for instant, content in metadata.items()}
 
 

@@ -242,6 +242,13 @@ class TableConfig:
         return "." + self.properties.get(names.BASE_FILE_FORMAT, "PARQUET").lower()
 
     @property
+    def base_extensions(self) -> tuple[str, ...]:
+        """Extensions that the table's base files may have, with their dots."""
+        if self.properties.get(names.MULTIPLE_FORMATS, "false").lower() == "true":
+            return (".parquet", ".orc", ".hfile")
+        return (self.base_file_extension,)
+
+    @property
     def metadata_partitions(self) -> tuple[str, ...]:
         """Usable partitions of the metadata table; empty if there is no metadata table."""
         return self._fields(names.METADATA_PARTITIONS)

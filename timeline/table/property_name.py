@@ -49,6 +49,7 @@ DAY_EXTRACTOR: Final = "SlashEncodedDayPartitionValueExtractor"
 TIMEZONE: Final = "hoodie.table.timeline.timezone"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 BASE_FILE_FORMAT: Final = "hoodie.table.base.file.format"
+MULTIPLE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFINITIONS: Final = "hoodie.table.index.defs.path"
@@ -150,5 +151,5 @@ def of_version(version: int, mode: str, generator: str, ordering: str) -> dict[s
         ARCHIVE_FOLDER: "history",
         KEY_GENERATOR_TYPE: generator,
         "hoodie.table.format": "native",
-        "hoodie.table.multiple.base.file.formats.enable": "false",
+        MULTIPLE_FORMATS: "false",
     }

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 
 from fsview.local_view import LocalView, open_view
 from fsview.model.file_name import parse_data_file
-from fsview.snapshot.plans import base_extensions
 from fsview.sync.metadata_reader import snapshot_of
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import MissedWrites
@@ -116,7 +115,7 @@ def _may_add_rows(instant: Instant) -> bool:
 def _written(meta: TableMetaClient, commits: Sequence[Instant]) -> Collection[Group]:
     """Return the file groups that some completed writes wrote."""
     groups: set[Group] = set()
-    extensions = base_extensions(meta.config)
+    extensions = meta.config.base_extensions
     for instant in commits:
         written = meta.read_files(instant)
         assert isinstance(written, CommitFiles)  # as of all completed writes

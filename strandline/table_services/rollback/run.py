@@ -16,7 +16,6 @@ from functools import partial
 
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
-from fsview.snapshot.plans import base_extensions
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.lock.base import TableLock, Wait
@@ -374,7 +373,7 @@ def _listed_files(meta: TableMetaClient, instant: str) -> list[str]:
     for info in meta.storage.list_tree(""):
         folder, _, name = info.name.rpartition("/")
         folders.setdefault(folder, []).append(replace(info, name=name))
-    extensions = base_extensions(meta.config)
+    extensions = meta.config.base_extensions
     return [
         file.path
         for folder, listing in folders.items()

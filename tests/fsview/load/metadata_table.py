@@ -9,7 +9,6 @@ from dataclasses import replace
 from fsview.load.commit_files import to_read
 from fsview.load.metadata_table_state import FILES, FOLDER
 from fsview.snapshot.delta import delta_of
-from fsview.snapshot.plans import base_extensions
 from tests.fsview.load.wide_table import listed
 from tests.kit.formats.hfile import hfile, log_block
 from tests.kit.tables.small_table import SmallTable
@@ -105,7 +104,7 @@ class MetadataTable:
     def records_of(self, instant: Instant) -> list[tuple[str, Files]]:
         """Return what an instant did, as its records."""
         meta = self.table.meta
-        delta = delta_of(meta.read(instant), base_extensions(meta.config))
+        delta = delta_of(meta.read(instant), meta.config.base_extensions)
         found: dict[str, Files] = {}
         for partition, change in delta.partitions.items():
             added = {file.name: file.size for file in change.added}

@@ -12,7 +12,6 @@ from fsview.load.listing import discover_partitions
 from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.snapshot.plans import base_extensions
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage
@@ -93,7 +92,7 @@ def read(storage: Storage) -> Loaded | None:
 
 def listed(storage: Storage) -> dict[str, dict[str, int]]:
     """Return partition → name → size of every data file, as they lie there."""
-    extensions = base_extensions(TableMetaClient.open(storage).config)
+    extensions = TableMetaClient.open(storage).config.base_extensions
     return {
         partition: sizes(PartitionVersion.of_listing(partition, listing, extensions))
         for partition, listing in discover_partitions(storage)

@@ -12,7 +12,6 @@ from fsview.check.rebuild import (
     differences_of_table,
 )
 from fsview.load.listing import discover_partitions, is_partition, list_partition
-from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.metadata_reader import snapshot_of
 from timeline.meta_client import TableMetaClient
@@ -38,7 +37,7 @@ def differences_from_rebuilt(
     for partition in sorted(snapshot.files.versions if partitions is None else partitions):
         listing = there[partition] if partition in there else list_partition(storage, partition)
         version = snapshot.files.versions[partition]
-        unequal = compared(version, listing, base_extensions(snapshot.config))
+        unequal = compared(version, listing, snapshot.config.base_extensions)
         found += differences_of_files(client, snapshot, unequal, unequal.listed)
     return found
 
