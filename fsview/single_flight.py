@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class SingleFlight(Generic[T]):
                 if flight is None or flight.is_over:
                     flight = self._queued = _Flight()
         # Not under ``_lock``: others must be able to queue or join while this one works.
-        return flight.run(lambda: self._in_turn(flight, work))
+        return flight.run(partial(self._in_turn, flight, work))
 
     def _in_turn(self, flight: _Flight[T], work: Callable[[], T]) -> T:
         # Until the run before is over the flight stays queued, so that later callers can join it.
@@ -275,7 +276,7 @@ class SharedLoads:
             flight = self._of_all
             if flight.is_over:
                 flight = self._of_all = _Flight()
-        flight.run(lambda: self._alone(load))
+        flight.run(partial(self._alone, load))
 
     def _alone(self, load: Callable[[], None]) -> None:
         try:

@@ -115,7 +115,6 @@ class TableView:
         )
         self._branches = BranchFinder(self._follower)
         self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
-        self._checker = PartitionChecker(self._follower)
 
     # Snapshots.
 
@@ -282,7 +281,7 @@ class TableView:
 
     def check(self, partition: str, pause: Pause = lambda: None) -> Checked:
         """Compare a partition with storage; see ``PartitionChecker.check``."""
-        return self._checker.check(partition, pause)
+        return PartitionChecker(self._follower).check(partition, pause)
 
     def reload(self, cause: str) -> None:
         """Load the table anew; see ``TimelineFollower.reload``."""

@@ -1,21 +1,135 @@
 """``BranchFinder``: answers clients whose timeline was never held, from what happened since.
 
 The timeline is searched for by its hash (``fsview.snapshot.hash_search``), the steps from there to
-a snapshot that is kept are read (``fsview.sync.branch_reader``), and both are kept as a branch.
+a snapshot that is kept are read, and both are kept as a branch. ``read_branch`` reads what a sync
+would have read, or returns nothing if an answer might be wrong; if a branch that is kept passes the
+timeline, ``shared_branch`` makes one of the steps left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
 from fsview.single_flight import Shared
 from fsview.snapshot.hash_search import Questions
 from fsview.snapshot.history_link import Branch
-from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.timeline_change import key_of
+from fsview.snapshot.next_snapshot import advanced
+from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
+from fsview.snapshot.timeline_change import Reload, Step, key_of
 from fsview.state.current_history import Use
-from fsview.sync.branch_reader import read_branch, shared_branch
 from fsview.sync.follower import TimelineFollower
+from fsview.sync.metadata_reader import MetadataReader, pending_operations, replaced_groups
+from fsview.sync.timeline_diff import read_change
 from timeline.errors import InstantNotFoundError
+from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
+from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline
+
+T = TypeVar("T")
+
+
+def read_branch(client: TableMetaClient, onto: Snapshot, timeline: Timeline) -> Branch | None:
+    """Read the steps from a timeline to a later snapshot.
+
+    Returns:
+        The branch; ``None`` if not all steps can be known, or if a write since was requested before
+        the timeline's first write, as it would count as committed there.
+
+    Raises:
+        InstantNotFoundError: An instant vanished since ``onto`` was the newest.
+        CorruptMetadataError: An instant's file can't be understood.
+        StorageError: Something can't be read.
+
+    Cost: a read for each instant since, and for each plan; the archive.
+    """
+    timeline = Timeline(tuple(client.as_found(instant) for instant in timeline))
+    start = Snapshot(onto.config, timeline, client.completion_times(timeline))
+    # The archive in any case: what was never listed may have been archived unseen.
+    change = read_change(client, start, onto.active, archived=True)
+    if isinstance(change, Reload) or _counts_as_committed(timeline, change.steps):
+        return None
+    start = replace(
+        start,
+        pending_compaction=pending_operations(client, timeline, COMPACTION),
+        pending_log_compaction=_merged(
+            step.compactions for step in change.steps if step.instant.action == LOG_COMPACTION
+        ),
+        # What wasn't completed yet pends for this client, even if it was requested later: a writer
+        # asks this before it updates a group.
+        pending_clustering=_merged(step.clustering for step in change.steps),
+        replaced=_replaced(client, onto, timeline, change.steps),
+    )
+    return Branch(start, change.steps, onto)
+
+
+def shared_branch(
+    client: TableMetaClient, branches: Iterable[Branch], timeline: Timeline
+) -> Branch | None:
+    """Return the rest of a branch that passes a timeline; ``None`` if none does.
+
+    Cost: no I/O.
+    """
+    for branch in branches:
+        at = _steps_done(branch, timeline)
+        since = branch.steps[at:]
+        active = _active_at(branch, at)
+        passes = timeline in (active.server_timeline(), active.client_timeline())
+        if passes and not _counts_as_committed(timeline, since):
+            # Files of its own: loaded ones are of the other instant, and shared with its readers.
+            start = replace(branch.start, files=LoadedFiles())
+            for step in branch.steps[:at]:
+                start = advanced(start, step, start.active, start.completion)
+            start = replace(start, active=active, completion=client.completion_times(active))
+            return Branch(start, since, branch.onto)
+    return None
+
+
+def _steps_done(branch: Branch, timeline: Timeline) -> int:
+    """Return the number of a branch's steps up to the last one that a timeline contains."""
+    ranks = {key_of(instant): instant.state.rank for instant in timeline}
+    instants = [step.instant for step in branch.steps]
+    seen = (at for at, i in enumerate(instants, 1) if ranks.get(key_of(i), -1) >= i.state.rank)
+    return max(seen, default=0)
+
+
+def _active_at(branch: Branch, at: int) -> Timeline:
+    done = (step.instant for step in branch.steps[:at])
+    return Timeline.of({key_of(i): i for i in (*branch.start.active, *done)}.values())
+
+
+def _counts_as_committed(timeline: Timeline, since: Iterable[Step]) -> bool:
+    """Whether a later write would count as committed for a client that doesn't know of it."""
+    # Hudi takes what is older than the first write without a savepoint for archived.
+    first = timeline.write_timeline().first_non_savepoint_time
+    writes = (step.instant for step in since if _is_write(step.instant))
+    return first is None or any(instant.requested_time < first for instant in writes)
+
+
+def _is_write(instant: Instant) -> bool:
+    return instant.is_completed and instant.action in WRITE_ACTIONS
+
+
+def _merged(parts: Iterator[Mapping[GroupKey, T]]) -> Mapping[GroupKey, T]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _replaced(
+    client: TableMetaClient, onto: Snapshot, timeline: Timeline, since: tuple[Step, ...]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return the groups replaced at the timeline, which is read if a step has replaced any.
+
+    They can't be had from ``onto`` then: of two instants that replaced a group it has the last.
+
+    Raises:
+        InstantNotFoundError: An instant that replaced groups is neither on the timeline nor in the
+            archive.
+    """
+    if not any(step.delta.replaced for step in since):
+        return onto.replaced
+    reader = MetadataReader(client)
+    return replaced_groups(client, timeline, lambda instant: reader.archive.read(instant))
 
 
 class BranchFinder:

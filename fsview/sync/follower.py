@@ -76,6 +76,7 @@ class TimelineFollower:
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._barrier = barrier
         self._synced_s = -math.inf
+        self._label = str(state.table_id)
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot held; the table is read on first use."""
@@ -89,7 +90,7 @@ class TimelineFollower:
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter of this table."""
-        self._metrics.add(name, amount, table=str(self.state.table_id), **labels)
+        self._metrics.add(name, amount, table=self._label, **labels)
 
     def sync(self, *, since: int | None = None) -> Snapshot:
         """Return the snapshot of the timeline as it is now; callers share one run.
@@ -133,26 +134,25 @@ class TimelineFollower:
 
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()
-        newest = self._synced()
+        newest: Snapshot | None = None
+        failed = 0
+        while newest is None:
+            try:
+                # However many servers write, in the end in memory alone. A load that adopts
+                # meanwhile forestalls this, too.
+                newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
+            except (InstantNotFoundError, StoreBehindError):
+                # Rolled back or archived between the listing and the read, or forestalled by
+                # another server: try again.
+                failed += 1
+                if failed == 2 * ATTEMPTS - 1:
+                    raise
         self.state.caught_up()
         # The time before the listing, which may lack what happened since.
         self._synced_s = started
         self.count("syncs")
         self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
         return newest
-
-    def _synced(self) -> Snapshot:
-        for _ in range(ATTEMPTS - 1):
-            # Rolled back or archived between the listing and the read, or forestalled by another
-            # server: try again.
-            with suppress(InstantNotFoundError, StoreBehindError):
-                return self._sync_once(alone=False)
-        for _ in range(ATTEMPTS - 1):
-            # However many servers write: in memory alone. A load that adopts meanwhile forestalls
-            # this, too.
-            with suppress(InstantNotFoundError, StoreBehindError):
-                return self._sync_once(alone=True)
-        return self._sync_once(alone=True)
 
     def _sync_once(self, *, alone: bool) -> Snapshot:
         """Return the snapshot of a timeline that was listed after this began.

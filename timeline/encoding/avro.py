@@ -60,7 +60,7 @@ def read_container(
         if names is not None and _name_of(schema) not in names:
             raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
         fields = None if wanted is None else tuple((k, tuple(v)) for k, v in wanted.items())
-        return _record(schema, block, fields)
+        return _decoded(schema, block, fields)[0]
 
 
 def write_container(schema_name: str, record: Mapping[str, Any]) -> bytes:
@@ -94,7 +94,7 @@ def read_record(schema: str, data: bytes) -> dict[str, Any]:
         ValueError: The bytes are damaged, end too early, or have more values than they account for.
     """
     with _damage_named("a record"):
-        return _record(checked_schema(schema), data)
+        return _decoded(checked_schema(schema), data, None)[0]
 
 
 def read_records(schema: str, records: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -177,10 +177,6 @@ def _reader(schema: str, wanted: _Fields | None) -> avro_binary.ValueReader:
     if wanted is None:
         return avro_binary.reader_of(parsed)
     return avro_projection.reader_of(parsed, dict(wanted))
-
-
-def _record(schema: str, data: bytes, wanted: _Fields | None = None) -> dict[str, Any]:
-    return _decoded(schema, data, wanted)[0]
 
 
 def _whole_record(schema: str, data: bytes) -> dict[str, Any]:
