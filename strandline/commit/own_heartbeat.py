@@ -31,8 +31,8 @@ from strandline.commit.others_heartbeats import (
     delete_heartbeat,
     heartbeat_path,
     read_beat,
+    this_process,
 )
-from strandline.commit.writer_process import this_process
 from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError

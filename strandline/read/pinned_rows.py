@@ -27,7 +27,7 @@ from strandline.read.prefetch import in_order
 from strandline.read.state.changed_table import missing_file
 from strandline.read.state.pin import Pin
 from strandline.records.file.base_file import StoredRows, stored_rows
-from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.timestamp_label import OnceMicros
 from timeline.errors import PathNotFoundError

@@ -28,8 +28,13 @@ import pyarrow.compute as pc
 
 from strandline.records.file.base_file import StoredRows
 from strandline.records.key_match import KeyMatch, KeyTable
-from strandline.records.merge_properties import MergeProperties, delete_flags
-from strandline.records.merge_rule import RowOrder, merged_pairs, newer_wins
+from strandline.records.merge_rule import (
+    MergeProperties,
+    RowOrder,
+    delete_flags,
+    merged_pairs,
+    newer_wins,
+)
 from strandline.records.meta_fields import (
     COMMIT_TIME,
     FILE_NAME,

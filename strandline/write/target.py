@@ -22,7 +22,7 @@ from strandline.read.instants.archive import Archive, may_lack_writes
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
-from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import MergeProperties
 from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
 from strandline.records.schema.schema_evolution import (
     EvolutionRules,
@@ -45,12 +45,13 @@ from strandline.write.options.index_settings import (
     IndexOptions,
     stored_index,
 )
-from strandline.write.options.table_keys import generator_of, row_rules
 from strandline.write.options.table_options import (
+    generator_of,
     new_config,
     refuse_disagreement,
     refuse_metadata_table,
     refuse_unsupported,
+    row_rules,
 )
 from strandline.write.tasks.placement import Sizing, StoredFile, average_record_bytes
 from timeline.errors import (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from strandline.records.merge_properties import FILL_UNAVAILABLE, IGNORE_DEFAULTS, MergeProperties
+from strandline.records.merge_rule import FILL_UNAVAILABLE, IGNORE_DEFAULTS, MergeProperties
 
 MARKER: Final = "__none__"
 FILLABLE: Final = ("v", "b", "tags")

@@ -21,8 +21,7 @@ from strandline.read.logs.partial_updates import ColumnClasses, is_partial
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget, drop_pages
 from strandline.records.key.hashes import key_hashes
-from strandline.records.merge_properties import MergeProperties
-from strandline.records.merge_rule import lacking
+from strandline.records.merge_rule import MergeProperties, lacking
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema.columns import column_of, conform

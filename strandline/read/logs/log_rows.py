@@ -27,8 +27,8 @@ from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget
 from strandline.records.key_match import KeyMatch, KeyTable
 from strandline.records.merge import replace_rows
-from strandline.records.merge_properties import MergeProperties
 from strandline.records.merge_rule import (
+    MergeProperties,
     RowOrder,
     Sources,
     following_deletes,

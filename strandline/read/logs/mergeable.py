@@ -16,7 +16,7 @@ from typing import Final
 from fsview.model.file_group import FileSlice
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import EXTENSION
-from strandline.records.merge_properties import unknown_merge_properties
+from strandline.records.merge_rule import unknown_merge_properties
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import (

@@ -6,7 +6,7 @@ columns, and a record merged with it is kept as a whole. At the end the base fil
 loses, fills the columns still missing.
 
 Records with all columns may also lack values, if the table's properties define such values
-(``strandline.records.merge_properties``): then this applies to all records from the first on, and
+(``strandline.records.merge_rule``): then this applies to all records from the first on, and
 to the base file's row.
 
 So each column of a key has a *source*: the log row that it comes from. The merge rule decides the

@@ -8,8 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from strandline.commit.lock.base import TableLock, Wait
-from strandline.commit.others_heartbeats import Beat, is_in_doubt, read_beat, writer_is_gone
-from strandline.commit.writer_process import this_process
+from strandline.commit.others_heartbeats import (
+    Beat,
+    is_in_doubt,
+    read_beat,
+    this_process,
+    writer_is_gone,
+)
 from strandline.table_services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
 from timeline.clock import Clock
 from timeline.errors import ConcurrentWriteError

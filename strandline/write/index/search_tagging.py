@@ -19,16 +19,15 @@ from operator import attrgetter
 import pyarrow as pa
 
 from strandline.records.merge import REMOVES
-from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import Count, D, EngineContext, RunningCount, Tally
-from strandline.write.index.base import LocationRequest
+from strandline.write.index.base import KeyedRows, LocationRequest, SearchScope, TaggedRows, Tagging
 from strandline.write.index.bucket import refuse_bucket_files
 from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.search import SEARCHED, SearchIndex
 from strandline.write.index.tag_task import TAGGED, GlobalPlacement, TagTask
-from strandline.write.index.tagging import KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.tasks.columns import FILE, count_rows, tagged_schema
 from strandline.write.tasks.placement import StoredFile

@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.merge import REMOVES
-from strandline.records.merge_properties import MergeProperties
-from strandline.records.merge_rule import RowOrder, deduplicate, newer_wins
+from strandline.records.merge_rule import MergeProperties, RowOrder, deduplicate, newer_wins
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.row_selection import compact, take_rows

@@ -17,7 +17,7 @@ from strandline.commit.settings import conflict_strategy
 from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import Tally
-from strandline.write.index.tagging import KeyedRows
+from strandline.write.index.base import KeyedRows
 from strandline.write.last_timeline import TimelineOutdatedError, is_left_with
 from strandline.write.stages.checked import Checked
 from strandline.write.target import Target

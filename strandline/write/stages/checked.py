@@ -15,16 +15,15 @@ from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
-from strandline.write.index.tagging import KeyedRows
+from strandline.write.index.base import KeyedRows
 from strandline.write.operation import Operation
 from strandline.write.options.client_options import evolution_rules
 from strandline.write.options.settings import COMBINE_INSERT, SORT_MODE, UNSORTED
 from strandline.write.target import Target, open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
-from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
+from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask, decoded_batch
 from strandline.write.tasks.nested_partition import refuse_nested
-from strandline.write.tasks.small_batch import decoded_batch
 
 
 @dataclass(frozen=True, slots=True)

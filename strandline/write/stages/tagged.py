@@ -15,14 +15,14 @@ from executor_proxy.report import LookupReport
 from fsview.model.file_group import BaseFile
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
-from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext, Tally
 from strandline.write.engine.driver import DriverEngine
+from strandline.write.index.base import SearchScope, TaggedRows, Tagging
 from strandline.write.index.bucket import BucketTagging
 from strandline.write.index.search import SearchIndex
 from strandline.write.index.search_tagging import SearchTagging
-from strandline.write.index.tagging import SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation
 from strandline.write.options.index_settings import (
     BLOOM,

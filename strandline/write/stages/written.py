@@ -29,7 +29,7 @@ from strandline.server.marker.conflict import ConflictOptions
 from strandline.server.marker.name import check_name
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import D, EngineContext, storage_calls
-from strandline.write.index.tagging import TaggedRows
+from strandline.write.index.base import TaggedRows
 from strandline.write.options.client_options import base_file_settings
 from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED, UNSORTED
 from strandline.write.stages.begun import Begun

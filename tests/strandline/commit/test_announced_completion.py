@@ -15,10 +15,10 @@ from strandline.commit.others_heartbeats import (
     is_expired,
     is_in_doubt,
     read_beat,
+    this_process,
     writer_is_gone,
 )
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.commit.writer_process import this_process
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.commit.watched_heartbeats import FAST, HOUR, T, Watched

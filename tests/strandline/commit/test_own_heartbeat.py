@@ -14,10 +14,10 @@ from strandline.commit.others_heartbeats import (
     instants_with_heartbeat,
     is_expired,
     read_beat,
+    this_process,
     writer_is_gone,
 )
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.commit.writer_process import this_process
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.strandline.commit.watched_heartbeats import FAST, HOUR, T, Watched

@@ -11,9 +11,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from strandline.commit.others_heartbeats import Beat, heartbeat_path, read_beat, writer_is_gone
+from strandline.commit.others_heartbeats import (
+    Beat,
+    heartbeat_path,
+    owner_is_gone,
+    read_beat,
+    this_process,
+    writer_is_gone,
+)
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.commit.writer_process import owner_is_gone, this_process
 from tests.strandline.commit.watched_heartbeats import HOUR, T, Watched
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError

@@ -9,9 +9,13 @@ import pytest
 
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.in_process import InProcessLock
-from strandline.commit.others_heartbeats import HeartbeatSettings, announcement_path, heartbeat_path
+from strandline.commit.others_heartbeats import (
+    HeartbeatSettings,
+    announcement_path,
+    heartbeat_path,
+    this_process,
+)
 from strandline.commit.own_heartbeat import Heartbeat
-from strandline.commit.writer_process import this_process
 from strandline.table_services.rollback.permission import Permission
 from strandline.table_services.rollback.policy import RollbackPolicy, Verdict
 from tests.kit.storage.hooked_storage import HookedStorage

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from strandline.records.merge_properties import MergeProperties
+from strandline.records.merge_rule import MergeProperties
 from tests.kit.tables import reader
 from tests.strandline.write.refusals import files
 from tests.strandline.write.tables import change_properties, client, row, table

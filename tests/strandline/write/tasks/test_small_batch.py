@@ -16,13 +16,16 @@ from strandline.write.engine.local import LocalEngine
 from strandline.write.tasks.columns import keyed_schema
 from strandline.write.tasks.key_task import (
     PROFILE_SCHEMA,
+    TASK_BYTES,
+    BatchEncoder,
     KeyProfileTask,
+    decoded_batch,
     row_bytes,
     rows_by_part,
     rows_by_partition,
+    stream_bytes,
 )
 from strandline.write.tasks.row_count import KEY_HASH, RowCount
-from strandline.write.tasks.small_batch import TASK_BYTES, BatchEncoder, decoded_batch, stream_bytes
 
 MB = 1 << 20
 LIMITS = DriverLimits(rows=1000, bytes=64 * MB, rewrite_bytes=MB)
