@@ -27,8 +27,7 @@ from fsview.model.file_group import (
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from fsview.query import latest_json
-from fsview.query.queries import InstantSet, file_slices_as_of
-from fsview.query.query_table import QUERIES, QueryScope
+from fsview.query.queries import QUERIES, InstantSet, QueryScope, file_slices_as_of
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
 from fsview.table_view import Lease, TableView

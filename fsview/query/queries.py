@@ -1,4 +1,4 @@
-"""The queries that a view answers about one partition, as pure functions.
+"""The queries that a view answers about one partition, as pure functions, and the table of them.
 
 Each takes a snapshot and the partition's version and reads nothing else. Groups come in order of
 file id, slices newest first. A group is *replaced* once an instant replaced it; as of a time, if
@@ -8,14 +8,19 @@ and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible`
 Where Java fails (a group without a slice in the range, or with nothing before its compaction) the
 group is left out.
 
+``QUERIES`` is the one place where a method's name meets its query. ``FileSystemView`` gives the
+methods their types, ``fsview.wire.routes`` their form on the wire; a test holds the three to the
+same names.
+
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, method by method under these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any, Final, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import BaseFile, FileGroup, FileSlice, LogFile
@@ -369,3 +374,74 @@ def _replaced(
 
 def _file_group(s: Snapshot, group: RawGroup) -> FileGroup:
     return FileGroup(group.partition, group.file_id, group.slices, s.write_timeline)
+
+
+class QueryScope(Enum):
+    """The partitions over which a query runs, and whether they count as loaded afterwards."""
+
+    PARTITION = auto()
+    """One partition, which counts as loaded afterwards."""
+    STATELESS = auto()
+    """One partition, which doesn't count as loaded by this."""
+    REPLACED = auto()
+    """One partition, as ``PARTITION``, but not even loaded if no group in it was replaced."""
+    LOADED = auto()
+    """The partitions that count as loaded, as in Hudi: their answers joined in one tuple."""
+    TABLE = auto()
+    """All partitions of the table: partition → answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query behind a method of a view.
+
+    Attributes:
+        function: Takes snapshot, version, and the method's own arguments by name.
+        scope: The partitions over which it runs.
+        more: Further arguments, which the method doesn't have.
+    """
+
+    function: Callable[..., Any]
+    scope: QueryScope = QueryScope.PARTITION
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+QUERIES: Final[Mapping[str, Query]] = {
+    "latest_base_files": Query(latest_base_files),
+    "latest_base_file": Query(latest_base_file),
+    "all_latest_base_files": Query(latest_base_files, QueryScope.LOADED),
+    "latest_base_files_before_or_on": Query(latest_base_files_before_or_on),
+    "all_latest_base_files_before_or_on": Query(latest_base_files_before_or_on, QueryScope.TABLE),
+    "base_file_on": Query(base_file_on),
+    "all_base_files": Query(all_base_files),
+    "latest_base_files_in_range": Query(latest_base_files_in_range, QueryScope.LOADED),
+    "latest_file_slices": Query(latest_file_slices),
+    "latest_file_slices_stateless": Query(latest_file_slices, QueryScope.STATELESS),
+    "latest_file_slice": Query(latest_file_slice),
+    "latest_file_slices_including_inflight": Query(latest_file_slices_including_inflight),
+    "latest_uncompacted_file_slices": Query(latest_uncompacted_file_slices),
+    "latest_file_slices_before_or_on": Query(latest_file_slices_before_or_on),
+    "all_latest_file_slices_before_or_on": Query(
+        latest_file_slices_before_or_on,
+        QueryScope.TABLE,
+        {"include_pending_compaction": True},
+    ),
+    "latest_merged_file_slices_before_or_on": Query(latest_merged_file_slices_before_or_on),
+    "latest_merged_file_slice_before_or_on": Query(latest_merged_file_slice_before_or_on),
+    "latest_merged_file_slices_before_or_on_including_inflight": Query(
+        latest_merged_file_slices_before_or_on_including_inflight
+    ),
+    "latest_file_slices_in_range": Query(latest_file_slices_in_range, QueryScope.LOADED),
+    "all_file_slices": Query(all_file_slices),
+    "all_file_groups": Query(all_file_groups),
+    "all_file_groups_stateless": Query(all_file_groups, QueryScope.STATELESS),
+    "replaced_file_groups_before_or_on": Query(
+        replaced_file_groups_before_or_on, QueryScope.REPLACED
+    ),
+    "replaced_file_groups_before": Query(replaced_file_groups_before, QueryScope.REPLACED),
+    "replaced_file_groups_after_or_on": Query(
+        replaced_file_groups_after_or_on, QueryScope.REPLACED
+    ),
+    "all_replaced_file_groups": Query(all_replaced_file_groups, QueryScope.REPLACED),
+}
+"""The view's method → its query. Methods that aren't listed concern the view itself."""

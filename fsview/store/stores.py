@@ -12,8 +12,7 @@ from fsview.store.base import Store
 from fsview.store.budget import BUDGET_BYTES, Budget
 from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
-from fsview.store.spill.area import SpillArea
-from fsview.store.spill.store import SpillableStore
+from fsview.store.spill.area import SpillableStore, SpillArea
 from fsview.store.sql.database_ring import DatabaseRing, Databases
 from fsview.store.sql.store import SharedStore
 from fsview.store.sql.upkeep import Upkeep

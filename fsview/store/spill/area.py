@@ -8,6 +8,9 @@ When the file can't be written (the disk is full, or fails), blobs stay where th
 read; those with a copy in the file are still evicted; new ones are refused if the budget has no
 room. Each eviction tries to write again, so spilling resumes as soon as there is space.
 
+``SpillableStore`` is one table's part of it. Its ``get`` and ``commit`` make the budget evict, so
+they must be called without any lock that an account's ``evict`` takes.
+
 SQLite in a temporary database was measured in place of file, free space and checksums: a get of
 8 KB from the file took 9.8 to 13 us with it, and takes 8.7 us here.
 """
@@ -20,14 +23,20 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from fsview.store.base import Handle
+from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
 from fsview.store.spill.blob_file import SpillFile
 from fsview.store.spill.blob_space import BlobSpace
 from fsview.store.spill.malloc_trim import HeapTrim
-from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, SpillIndex, missing, resident_cost
+from fsview.store.spill.residency import (
+    BLOB_OVERHEAD_BYTES,
+    NUMBER_BITS,
+    SpillIndex,
+    missing,
+    resident_cost,
+)
 from timeline.errors import StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)
@@ -284,3 +293,49 @@ class SpillArea:
         if space is not None:
             space.shrink()
         return freed
+
+
+class SpillableStore(Store):
+    """The blobs of one table in the area that all tables share, without rows."""
+
+    kind: ClassVar[str] = "SPILLABLE_DISK"
+
+    def __init__(self, area: SpillArea) -> None:
+        super().__init__()
+        self._area = area
+        self._number = area.index.open()
+        self.forgotten = area.forgotten
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        area = self._area
+        resident = area.index.resident
+        # No lock: the look-up and the move are atomic, and what happens between them shows below.
+        blob = resident.get(handle)
+        if blob is None or handle >> NUMBER_BITS != self._number or os.getpid() != area.pid:
+            # Another store's handle, or a fork, gets its error there.
+            return area.fetch(self._number, handle)
+        try:
+            resident.move_to_end(handle)
+        except KeyError:  # evicted between the two calls
+            return area.fetch(self._number, handle)
+        return blob
+
+    def commit(self, blobs: Sequence[Blob], rows: MakeRows | None = None) -> list[StoredChunk]:
+        """See ``Store``; never calls ``rows``."""
+        contents = [blob.content for blob in blobs]
+        handles = self._area.add(self._number, contents)
+        return list(map(self.chunk, handles, map(len, contents)))
+
+    def collect(self) -> None:
+        """See ``Store``."""
+        self._area.collect()
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self._area.close_store(self._number)
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``."""
+        self._area.check_process()
+        return {"kind": self.kind, **self._area.index.tally(self._number)}

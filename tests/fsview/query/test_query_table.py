@@ -8,7 +8,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
-from fsview.query.query_table import QUERIES, QueryScope
+from fsview.query.queries import QUERIES, QueryScope
 from fsview.wire.routes import BY_NAME
 
 METHODS = {name for name in vars(FileSystemView) if not name.startswith("_")} - {

@@ -9,7 +9,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.model.lookup_query import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, LookupQuery
-from fsview.query.query_table import QUERIES
+from fsview.query.queries import QUERIES
 from fsview.table_view import TableView
 from fsview.wire.column_form import pick_groups, write_columns
 from fsview.wire.json_form import PathForms

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fsview.store.base import StoredChunk
 from fsview.store.budget import Budget
-from fsview.store.spill.area import SpillArea
+from fsview.store.spill.area import SpillableStore, SpillArea
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
-from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import content
 from tests.fsview.store.blob_file import FaultyFile
 from tests.kit.servers.stores import blobs_of

@@ -107,7 +107,7 @@ def test_a_file_that_may_grow_no_more() -> None:
 
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
-        from fsview.store.spill.store import SpillableStore
+        from fsview.store.spill.area import SpillableStore
         from tests.kit.servers.stores import blobs_of
         from timeline.errors import StoreFullError
 
@@ -151,7 +151,7 @@ def test_a_fork_can_do_nothing_and_does_no_harm() -> None:
 
         from fsview.store.budget import Budget
         from fsview.store.spill.area import SpillArea
-        from fsview.store.spill.store import SpillableStore
+        from fsview.store.spill.area import SpillableStore
         from tests.kit.servers.stores import blobs_of
         from timeline.errors import StoreError
 

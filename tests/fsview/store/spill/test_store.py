@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsview.store.budget import Budget
-from fsview.store.spill.area import SpillArea
+from fsview.store.spill.area import SpillableStore, SpillArea
 from fsview.store.spill.blob_space import UNIT_BYTES
 from fsview.store.spill.residency import resident_cost
-from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_machine import OpenStore, content
 from tests.conformance.store_suite import StoreSuite
 from tests.fsview.store.spill.spilling import COST, SIZE, spilling
