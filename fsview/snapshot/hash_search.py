@@ -5,7 +5,7 @@ known timelines, each with the compactions that were open at its end, which may 
 or inflight. (On real tables this finds every timeline that can be found at all; prefixes in request
 order don't.)
 
-The number of candidates is exponential in the open compactions. A ``Question`` hashes a bounded
+The number of candidates is exponential in the open compactions. A ``HashSearch`` hashes a bounded
 number of them, likelier ones first and none twice: the client may also be ahead of what is known.
 """
 
@@ -39,8 +39,8 @@ Hashed = tuple[States, str]
 MAX_HASHES: Final = 2_000
 """Most timelines hashed in one search; those beyond count as unknown."""
 
-MAX_QUESTIONS: Final = 128
-"""Most unanswered questions remembered."""
+MAX_SEARCHES: Final = 128
+"""Most searches remembered that found nothing."""
 
 MAX_UNCERTAIN: Final = 6
 """Most open compactions, the last requested, of which every state is tried."""
@@ -164,7 +164,7 @@ def _when_open(known: Snapshot, instant: Instant) -> Instant | None:
     return None
 
 
-class Question:
+class HashSearch:
     """One client's last instant and hash, and the timelines already tried for it.
 
     A timeline that doesn't have the hash never will, so it isn't tried again.
@@ -181,11 +181,11 @@ class Question:
         self._refused_at: weakref.ref[Snapshot] | None = None
 
     def refuse(self, newest: Snapshot) -> None:
-        """Remember that the question can't be answered while this is the newest snapshot."""
+        """Remember that it finds nothing while this is the newest snapshot."""
         self._refused_at = weakref.ref(newest)
 
     def is_refused(self, newest: Snapshot) -> bool:
-        """Whether the question was refused when this was the newest snapshot."""
+        """Whether it found nothing when this was the newest snapshot."""
         return self._refused_at is not None and self._refused_at() is newest
 
     def find(self, known: Iterable[Snapshot]) -> tuple[Snapshot, Timeline] | None:
@@ -234,22 +234,22 @@ class Question:
                 yield from _prefixes(snapshot, self._last_instant)
 
 
-class Questions:
-    """The last unanswered questions, least recently asked dropped first; thread-safe."""
+class HashSearches:
+    """The last searches that found nothing, least recently asked dropped first; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: OrderedDict[tuple[str, str], Question] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], HashSearch] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._asked)
 
-    def of(self, last_instant: str, timeline_hash: str) -> Question:
-        """Return the remembered question, or a new one."""
+    def of(self, last_instant: str, timeline_hash: str) -> HashSearch:
+        """Return the remembered search, or a new one."""
         key = last_instant, timeline_hash
         with self._lock:
-            question = self._asked.setdefault(key, Question(last_instant, timeline_hash))
+            search = self._asked.setdefault(key, HashSearch(last_instant, timeline_hash))
             self._asked.move_to_end(key)
-            if len(self._asked) > MAX_QUESTIONS:
+            if len(self._asked) > MAX_SEARCHES:
                 self._asked.popitem(last=False)
-        return question
+        return search

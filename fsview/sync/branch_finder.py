@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fsview.single_flight import Shared
-from fsview.snapshot.hash_search import Questions
+from fsview.snapshot.hash_search import HashSearches
 from fsview.snapshot.history_link import Branch
 from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
@@ -133,13 +133,13 @@ def _replaced(
 
 
 class BranchFinder:
-    """Finds branches of one table; callers with the same question share one run, and the use."""
+    """Finds branches of one table; callers that ask the same share one run, and the use."""
 
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
         self._state = follower.state
         self._runs: Shared[Use | None] = Shared()
-        self._questions = Questions()
+        self._searches = HashSearches()
 
     def find(self, last_instant: str, timeline_hash: str) -> Use | None:
         """Return a use of the snapshot of a timeline; ``None`` where it can't be known.
@@ -156,12 +156,12 @@ class BranchFinder:
         if known is not None:
             return known  # since this caller looked, another has found it
         history = self._state.history
-        question = self._questions.of(last_instant, timeline_hash)
-        if question.is_refused(history.newest):
+        search = self._searches.of(last_instant, timeline_hash)
+        if search.is_refused(history.newest):
             return None
-        before = question.hashes
-        found = question.find(history.open_snapshots)
-        self._follower.count("timelines_tried", question.hashes - before)
+        before = search.hashes
+        found = search.find(history.open_snapshots)
+        self._follower.count("timelines_tried", search.hashes - before)
         if found is not None and self._is_of_this_version(found[1]):
             # In use while the steps are read, as a sync may drop the snapshot that they lead to.
             with self._state.using(found[0]):
@@ -169,7 +169,7 @@ class BranchFinder:
                 if branch is not None:
                     return self._state.branch_off(branch)
         # For the history that was searched: one that came meanwhile may have the answer.
-        question.refuse(history.newest)
+        search.refuse(history.newest)
         return None
 
     def _is_of_this_version(self, timeline: Timeline) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.snapshot.hash_search import MAX_HASHES, MAX_QUESTIONS, Question, Questions
+from fsview.snapshot.hash_search import MAX_HASHES, MAX_SEARCHES, HashSearch, HashSearches
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.snapshot.clients_behind import Known, calls, known_now, upsert
@@ -64,20 +64,20 @@ def test_every_timeline_that_a_client_read_is_found(table_type: str) -> None:
     upsert(table, ("a", "g2-0"))
     newest = snapshot_of(table.meta)
     for (last_instant, timeline_hash), active in seen:
-        found = Question(last_instant, timeline_hash).find([newest])
+        found = HashSearch(last_instant, timeline_hash).find([newest])
         assert found == (newest, active.client_timeline())
         last = active.server_timeline().last
         assert last is not None
-        served = Question(last.requested_time, active.server_timeline().hash)
+        served = HashSearch(last.requested_time, active.server_timeline().hash)
         assert served.find([newest]) == (newest, active.server_timeline())
 
 
 def test_an_unknown_hash_is_looked_for_within_bounds() -> None:
     table = compacting(6, commits=60)
     last_instant, _ = known_now(table)
-    question = Question(last_instant, NOBODYS)
-    assert question.find([snapshot_of(table.meta)]) is None
-    assert question.hashes == MAX_HASHES
+    search = HashSearch(last_instant, NOBODYS)
+    assert search.find([snapshot_of(table.meta)]) is None
+    assert search.hashes == MAX_HASHES
 
 
 def test_the_likelier_states_are_tried_first() -> None:
@@ -90,9 +90,9 @@ def test_the_likelier_states_are_tried_first() -> None:
         services.start(table, plan)
     for _ in range(20):
         upsert(table, ("a", "other-0"))
-    question = Question(*known)
-    assert question.find([snapshot_of(table.meta)]) is not None
-    assert question.hashes < MAX_HASHES
+    search = HashSearch(*known)
+    assert search.find([snapshot_of(table.meta)]) is not None
+    assert search.hashes < MAX_HASHES
 
 
 def test_what_snapshots_have_in_common_is_tried_once() -> None:
@@ -100,12 +100,12 @@ def test_what_snapshots_have_in_common_is_tried_once() -> None:
     last_instant, _ = known_now(table)
     view = TableView(table.storage)
     snapshots = [view.newest()]
-    once = Question(last_instant, NOBODYS)
+    once = HashSearch(last_instant, NOBODYS)
     once.find(snapshots)
     for _ in range(5):
         upsert(table, ("a", "other-0"))
         snapshots.insert(0, view.sync())
-    often = Question(last_instant, NOBODYS)
+    often = HashSearch(last_instant, NOBODYS)
     often.find(snapshots)
     assert 0 < often.hashes == once.hashes
 
@@ -116,12 +116,12 @@ def test_what_was_tried_is_not_tried_again() -> None:
     late = writes.begin(table, [(("a", "late-0"), "base")])
     services.request_compaction(table, [("a", "g3-0")], logs_only=False)
     last_instant, _ = known_now(table)
-    before, again = Question(last_instant, NOBODYS), Question(last_instant, NOBODYS)
+    before, again = HashSearch(last_instant, NOBODYS), HashSearch(last_instant, NOBODYS)
     old = snapshot_of(table.meta)
     before.find([old])
     again.find([old])
     writes.complete(table, late)
-    new, anew = snapshot_of(table.meta), Question(last_instant, NOBODYS)
+    new, anew = snapshot_of(table.meta), HashSearch(last_instant, NOBODYS)
     again.find([new, old])
     anew.find([new])
     assert again.hashes < before.hashes + anew.hashes / 2
@@ -130,12 +130,12 @@ def test_what_was_tried_is_not_tried_again() -> None:
 def test_a_timeline_is_found_again() -> None:
     """The steps since it may have been dropped."""
     table = compacting(2)
-    question = Question(*known_now(table))
+    search = HashSearch(*known_now(table))
     upsert(table)
     newest = snapshot_of(table.meta)
-    found = question.find([newest])
+    found = search.find([newest])
     assert found is not None
-    assert question.find([newest]) == found
+    assert search.find([newest]) == found
 
 
 def test_a_client_that_is_ahead_costs_no_hash() -> None:
@@ -149,12 +149,12 @@ def test_a_client_that_is_ahead_costs_no_hash() -> None:
 
 
 def test_the_questions_remembered_are_bounded() -> None:
-    questions = Questions()
-    first = questions.of("0", NOBODYS)
-    for n in range(MAX_QUESTIONS):
-        assert questions.of("0", NOBODYS) is first, "those asked again stay"
-        questions.of(str(n + 1), NOBODYS)
-    assert len(questions) == MAX_QUESTIONS
+    searches = HashSearches()
+    first = searches.of("0", NOBODYS)
+    for n in range(MAX_SEARCHES):
+        assert searches.of("0", NOBODYS) is first, "those asked again stay"
+        searches.of(str(n + 1), NOBODYS)
+    assert len(searches) == MAX_SEARCHES
 
 
 # Who was refused.
