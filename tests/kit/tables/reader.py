@@ -15,10 +15,12 @@ import os
 import re
 from collections.abc import Collection
 from functools import lru_cache
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 META = (
@@ -33,7 +35,6 @@ _OWN = re.compile(
     rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|\d{17}|\d+-\d+-\d+(?=_)"
 )
 """What each run of a write makes anew: file ids, tokens of heartbeats, instants, write tokens."""
-_INSTANT = re.compile(rb"\d{17}")
 _DURATIONS = frozenset(
     {
         "timeTakenInMillis",
@@ -128,8 +129,7 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
         return None
     found = []
     for (partition, _), name in newest_files(base).items():
-        table = pq.read_table(Path(base) / partition / name, partitioning=None)
-        for row in table.to_pylist():
+        for row in _stored_rows((Path(base) / partition / name).read_bytes()):
             assert row["_hoodie_file_name"] == name
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
@@ -137,6 +137,11 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
     assert not unique or len(keys) == len(set(keys)), "a key comes twice"
     found.sort(key=lambda each: each[:2])
     return [{k: v for k, v in row.items() if k not in META} for _, _, row in found]
+
+
+@lru_cache(maxsize=500)
+def _stored_rows(base_file: bytes) -> list[dict]:
+    return pq.ParquetFile(pa.BufferReader(base_file)).read(use_threads=False).to_pylist()
 
 
 def leftovers(base, archived: Collection[str] = ()) -> list[str]:
@@ -159,21 +164,30 @@ def state(base) -> bytes:
     """
     paths = (path for path in Path(base).rglob("*") if path.is_file())
     files = {path.relative_to(base).as_posix().encode(): path.read_bytes() for path in paths}
-    texts = {path: _untimed(data) for path, data in files.items()}
-    masked = {path: (_OWN.sub(b"*", path), _OWN.sub(b"*", text)) for path, text in texts.items()}
-    order = sorted(texts, key=lambda path: (*masked[path], path))
+    texts = {_split(path): _split(_untimed(data)) for path, data in files.items()}
+    order = sorted(texts, key=lambda path: (_masked(path), _masked(texts[path]), path))
     parts = [part for path in order for part in (path, texts[path])]
-    times = {time for part in parts for time in _INSTANT.findall(part)}
+    times = {own for _, owned in parts for own in owned if len(own) == 17 and own.isdigit()}
     names = {time: b"<time %d>" % rank for rank, time in enumerate(sorted(times))}
-
-    def name(found: re.Match[bytes]) -> bytes:
-        return names.setdefault(found[0], b"<%d>" % len(names))
-
     digest = hashlib.sha256()
-    for part in parts:
-        renamed = _OWN.sub(name, part)
-        digest.update(b"%d:%b" % (len(renamed), renamed))
+    for between, owned in parts:
+        renamed = [names.setdefault(own, b"<%d>" % len(names)) for own in owned]
+        text = b"".join(chain.from_iterable(zip_longest(between, renamed, fillvalue=b"")))
+        digest.update(b"%d:%b" % (len(text), text))
     return digest.digest()
+
+
+_Split = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""The pieces of a text between what its run has made anew, and that."""
+
+
+@lru_cache(maxsize=1000)
+def _split(text: bytes) -> _Split:
+    return tuple(_OWN.split(text)), tuple(_OWN.findall(text))
+
+
+def _masked(text: _Split) -> bytes:
+    return b"*".join(text[0])
 
 
 @lru_cache(maxsize=1000)
