@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 
 import pyarrow as pa
@@ -12,13 +13,14 @@ from strandline.table_api.table import Table
 from strandline.write.engine.spark import SparkEngine
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.tables import reader
-from tests.spark.test_small_batches import ALONE, EXECUTORS, LIMIT, ROWS, jobs
+from tests.spark.test_small_batches import ALONE, EXECUTORS, LIMIT, ROWS, Counted, jobs
 from tests.spark.test_write import client
 from tests.strandline.write.engine.test_driver_engine import FarData
 
 pytestmark = pytest.mark.spark
 
 ROOM = 64 << 20
+FLAT = {"datasource__write__partitionpath__field": ""}
 
 
 def rows(name: str) -> pa.Table:
@@ -198,7 +200,7 @@ def small_results(spark):
     conf.remove(name)
 
 
-def test_values_that_the_driver_refuses_stay(spark, base, files, small_results):
+def test_large_values_of_few_rows_stay(spark, base, files, small_results):
     frame = spark.read.parquet(files).selectExpr(
         "id", "region", "ts", "concat_ws(',', transform(sequence(1, 9999), n -> uuid())) name"
     )
@@ -207,6 +209,72 @@ def test_values_that_the_driver_refuses_stay(spark, base, files, small_results):
     assert (result.written_by, result.rows_updated) == ("executors", ROWS)
     found = [len(each["name"]) for each in reader.rows(base)]
     assert found == [9999 * 37 - 1] * ROWS
+
+
+MANY = 20_000
+LARGE = {
+    "text": (100, "'0' id", "repeat('x', 20000) name"),
+    "bytes": (100, "'0' id", "cast(repeat('x', 20000) as binary) name"),
+    "a list": (100, "'0' id", "array_repeat('x', 20000) name"),
+    "a map of structs": (100, "'0' id", "map('a', struct(repeat('x', 20000) as text)) name"),
+    "a long row at last": (100, "'0' id", "if(id = 99, repeat('x', 2000000), '') name"),
+    "many rows": (MANY, "0L id", "0L name"),
+    "many rows with text": (MANY, "'0' id", "cast(null as string) name"),
+}
+
+
+@pytest.mark.parametrize("given", LARGE)
+def test_files_that_are_small_as_they_are_compressed_stay(
+    spark, tmp_path, small_results, given, caplog
+):
+    """A task that returned all rows would hold them in its executor's memory (#32)."""
+    count, *columns = LARGE[given]
+    path = str(tmp_path / "rows")
+    spark.range(0, count, 1, 1).selectExpr(*columns).write.parquet(path)
+    engine, frame = SparkEngine(spark), spark.read.parquet(path)
+    with caplog.at_level(logging.INFO, "strandline"):
+        assert engine.fetch(engine.adopt(frame), ROOM) is None
+    assert "rows are much larger than Spark's estimate" in caplog.text
+    with client(spark, tmp_path / "t", **ALONE, table__ordering__fields="", **FLAT) as c:
+        result = c.bulk_insert(frame)
+    assert (result.written_by, result.rows_inserted) == ("executors", count)
+
+
+def test_rows_of_many_partitions_that_the_driver_refuses_stay(
+    spark, tmp_path, small_results, caplog
+):
+    """Each has no more than it may return, as its rows become shorter."""
+    length = "cast(58000 / ((id div 400 + 1) * (id % 100 + 1)) as int) - 40"
+    frame = spark.range(0, 1600, 1, 16).selectExpr(
+        "cast(id as string) id", f"repeat('x', {length}) name"
+    )
+    engine = SparkEngine(spark)
+    with caplog.at_level(logging.INFO, "strandline"):
+        assert engine.fetch(engine.adopt(frame), ROOM) is None
+    assert "rows exceed spark.driver.maxResultSize" in caplog.text
+    with client(spark, tmp_path / "t", **ALONE, table__ordering__fields="", **FLAT) as c:
+        result = c.bulk_insert(frame)
+    assert (result.written_by, result.rows_inserted) == ("executors", 1600)
+
+
+def test_names_of_columns_do_not_matter(spark, files):
+    odd = ("a.b", "A`B", "c0", "at", "more", "C0")
+    frame = spark.read.parquet(files).selectExpr(*["ts"] * len(odd)).toDF(*odd)
+    engine = SparkEngine(spark)
+    found = engine.fetch(engine.adopt(frame), ROOM)
+    assert found.schema == engine.schema(engine.adopt(frame))
+    assert found.to_pylist() == [dict.fromkeys(odd, 1)] * ROWS
+
+
+def test_rows_that_tasks_return_beside_their_counts_are_few_where_the_driver_takes_few(
+    spark, base, small_results
+):
+    """Eight tasks may return 2 MiB each by default (#32)."""
+    given = Counted(spark, payload=50_000)
+    with client(spark, base, **ALONE) as c:
+        result = c.upsert(given.frame)
+    assert (result.written_by, result.rows_updated) == ("executors", ROWS)
+    assert given.computed.value == ROWS
 
 
 def test_files_without_rows(spark, base, files):

@@ -31,6 +31,8 @@ from timeline.storage.base import Storage
 
 _SHOWN: Final = 80
 """Maximum length of a value shown in a message."""
+RESULT_BYTES: Final = 1 << 30
+"""Spark's default of ``spark.driver.maxResultSize``, the size of the results of a job's tasks."""
 D = TypeVar("D")
 """Type in which an engine holds rows."""
 
@@ -111,12 +113,14 @@ class EngineContext(ABC, Generic[D]):
         driver_cores: Maximum number of tasks of a small batch that the driver runs at the same
             time; ``None``: the cores that its process may use. On a remote storage, where tasks
             mostly wait, it runs some more.
+        result_bytes: Greatest total size of what the tasks of a job return to the driver.
     """
 
     in_process: bool
     driver_host: str
     bind_address: str | None = None
     driver_cores: int | None = None
+    result_bytes: int = RESULT_BYTES
 
     @property
     @abstractmethod

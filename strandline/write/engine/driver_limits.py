@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.settings.setting import Settings
+from strandline.write.engine.base import RESULT_BYTES
 from strandline.write.options import settings
 
 UNMATCHED: Final = 10
@@ -25,20 +26,23 @@ class DriverLimits:
         rewrite_bytes: Total size of the stored files that are to be rewritten.
         estimated_bytes: An engine's estimate of the size of a batch that it may send to the driver
             before it knows the rows. It may be wrong, as files are compressed.
+        result_bytes: See ``EngineContext.result_bytes``.
     """
 
     rows: int = 0
     bytes: int = 0
     rewrite_bytes: int = 0
     estimated_bytes: int = 0
+    result_bytes: int = RESULT_BYTES
 
     @classmethod
-    def of(cls, values: Settings, *, matches: bool) -> DriverLimits:
+    def of(cls, values: Settings, *, matches: bool, result_bytes: int) -> DriverLimits:
         """Read the limits from settings.
 
         Args:
             values: The client's settings.
             matches: Whether the keys of the batch are looked up.
+            result_bytes: The engine's.
         """
         most = values.get(settings.DRIVER_MAX_BYTES)
         return cls(
@@ -46,4 +50,5 @@ class DriverLimits:
             most,
             values.get(settings.DRIVER_MAX_REWRITE),
             min(most, _ESTIMATE if matches else _UNMATCHED_ESTIMATE),
+            result_bytes,
         )

@@ -33,6 +33,7 @@ from strandline.write.engine.arrow_rows import (
     type_name,
 )
 from strandline.write.engine.base import (
+    RESULT_BYTES,
     Count,
     EngineContext,
     ReportedNumbers,
@@ -128,16 +129,16 @@ class SparkEngine(EngineContext[SparkRows]):
             raise InputError(f"a column of the frame can't be stored: {error}") from error
 
     def fetch(self, data: SparkRows, max_bytes: int) -> pa.Table | None:
-        """Return the rows of a frame that Spark takes for small, unless the driver refuses them.
+        """Return the rows of a frame that Spark takes for small, unless they turn out to be large.
 
-        A frame that makes large values of few rows may exceed ``spark.driver.maxResultSize``. Then
-        none of its rows is used, and tasks compute them anew.
+        Many partitions together may still exceed ``spark.driver.maxResultSize``. In both cases none
+        of the rows is used, and tasks compute them anew.
         """
         if data.tasks:
             return None
         with _own_errors():
             try:
-                return fetched(data.frame, self.schema(data), max_bytes)
+                return fetched(data.frame, self.schema(data), max_bytes, self.result_bytes)
             except (PySparkException, Py4JJavaError) as failure:
                 if _RESULT_LIMIT not in str(failure):
                     raise
@@ -163,6 +164,12 @@ class SparkEngine(EngineContext[SparkRows]):
     def cores(self) -> int:
         """Number of cores of the executors, as Spark knows it (``spark.default.parallelism``)."""
         return int(self._session.sparkContext.defaultParallelism)
+
+    @property
+    def result_bytes(self) -> int:  # type: ignore[override]  # may change between jobs
+        """What ``spark.driver.maxResultSize`` allows; the default where it sets no limit."""
+        conf = self._session.sparkContext._jsc.sc().conf()
+        return int(conf.getSizeAsBytes(_RESULT_LIMIT, f"{RESULT_BYTES}b")) or RESULT_BYTES
 
     def from_driver(self, tables: Sequence[pa.Table]) -> SparkRows:
         """Return the tables as partitions; they travel in the closure of a task."""

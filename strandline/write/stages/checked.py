@@ -61,7 +61,9 @@ def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
     keyed_form = keyed_schema(task.schema)
     limits = DriverLimits()
     if not engine.in_process:
-        limits = DriverLimits.of(context.settings, matches=operation.needs_match)
+        limits = DriverLimits.of(
+            context.settings, matches=operation.needs_match, result_bytes=engine.result_bytes
+        )
     if context.needs_service(operation, alone=limits.rows > 0):
         context.embedded.begin_start()
     with account.timed("tag"):

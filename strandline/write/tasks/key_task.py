@@ -85,6 +85,8 @@ PROFILE_SCHEMA = pa.schema(
 
 TASK_BYTES: Final = 2 << 20
 """Maximum length of a task's stream."""
+_SHARES: Final = 512
+"""A task's stream is no longer than this share of what the results of a job may have."""
 _FULL_TASKS: Final = 32
 """Tasks that may return so much; those with higher numbers return less."""
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -385,7 +387,7 @@ class BatchEncoder:
 
     def __init__(self, limits: DriverLimits, partition: int) -> None:
         self._limits = limits
-        self._max_bytes = stream_bytes(partition)
+        self._max_bytes = stream_bytes(partition, limits.result_bytes)
         self._rows = self.decoded_bytes = 0
         self._sink = pa.BufferOutputStream()
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
@@ -417,13 +419,18 @@ class BatchEncoder:
         return data.to_pybytes() if len(data) <= self._max_bytes else None
 
 
-def stream_bytes(partition: int) -> int:
+def stream_bytes(partition: int, result_bytes: int) -> int:
     """Return the maximum length of the stream of a task by its number, from 0.
 
     A task doesn't know how many there are. With this harmonic bound 100,000 tasks together return
-    at most 0.6 GiB, less than Spark's default limit of 1 GiB (``spark.driver.maxResultSize``).
+    at most three fifths of what the results of a job may have.
+
+    Args:
+        partition: Number of the task.
+        result_bytes: See ``EngineContext.result_bytes``.
     """
-    return min(TASK_BYTES, TASK_BYTES * _FULL_TASKS // (partition + 1))
+    most = min(TASK_BYTES, result_bytes // _SHARES)
+    return min(most, most * _FULL_TASKS // (partition + 1))
 
 
 def decoded_batch(
