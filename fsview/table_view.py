@@ -288,7 +288,7 @@ class TableView:
         self._follower.reload(cause)
 
     def close(self) -> None:
-        """Close the store; views of the table can't be asked any more."""
+        """Close its record; views of the table mustn't be asked any more."""
         # Before the store: whoever finds that closed finds this set, and reports the right cause.
         self.is_closed = True
         self.state.close()

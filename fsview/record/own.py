@@ -246,18 +246,10 @@ class OwnRecord(Record):
             return
         versions = self._recorded.snapshot.files.versions.values()
         try:
-            self._sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+            self._store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
             self._is_swept = True
         except StoreError as exc:  # the next read, or process, tries again
             logger.warning("blobs that aren't needed stay in the store: %s", exc)
-
-    def _sweep(self, live: Collection[Handle]) -> None:
-        """Delete the blobs that crashes left, except those with these handles.
-
-        Raises:
-            StoreError: Some of them are still there.
-        """
-        self._store.sweep(live)
 
     def warn(self, why: StoreError) -> None:
         """See ``Record``."""

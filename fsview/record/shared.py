@@ -221,10 +221,11 @@ class SharedRecord(OwnRecord):
         # Of the database the next commit does it: waiting for it here would have all tables wait.
         self._spare.collect()
 
-    def _sweep(self, live: Collection[Handle]) -> None:
-        """See ``OwnRecord``; also rows of earlier generations."""
-        self._shared.tidy()
-        super()._sweep(live)
+    def sweep(self) -> None:
+        """See ``Record``; also rows of earlier generations."""
+        if self._recorded is not None and not self._is_swept:
+            self._shared.tidy()
+        super().sweep()
 
     def _left(
         self, chunks: list[Chunk], blobs: Sequence[Blob]
