@@ -12,10 +12,8 @@ number of them, likelier ones first and none twice: the client may also be ahead
 from __future__ import annotations
 
 import hashlib
-import threading
 import weakref
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -38,9 +36,6 @@ Hashed = tuple[States, str]
 
 MAX_HASHES: Final = 2_000
 """Most timelines hashed in one search; those beyond count as unknown."""
-
-MAX_SEARCHES: Final = 128
-"""Most searches remembered that found nothing."""
 
 MAX_UNCERTAIN: Final = 6
 """Most open compactions, the last requested, of which every state is tried."""
@@ -232,24 +227,3 @@ class HashSearch:
             if name not in self._tried:
                 self._tried.add(name)
                 yield from _prefixes(snapshot, self._last_instant)
-
-
-class HashSearches:
-    """The last searches that found nothing, least recently asked dropped first; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asked: OrderedDict[tuple[str, str], HashSearch] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._asked)
-
-    def of(self, last_instant: str, timeline_hash: str) -> HashSearch:
-        """Return the remembered search, or a new one."""
-        key = last_instant, timeline_hash
-        with self._lock:
-            search = self._asked.setdefault(key, HashSearch(last_instant, timeline_hash))
-            self._asked.move_to_end(key)
-            if len(self._asked) > MAX_SEARCHES:
-                self._asked.popitem(last=False)
-        return search

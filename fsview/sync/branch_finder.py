@@ -8,12 +8,14 @@ timeline, ``shared_branch`` makes one of the steps left.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fsview.single_flight import Shared
-from fsview.snapshot.hash_search import HashSearches
+from fsview.snapshot.hash_search import HashSearch
 from fsview.snapshot.history_link import Branch
 from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
@@ -26,6 +28,9 @@ from timeline.errors import InstantNotFoundError
 from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline
+
+MAX_SEARCHES: Final = 128
+"""Most searches remembered that found nothing."""
 
 T = TypeVar("T")
 
@@ -130,6 +135,27 @@ def _replaced(
         return onto.replaced
     reader = MetadataReader(client)
     return replaced_groups(client, timeline, lambda instant: reader.archive.read(instant))
+
+
+class HashSearches:
+    """The last searches that found nothing, least recently asked dropped first; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: OrderedDict[tuple[str, str], HashSearch] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def of(self, last_instant: str, timeline_hash: str) -> HashSearch:
+        """Return the remembered search, or a new one."""
+        key = last_instant, timeline_hash
+        with self._lock:
+            search = self._asked.setdefault(key, HashSearch(last_instant, timeline_hash))
+            self._asked.move_to_end(key)
+            if len(self._asked) > MAX_SEARCHES:
+                self._asked.popitem(last=False)
+        return search
 
 
 class BranchFinder:
