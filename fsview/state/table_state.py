@@ -51,6 +51,7 @@ class TableState:
     Attributes:
         table_id: The table.
         loaded: The partitions that count as loaded.
+        may_wait: Whether reading files that are held may wait for another machine or process.
     """
 
     def __init__(self, record: Record, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -64,6 +65,7 @@ class TableState:
         """
         self.table_id = table_id
         self.loaded = LoadedMarks()
+        self.may_wait = record.waits
         self._lock = threading.Lock()
         self._record, self._share = record, share
         self._current = CurrentHistory(retained, share)
@@ -111,11 +113,6 @@ class TableState:
     def must_list(self) -> bool:
         """Whether partitions must be listed, since storage isn't what metadata says."""
         return self._record.must_list
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether reading files that are held may wait for another machine or process."""
-        return self._record.waits
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
@@ -233,15 +230,11 @@ class TableState:
         """Why the table is followed in memory; ``None``: it isn't."""
         return self._record.failure
 
-    @property
-    def spare_bytes(self) -> int:
-        """Size of the chunks that are kept in memory as the store can't take them."""
-        return self._record.spare_bytes
-
     def store_status(self) -> dict[str, Any]:
         """Return figures about the store, fit for JSON."""
-        waiting_bytes = self.spare_bytes
-        return {**self._record.figures(), "failure": self.failure, "waiting_bytes": waiting_bytes}
+        record = self._record
+        waiting_bytes = record.spare_bytes
+        return {**record.figures(), "failure": record.failure, "waiting_bytes": waiting_bytes}
 
     def save_rest(self) -> bool:
         """Have the store keep what was kept in memory; return whether nothing is left."""

@@ -108,7 +108,7 @@ def test_a_store_that_takes_nothing_costs_no_answer(
         view.state.drop_oldest()
         assert (kept.rows, kept.blobs) == (rows, blobs)
     assert view.status()["store"]["failure"] == "the disk is full"
-    assert view.state.spare_bytes > 0
+    assert view.status()["store"]["waiting_bytes"] > 0
     assert not view.state.save_rest()
     (warning,) = warnings(caplog)
     assert "is followed in memory: the disk is full" in warning
