@@ -8,7 +8,7 @@ of a change is proportional to its own size, not to the partition's, and version
 and runs that don't differ.
 
 Slices aren't stored: how logs fall into slices depends on completion times and pending plans
-(``fsview.query.file_slices``), which change while the files stay the same.
+(``fsview.query.queries``), which change while the files stay the same.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_name import parse_data_file
-from fsview.query.file_slices import raw_group
+from fsview.query.queries import raw_group
 from fsview.snapshot.snapshot import Snapshot
 from timeline.completion import CompletionTimes
 from timeline.instant import COMMIT, DELTA_COMMIT, Instant, State

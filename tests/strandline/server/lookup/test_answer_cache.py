@@ -10,7 +10,7 @@ import pytest
 from fsview.store.budget import Budget
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
-from strandline.server.lookup.answer_cache import AnswerCache
+from strandline.server.lookup.answer import AnswerCache
 from tests.kit.tables import golden
 
 MANY = 100

@@ -18,8 +18,7 @@ from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.server.api.remote_partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.server.http.reply import Accepted
-from strandline.server.lookup.answer import TARGET_BYTES, Question
-from strandline.server.lookup.answer_cache import AnswerCache
+from strandline.server.lookup.answer import TARGET_BYTES, AnswerCache, Question
 from strandline.server.process.composition_root import Parts
 from tests.kit.servers.live_service import parts_of
 from tests.kit.storage.memory_storage import MemoryStorage
