@@ -140,6 +140,10 @@ class TimeGenerator:
                 self._wait(self._skew_ms / 1000)
             return self._last
 
+    def ago(self, ms: int) -> str:
+        """Return the time that was some milliseconds ago, as an instant's."""
+        return format_instant_time(self._clock.now_ms() - ms, self.zone)
+
     def _later_than(self, floor: str) -> str:
         """Return the current time, or if that isn't later than ``floor`` the next after it."""
         now = _wall_time(self._clock.now_ms(), self.zone)

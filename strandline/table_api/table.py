@@ -32,6 +32,10 @@ from strandline.table_api.metadata_rows import (
     history_rows,
     partition_rows,
 )
+from strandline.table_services.clean.policy import CleanSettings, clean_settings
+from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
+from strandline.table_services.clean.run import Cleaner
+from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import StrandlineError, TableNotFoundError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
@@ -273,6 +277,57 @@ class Table:
             service=self._service,
             threads=threads,
         )
+
+    def cleanable(self, policy: str | None = None, retain: int | None = None) -> CleanPreview:
+        """Return what a clean would delete now; nothing is changed.
+
+        Args:
+            policy: ``KEEP_LATEST_COMMITS``, ``KEEP_LATEST_BY_HOURS`` or
+                ``KEEP_LATEST_FILE_VERSIONS``; ``None`` for the first, Hudi's default.
+            retain: Number of commits, hours or file versions; ``None`` for Hudi's default, 10, 24
+                or 3.
+
+        Returns:
+            The files, each with its size and the rule by which it goes.
+
+        Raises:
+            ConfigError: There is no such policy, or ``retain`` is less than 1.
+            CorruptMetadataError: The last clean, a savepoint or a commit can't be read.
+
+        Cost: that of ``files``, and the reads of planning a clean.
+        """
+        settings = clean_settings(policy, retain)
+        with closing(self._view()) as view:
+            timeline = self._meta.active_timeline()
+            return preview(self._cleaner(view, settings), timeline, settings.policy)
+
+    def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
+        """Return why a data file is still there, or gone.
+
+        It names the rule, the instant, the savepoint or the pending service that keeps the file, or
+        the clean that has deleted it, or will. Timeline and archive tell: no trace is kept for it.
+
+        Args:
+            file: Path of a base or log file under the base path, or with it.
+            policy: As of ``cleanable``.
+            retain: As of ``cleanable``.
+
+        Raises:
+            InputError: It is no path of a data file of this table; or the table has no such file,
+                and no clean has deleted one.
+            ConfigError: As of ``cleanable``.
+            CorruptMetadataError: An instant can't be read.
+
+        Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
+        """
+        settings = clean_settings(policy, retain)
+        with closing(self._view()) as view:
+            timeline = self._meta.active_timeline()
+            return why(self._cleaner(view, settings), self._meta, timeline, file)
+
+    def _cleaner(self, view: FileSystemView, settings: CleanSettings) -> Cleaner:
+        times = TimeGenerator(SystemClock(), self.config.timezone)
+        return Cleaner(self._meta, view, times, settings)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.

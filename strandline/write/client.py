@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from fsview.local_view import open_view
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
@@ -21,6 +23,7 @@ from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Refusals, Settings
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.preview import CleanPreview
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.embedded import EmbeddedService
@@ -182,9 +185,32 @@ class WriteClient:
         """
         return self._write(DELETE, data, extra_metadata)
 
-    def clean(self) -> CleanResult | None:
-        """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
+    @overload
+    def clean(self, *, dry_run: Literal[False] = False) -> CleanResult | None: ...
+
+    @overload
+    def clean(self, *, dry_run: Literal[True]) -> CleanPreview: ...
+
+    def clean(self, *, dry_run: bool = False) -> CleanResult | CleanPreview | None:
+        """Delete the files that the retention policy doesn't keep.
+
+        Args:
+            dry_run: Whether only to return what would be deleted; nothing is changed then.
+
+        Returns:
+            The result, ``None`` if there was nothing to delete; with ``dry_run`` a preview.
+
+        Raises:
+            RuntimeError: The client is closed.
+            TableError: The table can't be written, or its metadata not be read.
+            LockError: The table's lock wasn't acquired.
+            StorageError: An instant can't be written; the next clean finishes this one.
+        """
         context = self._open_context()
+        if dry_run:
+            found = open_target(context.storage, context.settings, context.history, create=False)
+            with closing(open_view(context.storage)) as view:
+                return context.clean_preview(found.meta, view)
         target = self._target()
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()

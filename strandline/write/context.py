@@ -14,6 +14,7 @@ from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.preview import CleanPreview, preview
 from strandline.table_services.clean.run import Cleaner, CleanMemory, is_idle
 from strandline.table_services.metadata_table import drop_metadata_table
 from strandline.table_services.rollback.policy import RollbackPolicy
@@ -100,16 +101,23 @@ class WriteContext:
         with self.lock.held("cleaning"):
             return cleaner.run()
 
-    def clean_is_idle(self, timeline: Timeline) -> bool:
+    def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
+        """Return what a clean would delete; see ``preview``."""
+        times = self.times(meta.config.timezone)
+        cleaner = Cleaner(meta, view, times, self.clean_settings)
+        return preview(cleaner, meta.active_timeline(), self.clean_settings.policy)
+
+    def clean_is_idle(self, timeline: Timeline, zone: str) -> bool:
         """Return whether a clean would find nothing to do; see ``is_idle``.
 
         Args:
             timeline: The active timeline. Failed writes on it are rolled back by the clean if the
                 policy is lazy.
+            zone: The time zone of its times.
         """
         if self.rollback_policy.lazy and timeline.pending():
             return False
-        return is_idle(timeline, self.clean_settings, self.clean_memory)
+        return is_idle(timeline, self.clean_settings, self.clean_memory, self.times(zone))
 
     def ready(self, target: Target) -> Target:
         """Return a target that may be changed: it exists, and has no metadata table.

@@ -182,7 +182,7 @@ def delete_planned(
             nothing is deleted.
         UnsupportedTableError: The plan names source files of a bootstrapped table.
     """
-    planned = _names_by_partition(plan)
+    planned = names_by_partition(plan)
     files = [(partition, name) for partition, names in planned.items() for name in names]
     for partition, name in files:
         _refuse_metadata(partition, name, source)
@@ -201,7 +201,7 @@ def delete_planned(
     }
 
 
-def _names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
+def names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
     """Return the names of files to delete; version 1 plans have names, version 2 plans paths."""
     found: dict[str, dict[str, None]] = {}
     for partition, names in plan.files_to_be_deleted_per_partition.items():

@@ -9,10 +9,14 @@ or later. So only the newest of the slices that began before ``E`` can be read; 
 deleted. A group replaced before ``E`` can't be read and is deleted as a whole. Files named by a
 savepoint, slices that a pending compaction will read, and uncommitted files are kept.
 
+``KEEP_LATEST_FILE_VERSIONS`` has no ``E``: the newest slices of each group stay, and the invariant
+holds for the newest timeline alone. Replaced groups are deleted at once, as in Hudi.
+
 A group has something to delete only if, since the last plan, a slice began in it before ``E`` on
 top of an older one, or it was replaced before ``E``. Both are recorded in the metadata of the write
-instants between the last clean's ``E`` and the new one. So only the partitions named there are
-examined, but not those that only got new groups.
+instants between the last clean's ``E`` and the new one; without ``E``, of those that completed
+since the last clean was planned. So only the partitions named there are examined, but not those
+that only got new groups, or logs.
 
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
 aren't examined; after the deletion of a savepoint all partitions are examined, not only those
@@ -23,14 +27,16 @@ keeps its directory, because a writer may be about to write to it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
 from fsview.wire.json_form import PathForms
-from strandline.table_services.clean.policy import KEEP_LATEST_COMMITS
+from strandline.table_services.clean.policy import Retention
 from timeline.instant import SAVEPOINT, WRITE_ACTIONS, Instant
 from timeline.metadata.instant_metadata import (
     NULL_COMMIT,
@@ -40,6 +46,7 @@ from timeline.metadata.instant_metadata import (
     CleanMetadata,
     CommitMetadata,
     SavepointMetadata,
+    WriteStat,
 )
 from timeline.timeline import Timeline
 
@@ -49,6 +56,9 @@ SAVEPOINTED: Final = "savepointed_timestamps"
 _COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
 
 FROM_THE_START: Final = ""
+KEPT_VERSIONS: Final = "strandline.clean.versions"
+"""Key in a clean's extra metadata: how many slices of a group it kept. The next one with the same
+number needn't look for slices that were superseded before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +67,33 @@ class Savepoints:
 
     Attributes:
         times: Requested times, ascending.
-        files: (partition, file name) pairs.
+        files: (partition, file name) → requested time of a savepoint that names the file.
     """
 
     times: tuple[str, ...] = ()
-    files: frozenset[tuple[str, str]] = frozenset()
+    files: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: Mapping[str, SavepointMetadata]) -> Savepoints:
         """Return the union of savepoints, given as requested time → metadata."""
-        files = frozenset(
-            (partition, name)
-            for savepoint in metadata.values()
+        files = {
+            (partition, name): time
+            for time, savepoint in sorted(metadata.items())
             for partition, saved in savepoint.partition_metadata.items()
             for name in saved.savepoint_data_file
-        )
+        }
         return cls(tuple(sorted(metadata)), files)
+
+    def spared(self, fate: Fate) -> Fate:
+        """Return that a slice stays if it would go, and a savepoint names a file of it.
+
+        A slice is read whole, so a savepoint of one of its files keeps all of them.
+        """
+        if not fate.rule.deletes or not self.files:
+            return fate
+        at = fate.found.partition
+        saved = [name for name in file_sizes(fate.found) if (at, name) in self.files]
+        return Fate(fate.found, Rule.SAVEPOINT, self.files[at, saved[0]]) if saved else fate
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +109,68 @@ class PartitionGroups:
     replaced: tuple[FileGroup, ...]
 
 
+class Rule(Enum):
+    """Why a slice stays or goes; the value says it of the instant that goes with the rule."""
+
+    SUPERSEDED = "an older slice than that of {0}, which readers need that are retained"
+    REPLACED = "its file group was replaced, and nobody who is retained reads it"
+    SURPLUS = "{0} newer slices of its file group stay"
+    RETAINED = "it began at or after {0}, the earliest instant to retain"
+    READ = "the newest slice of its file group before {0}, the earliest instant to retain"
+    VERSION = "one of the newest {0} slices of its file group"
+    COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"
+    SAVEPOINT = "the savepoint {0} names a file of its slice"
+    UNCOMMITTED = "its instant {0} isn't committed"
+    YOUNG = "nothing in the table is old enough for the policy"
+
+    @property
+    def deletes(self) -> bool:
+        """Whether slices go by this rule."""
+        return self in (Rule.SUPERSEDED, Rule.REPLACED, Rule.SURPLUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a slice in a clean.
+
+    Attributes:
+        found: The slice.
+        rule: Why.
+        by: The instant, or the number, that the rule speaks of.
+    """
+
+    found: FileSlice
+    rule: Rule
+    by: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The rule in words."""
+        return self.rule.value.format(self.by)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedClean:
-    """A plan, and how much it deletes.
+    """A plan, and what it deletes.
 
     Attributes:
         plan: Content of the requested instant.
         files: Number of files to delete.
         bytes: Their size, as far as the view knows.
+        deleted: The slices that are deleted, each with its reason.
     """
 
     plan: CleanerPlan
     files: int
     bytes: int
+    deleted: tuple[Fate, ...] = ()
 
 
 def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iterable[str]) -> str:
-    """Return the requested time of the first write instant to examine.
+    """Return the requested time of the first write instant to examine, for policies with ``E``.
 
     Args:
-        timeline: The active timeline.
+        timeline: The active timeline, or the archived instants before it, too.
         last_clean: Metadata of the last completed clean.
         saved: Requested times of the current savepoints.
 
@@ -116,14 +179,48 @@ def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iter
     """
     if last_clean is None or not last_clean.earliest_commit_to_retain:
         return FROM_THE_START
-    saved_then = last_clean.extra_metadata.get(SAVEPOINTED, "").split(",")
-    if {time for time in saved_then if time} - set(saved):
-        return FROM_THE_START  # a deleted savepoint may have protected files in any partition
+    if _lost_savepoints(last_clean, saved):
+        return FROM_THE_START
     start = _writes_and_savepoints(timeline).first_non_savepoint_time
     since = last_clean.earliest_commit_to_retain
     if start is None or since < start:
         return FROM_THE_START  # some of the instants since then are archived
     return since
+
+
+def _lost_savepoints(last_clean: CleanMetadata, saved: Iterable[str]) -> bool:
+    """Whether a savepoint was deleted, which may have protected files in any partition."""
+    saved_then = last_clean.extra_metadata.get(SAVEPOINTED, "").split(",")
+    return bool({time for time in saved_then if time} - set(saved))
+
+
+def instants_since(
+    timeline: Timeline, last_clean: Instant | None, known: CleanMetadata | None, versions: int
+) -> tuple[Instant, ...] | None:
+    """Return the writes that completed since the last clean was planned, for file versions.
+
+    Args:
+        timeline: The active timeline.
+        last_clean: The last completed clean.
+        known: Its metadata.
+        versions: Number of slices that stay in each file group.
+
+    Returns:
+        ``None`` if all partitions must be examined: the last clean had another policy or kept more
+        slices, or didn't say, as Hudi's; or what completed since may be archived.
+    """
+    if last_clean is None or known is None or known.earliest_commit_to_retain:
+        return None
+    if known.extra_metadata.get(KEPT_VERSIONS, "") != str(versions):
+        return None
+    writes = timeline.completed().write_timeline()
+    start = writes.first_non_savepoint_time
+    if start is None or last_clean.requested_time < start:
+        return None
+    # In layout 1 completion times are the storage's, by another clock than the clean's time.
+    return tuple(
+        i for i in writes if (i.completion_time or i.requested_time) > last_clean.requested_time
+    )
 
 
 def _writes_and_savepoints(timeline: Timeline) -> Timeline:
@@ -150,9 +247,19 @@ def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:
         # A compaction of logs without a base file reports its file as belonging to a new group.
         compacted = commit.compacted or commit.operation_type in _COMPACTIONS
         for partition, stats in commit.partition_to_write_stats.items():
-            if compacted or any(stat.prev_commit != NULL_COMMIT for stat in stats):
+            if compacted or any(map(_is_next_slice, stats)):
                 named.add(partition)
     return named
+
+
+def _is_next_slice(stat: WriteStat) -> bool:
+    """Whether a file may begin a slice in an existing group; a log belongs to one that exists."""
+    return stat.prev_commit != NULL_COMMIT and not _is_log(stat.path or "")
+
+
+def _is_log(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and ".log." in name
 
 
 def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:
@@ -166,38 +273,70 @@ def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:
     }
 
 
-def deletable_slices(
+def fates(
     group: FileGroup,
-    earliest: str,
+    kept: Retention,
     is_committed: Callable[[str], bool],
     needed_from: str | None = None,
-) -> tuple[FileSlice, ...]:
-    """Return the slices of a group, not replaced, that no reader at ``earliest`` or later can read.
+) -> Iterator[Fate]:
+    """Yield what becomes of each slice of a group that isn't replaced, savepoints aside.
 
     Args:
         group: The group with all its slices, newest first.
-        earliest: Requested time of the earliest instant to retain.
+        kept: What the clean keeps.
         is_committed: Whether the instant of a requested time is committed.
         needed_from: Base instant of the slice that a pending compaction will read.
     """
     # Slices of pending writes are kept: the writes may still complete.
-    committed = [found for found in group.slices if is_committed(found.base_instant)]
+    committed = []
+    for found in group.slices:
+        if is_committed(found.base_instant):
+            committed.append(found)
+        else:
+            yield Fate(found, Rule.UNCOMMITTED, found.base_instant)
+    if kept.earliest is None:
+        yield from _by_version(committed, kept.versions, needed_from)
+    else:
+        yield from _by_instant(committed, kept.earliest.requested_time, needed_from)
+
+
+def _by_instant(
+    committed: Iterable[FileSlice], earliest: str, needed_from: str | None
+) -> Iterator[Fate]:
     # By requested time, as in Hudi: a reader may have seen the later of two concurrent writes
     # completed before the earlier one.
-    kept = next((found for found in committed if found.base_instant < earliest), None)
-    if kept is None:
-        return ()
-    return tuple(
-        found
-        for found in committed
-        if found.base_instant < kept.base_instant
-        and (needed_from is None or found.base_instant < needed_from)
-    )
+    read = ""
+    for found in committed:
+        began = found.base_instant
+        if began >= earliest:
+            yield Fate(found, Rule.RETAINED, earliest)
+        elif not read or began == read:
+            read = began
+            yield Fate(found, Rule.READ, earliest)
+        elif needed_from is not None and began >= needed_from:
+            yield Fate(found, Rule.COMPACTION, needed_from)
+        else:
+            yield Fate(found, Rule.SUPERSEDED, read)
+
+
+def _by_version(
+    committed: Iterable[FileSlice], versions: int, needed_from: str | None
+) -> Iterator[Fate]:
+    # What a compaction will read counts as one version, as in Hudi.
+    left = versions if needed_from is None else versions - 1
+    for found in committed:
+        if needed_from is not None and found.base_instant >= needed_from:
+            yield Fate(found, Rule.COMPACTION, needed_from)
+        elif left > 0:
+            left -= 1
+            yield Fate(found, Rule.VERSION, str(versions))
+        else:
+            yield Fate(found, Rule.SURPLUS, str(versions))
 
 
 def plan_clean(
     timeline: Timeline,
-    earliest: Instant,
+    kept: Retention,
     partitions: Iterable[str],
     groups_of: Callable[[str], PartitionGroups],
     *,
@@ -209,10 +348,11 @@ def plan_clean(
 
     Args:
         timeline: The active timeline, instants of any state.
-        earliest: The earliest instant to retain.
+        kept: What the clean keeps.
         partitions: Partitions to examine.
         groups_of: Returns the view's groups of a partition. The view must have the completed
-            instants before ``earliest``; files that it doesn't have are kept.
+            instants before the earliest one to retain, without one all; files that it doesn't have
+            are kept.
         base_path: The table's base path, the prefix of paths in the plan.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
@@ -220,45 +360,55 @@ def plan_clean(
     Returns:
         The plan; ``None`` if there is nothing to delete.
     """
-    # Savepoints are included: otherwise a saved older commit would become the timeline's start.
-    is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
-    needed = {(op.partition, op.file_id): op.base_instant for op in compactions}
+    decide = fates_in(timeline, kept, savepoints, compactions)
     sizes: dict[str, dict[str, int]] = {}
+    deleted: list[Fate] = []
     for partition in sorted(set(partitions)):
-        found = groups_of(partition)
-        deletable = [
-            old
-            for group in found.groups
-            for old in deletable_slices(
-                group,
-                earliest.requested_time,
-                is_committed,
-                needed.get((group.partition, group.file_id)),
-            )
-        ]
-        deletable += [
-            old
-            for group in found.replaced
-            for old in group.slices
-            if is_committed(old.base_instant)
-        ]
         files: dict[str, int] = {}
-        for slice_files in map(_file_sizes, deletable):
-            # A slice is read whole, so a savepoint of one of its files keeps all of them.
-            if not any((partition, name) in savepoints.files for name in slice_files):
-                files |= slice_files
+        for fate in decide(groups_of(partition)):
+            if fate.rule.deletes:
+                deleted.append(fate)
+                files |= file_sizes(fate.found)
         if files:
             sizes[partition] = files
     if not sizes:
         return None
     return PlannedClean(
-        _cleaner_plan(timeline, earliest, sizes, base_path, savepoints),
+        cleaner_plan(timeline, kept, base_path, savepoints, sizes),
         sum(map(len, sizes.values())),
         sum(sum(files.values()) for files in sizes.values()),
+        tuple(deleted),
     )
 
 
-def _file_sizes(found: FileSlice) -> dict[str, int]:
+def fates_in(
+    timeline: Timeline,
+    kept: Retention,
+    savepoints: Savepoints,
+    compactions: Iterable[CompactionOperation] = (),
+) -> Callable[[PartitionGroups], Iterator[Fate]]:
+    """Return what decides about all slices of a partition; arguments as of ``plan_clean``."""
+    # Savepoints are included: otherwise a saved older commit would become the timeline's start.
+    is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
+    needed: dict[tuple[str, str], str] = {}
+    for op in compactions:
+        at = op.partition, op.file_id
+        needed[at] = min(op.base_instant, needed.get(at, op.base_instant))
+
+    def decide(groups: PartitionGroups) -> Iterator[Fate]:
+        for group in groups.groups:
+            found = fates(group, kept, is_committed, needed.get((group.partition, group.file_id)))
+            yield from map(savepoints.spared, found)
+        for group in groups.replaced:
+            for old in group.slices:
+                committed = is_committed(old.base_instant)
+                rule = Rule.REPLACED if committed else Rule.UNCOMMITTED
+                yield savepoints.spared(Fate(old, rule, "" if committed else old.base_instant))
+
+    return decide
+
+
+def file_sizes(found: FileSlice) -> dict[str, int]:
     """Return name → size of a slice's files."""
     sizes = {log.name: log.size for log in found.log_files}
     if found.base_file is not None:
@@ -266,23 +416,35 @@ def _file_sizes(found: FileSlice) -> dict[str, int]:
     return sizes
 
 
-def _cleaner_plan(
+def cleaner_plan(
     timeline: Timeline,
-    earliest: Instant,
-    names: Mapping[str, Iterable[str]],
+    kept: Retention,
     base_path: str,
     savepoints: Savepoints,
+    names: Mapping[str, Iterable[str]] = MappingProxyType({}),
 ) -> CleanerPlan:
-    """Return the requested instant's content; ``names`` are the files to delete by partition."""
+    """Return the requested instant's content.
+
+    Args:
+        timeline: The active timeline, instants of any state.
+        kept: What the clean keeps.
+        base_path: The table's base path, the prefix of paths.
+        savepoints: The savepoints at this time.
+        names: Partition → the files to delete; none: the plan of an empty clean.
+    """
     # Hudi uses the paths unchanged when it finishes a plan, so local paths need their scheme.
     below = PathForms.of(base_path).text
     last = timeline.write_timeline().completed().last
+    earliest = kept.earliest
+    extra = {SAVEPOINTED: ",".join(savepoints.times)} if savepoints.times else {}
+    if earliest is None:
+        extra[KEPT_VERSIONS] = str(kept.versions)
     return CleanerPlan(
-        earliest_instant_to_retain=ActionInstant(
-            earliest.requested_time, earliest.action, earliest.state.value
-        ),
+        earliest_instant_to_retain=None
+        if earliest is None
+        else ActionInstant(earliest.requested_time, earliest.action, earliest.state.value),
         last_completed_commit_timestamp="" if last is None else last.requested_time,
-        policy=KEEP_LATEST_COMMITS,
+        policy=kept.policy,
         file_paths_to_be_deleted_per_partition={
             partition: tuple(
                 CleanFileInfo(f"{below}/{partition}/{name}" if partition else f"{below}/{name}")
@@ -290,5 +452,5 @@ def _cleaner_plan(
             )
             for partition, files in names.items()
         },
-        extra_metadata={SAVEPOINTED: ",".join(savepoints.times)} if savepoints.times else {},
+        extra_metadata=extra,
     )

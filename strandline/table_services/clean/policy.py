@@ -1,24 +1,44 @@
-"""The cleaner's retention policy and its settings.
+"""The cleaner's retention policies and their settings.
 
-``KEEP_LATEST_COMMITS`` keeps the file slices that a reader at any of the last ``n`` completed write
-instants needs: in every file group the slices that began in that window, and the last one before
-it. The history is bounded by the number of commits, not of file versions.
+========================== =====================================================================
+policy                      what stays
+========================== =====================================================================
+`KEEP_LATEST_COMMITS`       what a reader at any of the last ``n`` completed writes needs
+`KEEP_LATEST_BY_HOURS`      what a reader at any write requested in the last hours needs
+`KEEP_LATEST_FILE_VERSIONS` the newest ``n`` slices of each file group
+========================== =====================================================================
 
-Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConfig``.
+The first two have an *earliest instant to retain*, ``E``: in every file group the slices that began
+at ``E`` or later stay, and the last one before it. With the third only the newest state of the
+table is sure to be readable, so replaced file groups go at once.
+
+Unless a policy is set, it follows from the retention that is, if exactly one is.
+
+Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConfig``. Unlike there,
+``E`` of ``KEEP_LATEST_BY_HOURS`` is never later than a pending write, either: the files that it
+reads must stay.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from strandline.settings.setting import Setting, Settings, declared
-from timeline.instant import CLEAN, WRITE_ACTIONS, Instant
+from timeline.instant import CLEAN, LOG_COMPACTION, WRITE_ACTIONS, Instant
+from timeline.metadata.instant_metadata import CleanMetadata
 from timeline.timeline import Timeline
 
 KEEP_LATEST_COMMITS: Final = "KEEP_LATEST_COMMITS"
+KEEP_LATEST_BY_HOURS: Final = "KEEP_LATEST_BY_HOURS"
+KEEP_LATEST_FILE_VERSIONS: Final = "KEEP_LATEST_FILE_VERSIONS"
+POLICIES: Final = (KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS)
+
+NO_LIMIT: Final = (1 << 63) - 1
+"""Java's ``Long.MAX_VALUE``."""
 
 AUTOMATIC: Final = Setting(
     "hoodie.clean.automatic",
@@ -29,16 +49,48 @@ AUTOMATIC: Final = Setting(
 POLICY: Final = Setting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
-    "Retention policy; this release has one of Hudi's.",
+    "Retention policy. If it isn't set, and exactly one of the next three settings is, that"
+    " setting's.",
     "client",
-    allowed=(KEEP_LATEST_COMMITS,),
+    allowed=POLICIES,
 )
 RETAINED: Final = Setting(
     "hoodie.clean.commits.retained",
     10,
-    "Number of completed write instants that stay readable.",
+    "KEEP_LATEST_COMMITS: number of completed write instants that stay readable.",
     "client",
     minimum=1,
+)
+HOURS: Final = Setting(
+    "hoodie.clean.hours.retained",
+    24,
+    "KEEP_LATEST_BY_HOURS: hours for which the state at each write stays readable.",
+    "client",
+    minimum=1,
+)
+VERSIONS: Final = Setting(
+    "hoodie.clean.fileversions.retained",
+    3,
+    "KEEP_LATEST_FILE_VERSIONS: number of slices that stay in each file group.",
+    "client",
+    minimum=1,
+)
+MAX_TO_CLEAN: Final = Setting(
+    "hoodie.clean.max.commits.to.clean",
+    NO_LIMIT,
+    "Number of write instants by which the earliest retained one moves in a clean, at most. Not"
+    " with KEEP_LATEST_FILE_VERSIONS.",
+    "client",
+    minimum=1,
+)
+EMPTY_HOURS: Final = Setting(
+    "hoodie.write.empty.clean.interval.hours",
+    -1,
+    "Hours after the last clean from which a clean that finds nothing leaves an empty one, so that"
+    " the next one looks only at what was written since. If it isn't positive, that is done after"
+    " 10 write instants, which Hudi doesn't do. Not with KEEP_LATEST_FILE_VERSIONS.",
+    "client",
+    minimum=-1,
 )
 MAX_COMMITS: Final = Setting(
     "hoodie.clean.trigger.max.commits",
@@ -62,64 +114,167 @@ CLEAN_SETTINGS: Final = declared(globals())
 """All settings of this module."""
 
 
+_RETENTIONS: Final = (RETAINED, HOURS, VERSIONS)
+"""How much is retained, in the order of ``POLICIES``."""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanSettings:
     """Values of the cleaner's settings.
 
     Attributes:
         automatic: Whether each write is followed by a clean.
+        policy: The retention policy.
         retained: Number of completed write instants that stay readable, at least 1.
+        hours: Hours for which the state at each write stays readable, at least 1.
+        versions: Number of slices that stay in each file group, at least 1.
         max_commits: Number of write instants between two cleans, at least 1.
+        max_to_clean: Number of write instants by which the earliest retained one moves at most.
+        empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
     """
 
     automatic: bool = True
+    policy: str = KEEP_LATEST_COMMITS
     retained: int = 10
+    hours: int = 24
+    versions: int = 3
     max_commits: int = 1
+    max_to_clean: int = NO_LIMIT
+    empty_hours: int = -1
     parallelism: int = 8
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
         """Return the cleaner's part of parsed options."""
         return cls(
-            values.get(AUTOMATIC),
-            values.get(RETAINED),
-            values.get(MAX_COMMITS),
-            values.get(PARALLELISM),
+            automatic=values.get(AUTOMATIC),
+            policy=_policy(values),
+            retained=values.get(RETAINED),
+            hours=values.get(HOURS),
+            versions=values.get(VERSIONS),
+            max_commits=values.get(MAX_COMMITS),
+            max_to_clean=values.get(MAX_TO_CLEAN),
+            empty_hours=values.get(EMPTY_HOURS),
+            parallelism=values.get(PARALLELISM),
         )
 
+    @property
+    def has_earliest(self) -> bool:
+        """Whether the policy has an earliest instant to retain."""
+        return self.policy != KEEP_LATEST_FILE_VERSIONS
 
-def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
-    """Return the earliest instant to retain: the oldest one that must stay readable.
 
-    It is the ``retained``-th newest completed write instant, but never later than a pending one.
+def clean_settings(policy: str | None, retain: int | None) -> CleanSettings:
+    """Return settings with a policy, and how much it retains; ``None`` for Hudi's defaults.
+
+    Raises:
+        ConfigError: There is no such policy, or ``retain`` is less than 1.
+    """
+    chosen = POLICY.parse(policy or POLICY.default, "policy")
+    setting = {kind: each for each, kind in zip(_RETENTIONS, POLICIES, strict=True)}[chosen]
+    kept = setting.default if retain is None else setting.parse(str(retain), "retain")
+    options = {POLICY.name: chosen, setting.name: str(kept)}
+    return CleanSettings.of(Settings.parse(options, CLEAN_SETTINGS))
+
+
+def _policy(values: Settings) -> str:
+    """Return the policy that is set, or that of the only retention that is."""
+    if values.is_set(POLICY):
+        return values.get(POLICY)
+    pairs = zip(_RETENTIONS, POLICIES, strict=True)
+    given = [policy for each, policy in pairs if values.is_set(each)]
+    return given[0] if len(given) == 1 else values.get(POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a clean keeps.
+
+    Attributes:
+        policy: The retention policy.
+        earliest: The earliest instant to retain, a completed write; ``None``: the policy has none.
+        versions: Number of slices that stay in each file group, for ``KEEP_LATEST_FILE_VERSIONS``.
+    """
+
+    policy: str
+    earliest: Instant | None = None
+    versions: int = 0
+
+
+def retention(
+    timeline: Timeline, settings: CleanSettings, since: str, known: CleanMetadata | None = None
+) -> Retention | None:
+    """Return what a clean keeps that is planned now.
 
     Args:
         timeline: The active timeline, instants of any state.
-        retained: Number of completed write instants to keep, at least 1.
+        settings: The cleaner's settings.
+        since: The time ``settings.hours`` ago, as of instants.
+        known: Metadata of the last completed clean.
 
     Returns:
-        A completed write instant; ``None`` if there is nothing to clean yet.
+        ``None`` if there is nothing to clean yet.
     """
     writes = timeline.write_timeline()
     completed = writes.completed()
-    if len(completed) <= retained:
+    if not settings.has_earliest:
+        kept = Retention(settings.policy, None, settings.versions)
+        return kept if completed.instants else None
+    earliest = _earliest(completed, settings, since)
+    if earliest is None:
         return None
-    earliest = completed[len(completed) - retained]
     # The files that a pending write reads, and those that it will replace, must stay.
-    pending = writes.pending().first
-    if pending is None or earliest.requested_time <= pending.requested_time:
-        return earliest
-    return completed.filter(lambda i: i.requested_time < pending.requested_time).last
+    pending = writes.pending().filter(lambda i: i.action != LOG_COMPACTION).first
+    if pending is not None and earliest.requested_time > pending.requested_time:
+        earliest = completed.filter(lambda i: i.requested_time < pending.requested_time).last
+    if earliest is not None and known is not None and known.earliest_commit_to_retain:
+        earliest = _capped(completed, earliest, known.earliest_commit_to_retain, settings)
+    return None if earliest is None else Retention(settings.policy, earliest)
 
 
-def is_due(timeline: Timeline, max_commits: int) -> bool:
-    """Whether at least ``max_commits`` write instants completed since the last clean."""
-    last = last_clean(timeline)
-    since = "" if last is None else last.requested_time
+def _earliest(completed: Timeline, settings: CleanSettings, since: str) -> Instant | None:
+    """Return the oldest of the completed writes that the policy retains."""
+    if settings.policy == KEEP_LATEST_BY_HOURS:
+        at = bisect_left(completed.instants, since, key=attrgetter("requested_time"))
+        return completed.instants[at] if at < len(completed) else None
+    if len(completed) <= settings.retained:
+        return None
+    return completed[len(completed) - settings.retained]
+
+
+def _capped(
+    completed: Timeline, earliest: Instant, before: str, settings: CleanSettings
+) -> Instant:
+    """Return the earliest instant to retain, not more than so many writes after the last one."""
+    first, end = (
+        bisect_left(completed.instants, time, key=attrgetter("requested_time"))
+        for time in (before, earliest.requested_time)
+    )
+    return (
+        completed.instants[first + settings.max_to_clean]
+        if (end - first > settings.max_to_clean)
+        else earliest
+    )
+
+
+def is_due(timeline: Timeline, max_commits: int, known: CleanMetadata | None) -> bool:
+    """Whether at least ``max_commits`` writes completed since the last clean was planned.
+
+    Args:
+        timeline: The active timeline.
+        max_commits: Number of write instants between two cleans.
+        known: Metadata of the last completed clean; ``None``: there is none.
+    """
+    since = "" if known is None else known.last_completed_commit_timestamp
+    return len(writes_after(timeline, since)) >= max_commits
+
+
+def writes_after(timeline: Timeline, since: str) -> Sequence[Instant]:
+    """Return the completed write instants requested after a time."""
     first = bisect_left(timeline.instants, since, key=attrgetter("requested_time"))
     later = (i for i in timeline.instants[first:] if i.action in WRITE_ACTIONS and i.is_completed)
-    return sum(instant.requested_time > since for instant in later) >= max_commits
+    return [instant for instant in later if instant.requested_time > since]
 
 
 def last_clean(timeline: Timeline) -> Instant | None:

@@ -27,9 +27,11 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Refusals, Setting, Settings, masked, refusal, shortened
 from strandline.table_services.clean.policy import (
     CLEAN_SETTINGS,
+    HOURS,
     MAX_COMMITS,
     POLICY,
     RETAINED,
+    VERSIONS,
 )
 from strandline.table_services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.write.options import settings
@@ -64,6 +66,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.policy.failed.writes": FAILED_WRITES.name,
     "hoodie.cleaner.policy": POLICY.name,
     "hoodie.cleaner.commits.retained": RETAINED.name,
+    "hoodie.cleaner.hours.retained": HOURS.name,
+    "hoodie.cleaner.fileversions.retained": VERSIONS.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
     **LOCK_ALIASES,

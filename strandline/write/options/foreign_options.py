@@ -236,16 +236,6 @@ WITHOUT_EFFECT: Final = (
         _FALSE,
     ),
     _entry(
-        "clean.hours.retained clean.fileversions.retained cleaner.hours.retained "
-        "cleaner.fileversions.retained",
-        "the only policy is KEEP_LATEST_COMMITS; set hoodie.clean.commits.retained",
-    ),
-    _entry(
-        "clean.max.commits.to.clean write.empty.clean.interval.hours",
-        "a clean covers all commits that aren't retained, and is written only if it deletes",
-        ("-1", "9223372036854775807"),
-    ),
-    _entry(
         "prewrite.cleaner.policy",
         "a clean follows a write",
         ("none",),

@@ -14,7 +14,6 @@ from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.result import WriteResult
 from strandline.write.stages.committed import Committed
 from timeline.storage.meanwhile import meanwhile
-from timeline.timeline import Timeline
 
 
 def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
@@ -48,7 +47,7 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
 
     # The view's connections belong to this thread.
     with meanwhile(storage, delete_markers, end_heartbeat):
-        return _synced_view(request, committed.timeline)
+        return _synced_view(request, committed)
 
 
 def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | None) -> WriteResult:
@@ -75,10 +74,10 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
     )
 
 
-def _synced_view(request: WriteRequest, timeline: Timeline) -> FileSystemView | None:
-    """Sync the service with the timeline as it is after the commit."""
+def _synced_view(request: WriteRequest, committed: Committed) -> FileSystemView | None:
+    """Sync the service with the commit."""
     context, account = request.context, request.account
-    if not context.embedded.is_ready and not _cleans(context, timeline):
+    if not context.embedded.is_ready and not _cleans(context, committed):
         return None
     # The timeline has just been read.
     reusing = context.storage.reusing_listing()
@@ -95,7 +94,7 @@ def _cleaned(
     Cost: no call if nothing is to be cleaned as far as is known.
     """
     context, account, begun = request.context, request.account, committed.written.begun
-    if view is None or not _cleans(context, committed.timeline):
+    if view is None or not _cleans(context, committed):
         return None
     with account.survived("rolling back failed writes"):
         if context.rollbacks(begun.target.meta).repair_lazily():
@@ -108,8 +107,9 @@ def _cleaned(
     return None
 
 
-def _cleans(context: WriteContext, timeline: Timeline) -> bool:
-    return context.clean_settings.automatic and not context.clean_is_idle(timeline)
+def _cleans(context: WriteContext, committed: Committed) -> bool:
+    zone = committed.written.begun.target.config.timezone
+    return context.clean_settings.automatic and not context.clean_is_idle(committed.timeline, zone)
 
 
 def _keep_timeline(

@@ -126,6 +126,15 @@ class Model:
                 keep.update([file.path for file in files if file.instant < earliest][:1])
         return keep
 
+    def to_keep_versions(self, number: int) -> set[str]:
+        """Return the files that a full clean leaves which keeps so many versions of each group."""
+        keep = set().union(*self.saved.values())
+        gone = self.replaced()
+        for group, files in self.groups().items():
+            if group not in gone:
+                keep.update(file.path for file in files[:number])
+        return keep
+
     def may_stay(self, earliest: str) -> set[str]:
         """Return the files of groups replaced since ``earliest``, which cleans don't delete."""
         gone = self.replaced()

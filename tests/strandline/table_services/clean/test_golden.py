@@ -1,4 +1,4 @@
-"""Our plans against those of Hudi's cleaner, on every clean of the golden copy-on-write tables.
+"""Our plans against those of Hudi's cleaner, on every clean of the golden tables.
 
 A clean's step also holds the commit before it, so the state that Hudi planned on is made from two
 steps: the timeline of the clean's step without the clean, and the data files of both steps (the
@@ -30,7 +30,9 @@ COW = tuple(
     if golden.info(name)["table_type"] == "cow" and not name.startswith("rollback")
 )
 """Copy-on-write tables that were cleaned."""
-RETAINED = 2
+MOR = ("mdt_mor_v9", "mor_basic_v8", "bucket_mor_v6")
+"""Merge-on-read tables that were cleaned."""
+RETAINED = {"cow": 2, "mor": 1}
 """``hoodie.clean.commits.retained`` of all golden cleans; it was set by step, not by scenario."""
 LEFT_EMPTY = {
     # All groups of the partition were replaced before the earliest instant to retain.
@@ -89,15 +91,31 @@ def before(clean: HudiClean) -> MemoryStorage:
     for path in list(storage.files):
         if f"/{time}" in path and ".clean" in path:
             del storage.files[path]
-    gone = {
+    # What a later write of the same step did.
+    meta = TableMetaClient.open(storage)
+    for instant in meta.active_timeline():
+        if instant.requested_time > time:
+            begin = f"/{instant.requested_time}"
+            for path in [p for p in storage.files if p.startswith(".hoodie/") and begin in p]:
+                del storage.files[path]
+        elif instant.completion_time and instant.completion_time > time:
+            storage.files.pop(meta.path_of(instant), None)
+    earlier = storage_of(clean.scenario, clean.step - 1).files
+    for path in gone(clean):
+        storage.files[path] = earlier[path]
+    return storage
+
+
+def gone(clean: HudiClean) -> set[str]:
+    return {
         f"{partition}/{name}" if partition else name
         for partition, cleaned in clean.done.partition_metadata.items()
         for name in cleaned.success_delete_files
     }
-    earlier = storage_of(clean.scenario, clean.step - 1).files
-    for path in gone:
-        storage.files[path] = earlier[path]
-    return storage
+
+
+def _is_data(path: str) -> bool:
+    return path.endswith(".parquet") or (".log." in path and not path.endswith(".crc"))
 
 
 def named(plan: CleanerPlan) -> dict[str, set[str]]:
@@ -121,11 +139,11 @@ def done_in(said: CleanMetadata) -> dict[str, tuple]:
     }
 
 
-def cleaner(storage: MemoryStorage) -> tuple[Cleaner, TableMetaClient]:
+def cleaner(storage: MemoryStorage, kind: str) -> tuple[Cleaner, TableMetaClient]:
     meta = TableMetaClient.open(storage)
     times = TimeGenerator(ManualClock(1_800_000_000_000), wait=lambda seconds: None)
     view = LocalView.newest(TableView(storage))
-    return Cleaner(meta, view, times, CleanSettings(retained=RETAINED, parallelism=1)), meta
+    return Cleaner(meta, view, times, CleanSettings(retained=RETAINED[kind], parallelism=1)), meta
 
 
 def assert_planned_alike(planned: CleanerPlan, clean: HudiClean) -> None:
@@ -140,12 +158,12 @@ def assert_planned_alike(planned: CleanerPlan, clean: HudiClean) -> None:
     assert planned.partitions_to_be_deleted == ()
 
 
-@pytest.mark.parametrize("scenario", COW)
+@pytest.mark.parametrize("scenario", [*COW, *MOR])
 def test_what_is_planned_done_and_recorded_is_hudis(scenario):
     compared = 0
     for clean in cleans(scenario):
         storage = before(clean)
-        subject, meta = cleaner(storage)
+        subject, meta = cleaner(storage, golden.info(scenario)["table_type"])
         planned = subject.plan(meta.active_timeline())
         assert planned is not None
         assert_planned_alike(planned.plan, clean)
@@ -163,8 +181,9 @@ def test_what_is_planned_done_and_recorded_is_hudis(scenario):
         after = {
             entry.path
             for entry in golden.listing(clean.scenario, clean.step)
-            if entry.path.endswith(".parquet")
+            if _is_data(entry.path)
         }
-        assert {path for path in storage.files if path.endswith(".parquet")} == after
+        assert after <= {path for path in storage.files if _is_data(path)}
+        assert not {path for path in storage.files if _is_data(path)} & gone(clean)
         compared += 1
     assert compared

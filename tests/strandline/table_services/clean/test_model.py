@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.table_services.clean.policy import CleanSettings, earliest_to_retain
+from strandline.table_services.clean.policy import POLICIES, CleanSettings, retention
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.small_model import Write
 from tests.kit.tables.small_table import SmallTable
@@ -35,15 +35,18 @@ step = st.one_of(
     st.tuples(st.just("clean")),
     st.tuples(st.just("clean badly"), st.integers(0, 3)),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("an hour")),
 )
 
 
 class Machine:
     """Does the steps; checks after each clean."""
 
-    def __init__(self, version: int, retained: int) -> None:
+    def __init__(self, version: int, policy: str, retained: int) -> None:
         self.table = SmallTable(version=version)
-        self.settings = CleanSettings(retained=retained, parallelism=1)
+        self.settings = CleanSettings(
+            policy=policy, retained=retained, hours=retained, versions=retained, parallelism=1
+        )
         self.tables = TableView(self.table.storage)
         self.pending: list[Write] = []
         self.fresh = 0
@@ -84,6 +87,8 @@ class Machine:
             self.clean_badly(said[0])
         elif name == "restart":
             self.restart()
+        elif name == "an hour":
+            table.clock.advance(3_600_000)
 
     def new_id(self) -> str:
         self.fresh += 1
@@ -112,17 +117,24 @@ class Machine:
     def check(self, *, fully: bool) -> None:
         table, model = self.table, self.table.model
         there = table.data_files()
-        earliest = earliest_to_retain(table.meta.active_timeline(), self.settings.retained)
-        if earliest is None:
+        under_way = {path for pending in self.pending for path in pending.paths}
+        assert under_way <= there
+        for saved in model.saved.values():
+            assert saved <= there
+        since = table.times.ago(self.settings.hours * 3_600_000)
+        kept = retention(table.meta.active_timeline(), self.settings, since)
+        if kept is None:
             return
+        if kept.earliest is None:
+            assert model.read_at(model.writes[-1]) <= there
+            if fully:
+                assert there == model.to_keep_versions(kept.versions) | under_way
+            return
+        earliest = kept.earliest
         # "a reader at any timeline that ends at E or later finds every file that its view names"
         for time in model.writes:
             if time >= earliest.requested_time:
                 assert model.read_at(time) <= there
-        for saved in model.saved.values():
-            assert saved <= there
-        under_way = {path for pending in self.pending for path in pending.paths}
-        assert under_way <= there
         # Looking only at what changed since leaves just what looking at everything would.
         if fully:
             keep = model.to_keep(earliest.requested_time) | under_way
@@ -130,11 +142,12 @@ class Machine:
             assert there <= keep | model.may_stay(earliest.requested_time)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("version", [6, 9])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(retained=st.integers(1, 3), steps=st.lists(step, max_size=25))
-def test_the_cleaner_leaves_just_what_the_model_keeps(version, retained, steps):
-    machine = Machine(version, retained)
+def test_the_cleaner_leaves_just_what_the_model_keeps(version, policy, retained, steps):
+    machine = Machine(version, policy, retained)
     for each in steps:
         machine.do(*each)
     machine.do("write", [("p=1", 0)])

@@ -6,13 +6,21 @@ from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, Fi
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
+    Rule,
     Savepoints,
-    deletable_slices,
+    fates,
+    fates_in,
     instants_between,
+    instants_since,
     partitions_left_over,
     partitions_named,
     plan_clean,
     plan_since,
+)
+from strandline.table_services.clean.policy import (
+    KEEP_LATEST_COMMITS,
+    KEEP_LATEST_FILE_VERSIONS,
+    Retention,
 )
 from timeline.instant import Instant, State
 from timeline.metadata.instant_metadata import (
@@ -55,10 +63,16 @@ def group(file_id: str, *instants: str, partition: str = "p") -> FileGroup:
 def plan(timeline, earliest, groups=(), replaced=(), partitions=("p",), **more):
     found = timeline.find(earliest)
     assert found is not None
+    return plan_by(
+        timeline, Retention(KEEP_LATEST_COMMITS, found), groups, replaced, partitions, **more
+    )
+
+
+def plan_by(timeline, kept, groups=(), replaced=(), partitions=("p",), **more):
     more.setdefault("savepoints", Savepoints())
     return plan_clean(
         timeline,
-        found,
+        kept,
         partitions,
         lambda partition: PartitionGroups(
             tuple(g for g in groups if g.partition == partition),
@@ -200,8 +214,116 @@ def test_the_plan_says_what_hudis_says():
 
 
 def test_needed_from_is_where_deleting_stops():
-    found = deletable_slices(group("a", "1", "2", "3"), "9", lambda _: True, needed_from="2")
-    assert [each.base_instant for each in found] == ["1"]
+    kept = Retention(KEEP_LATEST_COMMITS, Instant("9", "commit", State.COMPLETED))
+    found = fates(group("a", "1", "2", "3"), kept, lambda _: True, needed_from="2")
+    assert {each.found.base_instant: each.rule for each in found} == {
+        "3": Rule.READ,
+        "2": Rule.COMPACTION,
+        "1": Rule.SUPERSEDED,
+    }
+
+
+# By versions.
+
+
+def versions(kept: int) -> Retention:
+    return Retention(KEEP_LATEST_FILE_VERSIONS, None, kept)
+
+
+def test_the_newest_versions_stay(subtests):
+    timeline = commits("1", "2", "3", "4")
+    for kept, gone in [(1, ["1", "2", "3"]), (3, ["1"]), (4, []), (9, [])]:
+        with subtests.test(kept=kept):
+            planned = plan_by(timeline, versions(kept), [group("a", "1", "2", "3", "4")])
+            assert names(planned) == [base("a", instant).name for instant in gone]
+
+
+def test_what_is_not_committed_is_no_version():
+    timeline = commits("1", "2", "4", pending=("3",))
+    planned = plan_by(timeline, versions(2), [group("a", "1", "2", "3", "4")])
+    assert names(planned) == [base("a", "1").name]
+
+
+def test_what_a_compaction_will_read_is_one_version():
+    """Hudi's ``getFilesToCleanKeepingLatestVersions``."""
+    operation = CompactionOperation("p", "a", "3", "5")
+    for kept, gone in [(1, ["1", "2"]), (2, ["1"]), (3, [])]:
+        planned = plan_by(
+            commits("1", "2", "3", "4"),
+            versions(kept),
+            [group("a", "1", "2", "3", "4")],
+            compactions=[operation],
+        )
+        assert names(planned) == [base("a", instant).name for instant in gone]
+
+
+def test_a_plan_by_versions_has_no_earliest_instant_and_tells_how_many_it_kept():
+    planned = plan_by(commits("1", "2"), versions(1), [group("a", "1", "2")], [group("r", "2")])
+    assert names(planned) == [base("a", "1").name, base("r", "2").name]
+    said = planned.plan
+    assert said.earliest_instant_to_retain is None
+    assert said.policy == KEEP_LATEST_FILE_VERSIONS
+    assert said.extra_metadata == {"strandline.clean.versions": "1"}
+
+
+def test_by_versions_only_what_completed_since_the_last_clean_is_read(subtests):
+    timeline = Timeline.of(
+        [
+            Instant("2", "commit", State.COMPLETED, "3"),
+            Instant("4", "commit", State.COMPLETED, "7"),
+            Instant("6", "commit", State.COMPLETED, "8"),
+            Instant("9", "commit", State.INFLIGHT),
+        ]
+    )
+    said = {"strandline.clean.versions": "2"}
+    last = Instant("5", "clean", State.COMPLETED)
+    for known, found in [
+        (CleanMetadata(extra_metadata=said), ["4", "6"]),
+        # Hudi's, another number, another policy: what they left isn't known.
+        (CleanMetadata(), None),
+        (CleanMetadata(extra_metadata={"strandline.clean.versions": "3"}), None),
+        (CleanMetadata(earliest_commit_to_retain="2", extra_metadata=said), None),
+        (None, None),
+    ]:
+        with subtests.test(known=known):
+            since = instants_since(timeline, last, known, 2)
+            assert since is None or [i.requested_time for i in since] == found
+            assert (since is None) is (found is None)
+    archived = Instant("1", "clean", State.COMPLETED)
+    assert instants_since(timeline, archived, CleanMetadata(extra_metadata=said), 2) is None
+
+
+def test_each_slice_has_a_reason():
+    timeline = commits("1", "2", "3", "4", pending=("5",))
+    saved = Savepoints.of(
+        {
+            "1": SavepointMetadata(
+                partition_metadata={"p": SavepointPartitionMetadata("p", (base("b", "1").name,))}
+            )
+        }
+    )
+    kept = Retention(KEEP_LATEST_COMMITS, timeline.find("4"))
+    groups = PartitionGroups(
+        (group("a", "1", "2", "4", "5"), group("b", "1", "2")), (group("r", "3"),)
+    )
+    reasons = {
+        (fate.found.file_id, fate.found.base_instant): (fate.rule, fate.by)
+        for fate in fates_in(timeline, kept, saved)(groups)
+    }
+    assert reasons == {
+        ("a", "5"): (Rule.UNCOMMITTED, "5"),
+        ("a", "4"): (Rule.RETAINED, "4"),
+        ("a", "2"): (Rule.READ, "4"),
+        ("a", "1"): (Rule.SUPERSEDED, "2"),
+        ("b", "2"): (Rule.READ, "4"),
+        ("b", "1"): (Rule.SAVEPOINT, "1"),
+        ("r", "3"): (Rule.REPLACED, ""),
+    }
+    planned = plan_by(timeline, kept, groups.groups, groups.replaced, savepoints=saved)
+    assert [fate.reason for fate in planned.deleted] == [
+        "an older slice than that of 2, which readers need that are retained",
+        "its file group was replaced, and nobody who is retained reads it",
+    ]
 
 
 # Where to look.
@@ -215,6 +337,12 @@ def stats(**by_partition: str) -> CommitMetadata:
 
 def test_partitions_that_only_got_new_groups_are_not_looked_at():
     assert partitions_named([stats(a="null", b="1"), stats(c="null")]) == {"b"}
+
+
+def test_partitions_that_only_got_logs_are_not_looked_at():
+    """A log's previous commit is never "null" from version 8 on."""
+    stat = WriteStat(file_id="a", path=f"p/{log('a', '3').name}", prev_commit="3")
+    assert partitions_named([CommitMetadata({"p": (stat,)})]) == set()
 
 
 def test_a_compaction_may_call_the_first_base_file_of_old_logs_new():

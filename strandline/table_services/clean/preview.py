@@ -1,0 +1,199 @@
+"""What a clean would delete, and why one file is still there, or gone; nothing is changed.
+
+Both come from the timeline, the archive and the view, as a clean's plan does: no trace is kept for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from fsview.files.row import UNKNOWN_SIZE
+from fsview.model.file_name import is_data_file
+from strandline.table_services.clean.plan import PlannedClean, file_sizes
+from strandline.table_services.clean.run import Cleaner
+from timeline.errors import InputError
+from timeline.instant import CLEAN, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CleanMetadata
+from timeline.storage.base import checked_path
+from timeline.storage.table_id import TableId
+from timeline.timeline import Timeline
+
+CLEANABLE_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file", pa.string()),
+        ("bytes", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPreview:
+    """What a clean would delete now.
+
+    Attributes:
+        policy: The retention policy.
+        earliest: Requested time of the earliest instant to retain; empty if the policy has none, or
+            nothing goes.
+        files: One row a file, by partition, with the columns of ``CLEANABLE_SCHEMA``:
+
+            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+            * ``file``: string; the file's name;
+            * ``bytes``: int64; its size; null if the view doesn't know it;
+            * ``reason``: string; the rule by which it goes.
+    """
+
+    policy: str
+    earliest: str
+    files: pa.Table
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files, as far as it is known."""
+        return sum(each or 0 for each in self.files.column("bytes").to_pylist())
+
+
+@dataclass(frozen=True, slots=True)
+class FileFate:
+    """Why a file is there, or gone.
+
+    Attributes:
+        partition: Partition path.
+        file: The file's name.
+        is_there: Whether the view has it, or its uncommitted instant may have written it.
+        goes: Whether the next clean would delete it, or has.
+        reason: Why, in words; names the instant, savepoint, pending service or clean.
+    """
+
+    partition: str
+    file: str
+    is_there: bool
+    goes: bool
+    reason: str
+
+
+def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
+    """Return what the next clean would delete.
+
+    Files of pending cleans, which it would finish first, are among them.
+
+    Args:
+        cleaner: A cleaner of the table.
+        timeline: The active timeline.
+        policy: The cleaner's retention policy.
+
+    Raises:
+        CorruptMetadataError: A plan, a savepoint or a commit can't be read.
+
+    Cost: that of planning, and a read of each pending clean.
+    """
+    planned = cleaner.plan(timeline, due=False)
+    rows: dict[tuple[str, str], tuple[int | None, str]] = {}
+    for instant, partition, name in cleaner.pending_files(timeline):
+        reason = f"the pending clean {instant.requested_time} is going to delete it"
+        rows[partition, name] = None, reason
+    for fate in () if planned is None else planned.deleted:
+        for name, size in file_sizes(fate.found).items():
+            known = None if size == UNKNOWN_SIZE else size
+            rows[fate.found.partition, name] = known, fate.reason
+    files = pa.Table.from_pylist(
+        [
+            {"partition": partition, "file": name, "bytes": size, "reason": reason}
+            for (partition, name), (size, reason) in sorted(rows.items())
+        ],
+        CLEANABLE_SCHEMA,
+    )
+    return CleanPreview(policy, _earliest(planned), files)
+
+
+def _earliest(planned: PlannedClean | None) -> str:
+    earliest = None if planned is None else planned.plan.earliest_instant_to_retain
+    return "" if earliest is None else earliest.timestamp
+
+
+def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) -> FileFate:
+    """Return why a file is still there, or gone.
+
+    Args:
+        cleaner: A cleaner of the table.
+        meta: The table's meta client.
+        timeline: The active timeline.
+        file: Path of a base or log file under the base path, or with it.
+
+    Raises:
+        InputError: It is no path of a data file of this table, or the table never had the file as
+            far as timeline and archive tell.
+        CorruptMetadataError: An instant can't be read.
+
+    Cost: that of planning for one partition; if the file is gone, a read of each clean, the
+        archived ones, too.
+    """
+    partition, name = _split(meta, file)
+    for instant, of, each in cleaner.pending_files(timeline):
+        if (of, each) == (partition, name):
+            reason = f"the pending clean {instant.requested_time} is going to delete it"
+            return FileFate(partition, name, True, True, reason)
+    for fate in cleaner.fates(timeline, partition):
+        if name in file_sizes(fate.found):
+            return FileFate(partition, name, True, fate.rule.deletes, fate.reason)
+    for instant, metadata in _cleans_newest_first(meta, timeline):
+        cleaned = metadata.partition_metadata.get(partition)
+        names = () if cleaned is None else cleaned.success_delete_files
+        if any(each.rpartition("/")[2] == name for each in names):
+            return FileFate(partition, name, False, True, _deleted_by(instant, metadata))
+    raise InputError(
+        f"{meta.storage.base_path} has no file {name!r} in partition {partition!r}, and no clean"
+        " on the timeline or in the archive has deleted one",
+        hint="files of failed writes are deleted by rollbacks, which Table.history shows",
+    )
+
+
+def _deleted_by(instant: Instant, metadata: CleanMetadata) -> str:
+    kept = metadata.earliest_commit_to_retain
+    until = f", which retained what readers from {kept} on need" if kept else ""
+    return f"the clean {instant.requested_time} deleted it{until}"
+
+
+def _split(meta: TableMetaClient, file: str) -> tuple[str, str]:
+    """Return the partition path and the name of a data file."""
+    below = str(TableId.of(meta.storage.base_path).normal()).rstrip("/") + "/"
+    path = file
+    if "://" in file or file.startswith("/"):
+        path = str(TableId.of(file).normal())
+        if not path.startswith(below):
+            raise InputError(f"{file!r} isn't below {meta.storage.base_path}")
+        path = path.removeprefix(below)
+    try:
+        partition, _, name = checked_path(path).rpartition("/")
+    except ValueError:
+        raise InputError(f"{file!r} is no path below {meta.storage.base_path}") from None
+    if not is_data_file(name):
+        raise InputError(
+            f"{file!r} has no name of a data file; allowed: base and log files, such as"
+            " day=1/<file id>_<write token>_<instant>.parquet"
+        )
+    return partition, name
+
+
+def _cleans_newest_first(
+    meta: TableMetaClient, timeline: Timeline
+) -> Iterator[tuple[Instant, CleanMetadata]]:
+    """Yield the completed cleans, active ones first, with their contents."""
+    for instant in reversed(timeline.completed().instants):
+        if instant.action == CLEAN:
+            metadata = meta.read(instant)
+            assert isinstance(metadata, CleanMetadata)
+            yield instant, metadata
+    archive = meta.archived_timeline()
+    for instant in reversed(archive.timeline.instants):
+        if instant.action == CLEAN and instant.is_completed:
+            metadata = archive.read(instant)
+            assert isinstance(metadata, CleanMetadata)
+            yield instant, metadata
