@@ -34,6 +34,9 @@ CLEANABLE_SCHEMA: Final = pa.schema(
 )
 
 
+_GOES_BY: Final = "the pending clean {} is going to delete it"
+
+
 @dataclass(frozen=True, slots=True)
 class CleanPreview:
     """What a clean would delete now.
@@ -82,7 +85,7 @@ class FileFate:
 def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
     """Return what the next clean would delete.
 
-    Files of pending cleans, which it would finish first, are among them.
+    If cleans are pending, these are their files alone: a clean finishes them before it plans.
 
     Args:
         cleaner: A cleaner of the table.
@@ -94,11 +97,11 @@ def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
 
     Cost: that of planning, and a read of each pending clean.
     """
-    planned = cleaner.plan(timeline, due=False)
-    rows: dict[tuple[str, str], tuple[int | None, str]] = {}
-    for instant, partition, name in cleaner.pending_files(timeline):
-        reason = f"the pending clean {instant.requested_time} is going to delete it"
-        rows[partition, name] = None, reason
+    rows: dict[tuple[str, str], tuple[int | None, str]] = {
+        (partition, name): (None, _GOES_BY.format(instant.requested_time))
+        for instant, partition, name in cleaner.pending_files(timeline)
+    }
+    planned = None if rows else cleaner.plan(timeline, due=False)
     for fate in () if planned is None else planned.deleted:
         for name, size in file_sizes(fate.found).items():
             known = None if size == UNKNOWN_SIZE else size
@@ -130,6 +133,7 @@ def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) 
     Raises:
         InputError: It is no path of a data file of this table, or the table never had the file as
             far as timeline and archive tell.
+        ViewBehindError: A clean is at work in the file's partition.
         CorruptMetadataError: An instant can't be read.
 
     Cost: that of planning for one partition; if the file is gone, a read of each clean, the
@@ -138,8 +142,7 @@ def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) 
     partition, name = _split(meta, file)
     for instant, of, each in cleaner.pending_files(timeline):
         if (of, each) == (partition, name):
-            reason = f"the pending clean {instant.requested_time} is going to delete it"
-            return FileFate(partition, name, True, True, reason)
+            return FileFate(partition, name, True, True, _GOES_BY.format(instant.requested_time))
     for fate in cleaner.fates(timeline, partition):
         if name in file_sizes(fate.found):
             return FileFate(partition, name, True, fate.rule.deletes, fate.reason)

@@ -400,3 +400,16 @@ def test_lists_with_null_elements_are_told_where_their_column_is_written_first(t
         assert c.insert(table(row("a")).append_column("tags", plain)).warnings == ()
         # The column is there, so nothing looks through it any more.
         assert c.insert(table(row("b")).append_column("tags", tags)).warnings == ()
+
+
+def test_a_dry_clean_shows_what_the_next_one_deletes(tmp_path):
+    with client(tmp_path / "t", clean__automatic="false", clean__commits__retained=1) as c:
+        for n in range(3):
+            c.upsert(table(row("a", ts=n)))
+        before = sorted(path.name for path in (tmp_path / "t").rglob("*"))
+        found = c.clean(dry_run=True)
+        assert sorted(path.name for path in (tmp_path / "t").rglob("*")) == before
+        done = c.clean()
+        assert (done.files_deleted, done.bytes_deleted) == (found.files.num_rows, found.bytes)
+        assert done.earliest_commit_to_retain == found.earliest
+        assert c.clean(dry_run=True).files.num_rows == 0

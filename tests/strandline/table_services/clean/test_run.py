@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.table_services.clean.policy import CleanSettings
+from strandline.table_services.clean.policy import KEEP_LATEST_COMMITS, CleanSettings
+from strandline.table_services.clean.run import WRITES_A_MARK
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import StorageUnavailableError
@@ -200,3 +201,69 @@ def test_a_file_that_cannot_be_deleted_is_recorded_and_tried_again(parallelism):
     assert subject.clean().files_deleted == 1  # with no commit since
     assert table.data_files() == table.model.to_keep(table.model.writes[-2])
     assert subject.clean() is None
+
+
+def test_a_clean_that_finds_nothing_leaves_a_mark_after_ten_writes():
+    """Hudi does that by an interval, and by default never (apache/hudi#5835)."""
+    subject = Subject(SmallTable())
+    table = subject.table
+    marks = []
+    for n in range(2 * WRITES_A_MARK):
+        table.write((f"q={n}", f"f{n}-0"))
+        subject.restart()  # a new driver, which remembers nothing
+        assert subject.clean() is None
+        marks.append(len(cleans(table)))
+    assert marks == [0] * 9 + [1] * 10 + [2]
+    (said, last) = (table.meta.read(each) for each in cleans(table))
+    assert said.earliest_commit_to_retain == table.model.writes[8]
+    assert last.earliest_commit_to_retain == table.model.writes[18]
+    assert last.last_completed_commit_timestamp == table.model.writes[-1]
+    assert (last.partition_metadata, last.total_files_deleted) == ({}, 0)
+    plan = table.meta.read_plan(cleans(table)[-1])
+    assert plan.file_paths_to_be_deleted_per_partition == {}
+    assert plan.policy == KEEP_LATEST_COMMITS
+
+
+def test_a_mark_never_goes_back():
+    subject = Subject(SmallTable())
+    for n in range(WRITES_A_MARK):
+        subject.table.write((f"q={n}", f"f{n}-0"))
+    subject.clean()
+    subject.settings = CleanSettings(retained=15)
+    for n in range(WRITES_A_MARK):
+        subject.table.write((f"r={n}", f"f{n}-1"))
+        subject.restart()
+        subject.clean()
+    assert len(cleans(subject.table)) == 1
+
+
+def test_a_mark_is_left_after_so_many_hours():
+    subject = Subject(SmallTable())
+    subject.settings = CleanSettings(retained=1, empty_hours=2)
+    subject.restart()
+    counts = []
+    for n in range(5):
+        subject.table.write((f"q={n}", f"f{n}-0"))
+        subject.table.clock.advance(3_600_000)
+        subject.clean()
+        counts.append(len(cleans(subject.table)))
+    assert counts == [0, 1, 1, 2, 2]
+
+
+def test_an_empty_clean_that_crashed_is_finished():
+    subject = Subject(SmallTable())
+    for n in range(WRITES_A_MARK):
+        subject.table.write((f"q={n}", f"f{n}-0"))
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".clean"):
+            raise StorageUnavailableError("slow down")
+
+    subject.table.storage.fail.append(refuse)
+    with pytest.raises(StorageUnavailableError):
+        subject.clean()
+    subject.table.storage.fail.clear()
+    subject.restart()
+    subject.clean()
+    (said,) = map(subject.table.meta.read, cleans(subject.table))
+    assert said.earliest_commit_to_retain == subject.table.model.writes[8]
