@@ -297,7 +297,9 @@ class Heartbeat:
         self._storage.replace(heartbeat_path(self._instant), content)
 
     def _content(self, *, ended: bool = False, late: bool = False) -> bytes:
-        content = {**asdict(self._owner), "token": self._token, ENDED: ended, LATE: late}
+        content = {**asdict(self._owner), "token": self._token, ENDED: ended}
+        if late:
+            content[LATE] = True
         return json.dumps(content).encode()
 
     def _now(self) -> tuple[float, int]:
