@@ -86,6 +86,26 @@ def complete_surely(
     raise AssertionError("unreachable")
 
 
+def complete_or_find(
+    meta: TableMetaClient, instant: Instant, metadata: InstantMetadata, completion_time: str
+) -> Instant:
+    """Complete an inflight rollback or clean under the table's lock; return the completed instant.
+
+    If its name is taken, another writer has finished it, or the object store's client has repeated
+    a request whose answer was lost: it is completed in either case.
+
+    Raises:
+        ConcurrentWriteError: The name is taken, but no completed file is seen.
+    """
+    try:
+        return meta.complete(instant, metadata, completion_time)
+    except ConcurrentWriteError:
+        found = _completed(meta, instant)
+        if found is None:
+            raise
+        return found
+
+
 def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> Timeline:
     """Delete the completed file of a commit that a concurrent rollback or restore undoes.
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fsview.model.file_name import MAX_NAME
+from strandline.commit.completion_outcome import complete_or_find
 from strandline.table_services.clean.plan import PlannedClean
 from timeline.clock import TimeGenerator
 from timeline.errors import CorruptMetadataError, StorageError, UnsupportedTableError
@@ -152,7 +153,8 @@ class CleanExecution:
             partition_metadata=cleaned,
             extra_metadata=plan.extra_metadata,
         )
-        completed = self._meta.complete(instant, metadata, self._times.next(instant.requested_time))
+        now = self._times.next(instant.requested_time)
+        completed = complete_or_find(self._meta, instant, metadata, now)
         result = CleanResult(
             instant.requested_time,
             deleted,

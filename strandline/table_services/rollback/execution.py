@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from strandline.commit.completion_outcome import complete_or_find
 from strandline.commit.instant_order import newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
@@ -252,7 +253,7 @@ class RollbackExecution:
         if current is not None and current.is_completed:
             return
         completed = self._times.next(max(rollback.requested_time, newest_time(self._meta, now)))
-        self._meta.complete(rollback, result_of(rollback, plan, taken_ms), completed)
+        complete_or_find(self._meta, rollback, result_of(rollback, plan, taken_ms), completed)
         if self._meta.config.layout_version == 1:
             return
         # The name has the completion time, so another writer that resumed the rollback without a

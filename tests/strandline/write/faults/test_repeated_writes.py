@@ -19,9 +19,15 @@ from strandline.commit.others_heartbeats import announcement_path, heartbeat_pat
 from strandline.write.engine.local import LocalEngine
 from tests.kit.storage.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.full_disk import file_size_limit
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
-from timeline.errors import CommitOutcomeUnknownError, StorageUnavailableError, StrandlineError
+from timeline.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    StorageUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 
@@ -172,6 +178,33 @@ def test_storage_is_gone_from_the_completing_call_on(memory, operation):
         committed = info.value.instant in reader.committed(base)
         assert committed == (effect is Effect.ERROR_AFTER)
         assert (reader.rows(base) == rows) == committed
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_rollback_or_clean_succeeds_though_its_completing_request_was_repeated(
+    tmp_path: Path, version: int
+) -> None:
+    """An object store's client is then refused because of its own success. (#32)"""
+    repeated = []
+
+    def repeat(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith((".rollback", ".clean")):
+            repeated.append(path)
+            raise AlreadyExistsError(path)
+
+    storage = HookedStorage(tmp_path / "t", after=repeat)
+    options = {"clean__commits__retained": 1, "write__table__version": version}
+    with client(tmp_path / "t", storage, **options) as c:
+        for ts in range(1, 5):
+            last = c.upsert(table(row("a", ts=ts)))
+        assert c.rollback(last.instant)
+        cleaned = c.clean()
+        assert cleaned is not None
+        assert cleaned.files_deleted == 1
+        c.upsert(table(row("b")))
+    assert len(repeated) == 2
+    assert [each["ts"] for each in reader.rows(tmp_path / "t")] == [3, 1]
+    assert reader.leftovers(tmp_path / "t") == []
 
 
 @pytest.mark.parametrize("cores", [1, 4])
