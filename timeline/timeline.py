@@ -130,7 +130,8 @@ class Timeline:
 
     def write_timeline(self) -> Timeline:
         """Return the instants whose action writes data files, in any state."""
-        return self._writes or self
+        # Not by its truth: without any write it is empty.
+        return self if self._writes is None else self._writes
 
     @cached_property
     def _writes(self) -> Timeline | None:

@@ -69,6 +69,16 @@ def test_filters() -> None:
     assert tuple(timeline.write_timeline()) == (commit, compaction, log_compaction, clustering)
 
 
+def test_a_timeline_of_which_nothing_writes_has_no_writes() -> None:
+    """As after the rollback of a table's only commit; also in what follows it. (#32)"""
+    timeline = Timeline.of([Instant("2", "rollback", C), Instant("4", "clean", C)])
+    assert tuple(timeline.write_timeline()) == ()
+    clean, commit = Instant("6", "clean", C), Instant("8", "commit", R)
+    later = timeline.with_instant(clean)
+    assert tuple(later.write_timeline()) == ()
+    assert tuple(later.with_files([commit]).write_timeline()) == (commit,)
+
+
 def test_contains_or_before_start() -> None:
     timeline = Timeline.of(
         [

@@ -322,6 +322,17 @@ def test_the_newest_commit_can_be_rolled_back(tmp_path, version):
     assert names(tmp_path) == {"a": "a@3", "b": "b@1"}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_table_whose_only_commit_was_rolled_back_is_written(tmp_path, version):
+    """Nothing on its timeline writes. (#32)"""
+    with client(tmp_path / "t", write__table__version=version) as c:
+        c.rollback(c.upsert(table(row("a"))).instant)
+        for ts in (1, 2):
+            c.upsert(table(row("b", ts=ts)))
+    assert [each["id"] for each in Table(tmp_path / "t").to_arrow().to_pylist()] == ["b"]
+    assert [each["ts"] for each in reader.rows(tmp_path / "t")] == [2]
+
+
 def test_delete_needs_a_table(tmp_path):
     with client(tmp_path / "none") as c, pytest.raises(TableNotFoundError):
         c.delete(table(row("a")))
