@@ -42,17 +42,14 @@ _ROUTES: Final = _hot_routes()
 
 
 def _question(path: bytes, query: bytes, accepted: Accepted) -> Question | None:
-    """Return the question of a request to a hot route; ``None`` if ``Answers.reply`` must answer.
-
-    That refuses what can't be read.
-    """
+    """Return what a request to a hot route asks; ``None`` if ``Answers.reply`` must answer it."""
     params = parse_query(query)
     if not _UNUSUAL.isdisjoint(params):
         return None
     try:
         return Question.of(_ROUTES[path], params, accepted)
     except InputError:
-        return None
+        return None  # ``Answers.reply`` reports the error
 
 
 _question_again = lru_cache(maxsize=2048)(_question)
