@@ -69,6 +69,28 @@ def test_a_hanging_listing_delays_no_other_load() -> None:
         assert len(hanging.result(PATIENCE_S)) == 1
 
 
+def test_a_view_of_one_caller_has_no_barrier() -> None:
+    table, clock = a_table(), ManualClock(0)
+    view = TableView(table.storage, clock=clock, gathers=False)
+    view.newest()
+    listing, may_end = threading.Event(), threading.Event()
+
+    def hang(kind: str, path: str) -> None:
+        if (kind, path) == ("list", "b"):
+            listing.set()
+            assert may_end.wait(PATIENCE_S)
+        elif kind == "list":
+            clock.advance(int(threading.TIMEOUT_MAX * 2000))  # so long a barrier may not wait
+
+    table.storage.fail.append(hang)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(lambda: LocalView.newest(view).latest_base_files("b"))
+        assert listing.wait(PATIENCE_S)
+        assert len(LocalView.newest(view).latest_base_files("a")) == 1
+        may_end.set()
+        assert len(hanging.result(PATIENCE_S)) == 1
+
+
 def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() -> None:
     table, clock, metrics = wide_table(), ManualClock(0), Metrics()
     view = TableView(table.storage, clock=clock, metrics=metrics)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 from fsview.local_view import LocalView, open_view
 from fsview.model.file_system_view import FileSystemView
 from fsview.wire.route import Route
-from fsview.wire.routes import ROUTES
+from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.server.http.reply import Accepted
 from strandline.server.lookup.answer import Question, is_of_group
 from tests.kit.servers.live_service import GoldenTables, parts_of
@@ -64,4 +66,24 @@ def test_what_needs_the_archive_is_handed_on_by_the_loop_which_reads_nothing() -
     assert handed_on
     reads = storage.calls.snapshot()["read", "lookup"]
     assert reads == 3, "the archive is read once: pointer, manifest, the file of those instants"
+    parts.close()
+
+
+def test_the_arguments_of_a_request_are_read_once() -> None:
+    tables = GoldenTables()
+    parts = parts_of(tables.root, opener=tables)
+    read: list[str] = []
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return text
+
+    for name in ("latest_file_slices", "all_file_slices"):  # kept ready, and not
+        route = BY_NAME[name]
+        partition = replace(route.params[0], read=noted)
+        params = {"basepath": tables.base_path(SCENARIO, STEP), "partition": name}
+        for accepted in (Accepted(), Accepted(columns=True)):
+            question = Question.of(replace(route, params=(partition,)), params, accepted)
+            assert parts.answers.reply(question).status == HTTPStatus.OK
+    assert read == ["latest_file_slices"] * 2 + ["all_file_slices"] * 2
     parts.close()
