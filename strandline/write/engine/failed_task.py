@@ -8,11 +8,17 @@ from typing import Any, Final
 from timeline import errors
 from timeline.errors import ConfigError, StrandlineError, TaskFailedError
 
+_ABORTED: Final = "Job aborted due to stage failure: "
 _GIVEN_UP: Final = re.compile(
-    r"Job aborted due to stage failure: (Task \d+ in (stage [\d.]+) failed \d+ times), most recent"
-    r" failure: Lost task [^\n]*?: ([^\n]*)"
+    rf"{_ABORTED}(?P<failed>Task \d+ in (?P<stage>stage [\d.]+) failed \d+ times), most recent"
+    r" failure: Lost task [^\n]*?: (?P<cause>[^\n]*)"
 )
 """A stage that Spark has given up: what failed, the stage, the last cause."""
+_ROWS_LOST: Final = re.compile(
+    rf"{_ABORTED}(?:ShuffleMap|Result)(?P<stage>Stage \d+) \([^\n]*\) has (?P<failed>failed the"
+    r" maximum allowable number of times: \d+)\. Most recent failure reason:\s*(?P<cause>[^\n]*)"
+)
+"""The same, as executors were lost whose rows it was to read."""
 _ENDED: Final = re.compile(r"Python worker|ExecutorLostFailure")
 """Causes that say themselves that a process has ended."""
 _CUT: Final = re.compile(r"java\.(net\.SocketException|io\.(EOF|IO)Exception)\b")
@@ -53,20 +59,27 @@ def import_error(failure: Exception) -> ConfigError | None:
 
 
 def lost_worker(failure: Exception) -> TaskFailedError | None:
-    """Return the error for a task whose Python worker or executor ended; ``None`` otherwise.
+    """Return the error for a stage whose Python workers or executors ended; ``None`` otherwise.
 
-    Spark tries such a task again, on any executor, up to ``spark.task.maxFailures`` times.
+    Spark tries such a task again, on any executor, up to ``spark.task.maxFailures`` times, and a
+    stage whose input was lost with executors up to ``spark.stage.maxConsecutiveAttempts`` times.
     """
     text = str(failure)
     found = _GIVEN_UP.search(text)
+    if found is not None and not _is_lost(found["cause"], text):
+        return None
+    found = found or _ROWS_LOST.search(text)
     if found is None:
         return None
-    failed, stage, cause = found.groups()
-    if not (_ENDED.search(cause) or (_CUT.match(cause) and _TALKING.search(text))):
-        return None
+    cause = found["cause"].removeprefix("org.apache.spark.SparkException: ").strip()
     return TaskFailedError(
-        f"Spark gave up {stage} of this write, and nothing was committed: {failed}, at last by:"
-        f" {cause.removeprefix('org.apache.spark.SparkException: ').strip()}",
+        f"Spark gave up {found['stage'].lower()} of this write, and nothing was committed:"
+        f" {found['failed']}, at last by: {cause}",
         hint="workers are killed where memory is short: give executors more memory overhead, or"
         " rows more partitions, and repeat the write",
     )
+
+
+def _is_lost(cause: str, text: str) -> bool:
+    """Whether a task's last failure was the end of its process."""
+    return bool(_ENDED.search(cause) or (_CUT.match(cause) and _TALKING.search(text)))

@@ -42,6 +42,28 @@ def test_workers_that_end_too_often_are_told_with_stage_and_cause(cause: str, to
     )
 
 
+def test_rows_that_are_lost_too_often_are_told_with_stage_and_cause() -> None:
+    """Executors that end take what other stages were to read with them (#32)."""
+    error = lost_worker(
+        RuntimeError(
+            "An error occurred while calling o836.collectToPython.\n"
+            ": org.apache.spark.SparkException: Job aborted due to stage failure: ResultStage 7"
+            " (collectToPython at NativeMethodAccessorImpl.java:0) has failed the maximum allowable"
+            " number of times: 4. Most recent failure reason:\n"
+            "org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for"
+            " shuffle 2 partition 0\n\tat org.apache.spark.MapOutputTracker$.validateStatus"
+        )
+    )
+    assert error is not None
+    assert error.retryable
+    assert error.message == (
+        "Spark gave up stage 7 of this write, and nothing was committed: failed the maximum"
+        " allowable number of times: 4, at last by:"
+        " org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for"
+        " shuffle 2 partition 0"
+    )
+
+
 def test_other_failures_of_tasks_are_not_taken_for_lost_workers() -> None:
     cause = "org.apache.spark.api.python.PythonException: ValueError: mine"
     assert lost_worker(RuntimeError(GIVEN_UP.format(cause))) is None
