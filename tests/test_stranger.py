@@ -14,7 +14,8 @@ import pytest
 
 from tests.kit.tables import golden
 
-pytestmark = pytest.mark.property
+# It downloads 150 MB.
+pytestmark = pytest.mark.product
 
 ROOT = Path(__file__).parents[1]
 PACKED = ("timeline", "fsview", "executor_proxy", "strandline")
