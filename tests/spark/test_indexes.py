@@ -27,10 +27,17 @@ def frame(spark):
     return made
 
 
-@pytest.mark.covering
+# One that searches and one that computes: the others make the same calls of Spark.
+COVERING = [Rules("GLOBAL_SIMPLE"), Rules("BUCKET")]
+
+
 @pytest.mark.parametrize(
     "rules",
-    [Rules("BLOOM"), Rules("BUCKET"), Rules("GLOBAL_SIMPLE"), Rules("GLOBAL_BLOOM", moves=False)],
+    [
+        Rules("BLOOM"),
+        Rules("GLOBAL_BLOOM", moves=False),
+        *(pytest.param(rules, marks=pytest.mark.covering) for rules in COVERING),
+    ],
     ids=str,
 )
 def test_rows_are_those_of_the_model(spark, frame, tmp_path, rules):
