@@ -23,7 +23,7 @@ LOCAL: Final = "LOCAL"
 MAX_WAIT_MS: Final = 200
 """If a new time is at most this far ahead of the clock, the generator waits for the clock."""
 MAX_AHEAD_MS: Final = 2 * 60 * 60 * 1000
-"""How far ahead of the clock the timeline may be: local zones are set back, clocks disagree."""
+"""How far ahead of the clock the timeline may be: local zones are set back, and clocks differ."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # wall time: the zone is the caller's
 _ONE_MS: Final = timedelta(milliseconds=1)
@@ -71,9 +71,9 @@ def parse_instant_time(text: str, zone: str) -> int:
     """Parse an instant's time; return milliseconds since the epoch.
 
     Args:
-        text: 17 digits, or 14 in releases before 0.10, which count as the last millisecond of their
+        text: 17 digits, or 14 in releases before 0.10; 14 digits mean the last millisecond of the
             second.
-        zone: ``"UTC"`` or ``"LOCAL"``; of a time that a local zone has twice the earlier is meant.
+        zone: ``"UTC"`` or ``"LOCAL"``; a time that occurs twice in a local zone means the first.
 
     Raises:
         ValueError: The text is not a time.
@@ -86,18 +86,18 @@ def parse_instant_time(text: str, zone: str) -> int:
 
 
 class TimeGenerator:
-    """A generator of instants' times, each later than the last; its lock guards the last one.
+    """Generates instants' times, each later than the last; its lock guards the last one.
 
     A time is never far ahead of the clock.
 
     Args:
         clock: The source of time.
         zone: The table's zone, ``"UTC"`` or ``"LOCAL"``.
-        wait: Waits for a number of seconds: at most ``MAX_WAIT_MS`` until the clock catches up, and
-            for the clocks' skew.
-        skew_ms: How far the clocks of writers that share a lock may be apart. A time is returned
-            only when it has passed on all of them, so a writer that gets the lock next makes a
-            later one.
+        wait: Sleeps for a number of seconds: at most ``MAX_WAIT_MS`` until the clock catches up,
+            plus the clocks' skew.
+        skew_ms: How far the clocks of writers that share a lock may differ. A time is returned
+            only when it has passed on all of them, so the next writer that gets the lock generates
+            a later one.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class TimeGenerator:
                 ``MAX_AHEAD_MS``, the result is one millisecond later.
 
         Raises:
-            ConfigError: ``after`` is further ahead: the clock or zone of this machine, or of the
-                last writer's, is wrong.
-            CorruptMetadataError: ``after`` is later than the clock, but no time.
+            ConfigError: ``after`` is further ahead: the clock or zone of this machine or of the
+                last writer's is wrong.
+            CorruptMetadataError: ``after`` sorts after the clock's time, but is not a time.
         """
-        # Held during the wait, too: the next caller's time must be later than this one's.
+        # Hold the lock during the wait, too: the next caller's time must be later than this one.
         with self._lock:
             # A time of 14 digits stands for the last millisecond of its second.
             self._last = self._later_than(
@@ -145,7 +145,7 @@ class TimeGenerator:
         return format_instant_time(self._clock.now_ms() - ms, self.zone)
 
     def _later_than(self, floor: str) -> str:
-        """Return the current time, or if that isn't later than ``floor`` the next after it."""
+        """Return the current time, or the first after ``floor`` if the clock isn't past it."""
         now = _wall_time(self._clock.now_ms(), self.zone)
         if _to_text(now) > floor:
             return _to_text(now)
@@ -164,8 +164,8 @@ class TimeGenerator:
                 f" allowed: {MAX_AHEAD_MS // 1000} s",
                 hint="check the clock and hoodie.table.timeline.timezone",
             )
-        # Version 6 takes modification times for completion times, so a file created from now on
-        # must not seem older than its instant.
+        # Version 6 uses modification times as completion times, so a file created from now on must
+        # not look older than its instant.
         if ahead_ms <= MAX_WAIT_MS:
             self._wait(ahead_ms / 1000)
         return _to_text(wanted)

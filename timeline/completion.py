@@ -1,11 +1,12 @@
 """Whether and when instants completed, seen from the active timeline.
 
-In layout 2 the completion time is in the name of the completed file; that of an archived instant is
-in the archive, which is read only if a time older than the active timeline is needed. Version 6 has
-the file's modification time, and uses the requested time of an archived instant.
+In layout 2 the completion time is in the name of the completed file. Completion times of archived
+instants are in the archive, which is read only if a time older than the active timeline is needed.
+Version 6 uses the file's modification time, and for an archived instant its requested time.
 
-Queries do no I/O. A time in a part of the archive that wasn't read yet raises
-``UnreadArchiveError``; callers that may wait read it (``CompletionTimes.read_archive``) and retry.
+Queries do no I/O. A query for a time in a part of the archive that hasn't been read raises
+``UnreadArchiveError``; a caller that may block reads it (``CompletionTimes.read_archive``) and
+retries.
 
 Source: Hudi 1.2.0 ``CompletionTimeQueryViewV1``/``V2``.
 """
@@ -23,7 +24,7 @@ ReadArchive = Callable[[str, str], Mapping[str, str]]
 
 
 class UnreadArchiveError(Exception):
-    """A completion time is in a part of the archive that wasn't read yet.
+    """A completion time is in a part of the archive that hasn't been read yet.
 
     Attributes:
         requested_time: The instant's requested time.
@@ -53,7 +54,7 @@ class _ArchivedTimes:
         return times.get(requested_time)
 
     def read(self, start: str, read: ReadArchive) -> None:
-        # Only callers that read the archive wait here; queries go on with the old range.
+        # Only callers that read the archive wait here; queries keep using the old range.
         with self._reading:
             begin, times = self._held
             # Checked under the lock: another caller may have read the range while this one waited.
@@ -73,7 +74,8 @@ class CompletionTimes:
         self._timeline = timeline
         self._first_write = first_write
         self._archive = archive
-        # A memo of queries: few instants write many files, and an index of all would be larger.
+        # A memo of queries: few instants write many files, and an index of all instants would be
+        # larger.
         self._asked: dict[str, str | None] = {}
 
     @classmethod
@@ -85,26 +87,27 @@ class CompletionTimes:
         Args:
             timeline: The active timeline, instants of any state.
             table_version: Decides how archived instants are treated.
-            before: Those of an earlier timeline of the table. What they read of the archive is
-                shared unless an instant has left the timeline since.
+            before: The completion times of an earlier timeline of the table. Archived times that
+                were read for them are shared unless an instant has left the timeline since.
         """
         writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
         first_write = next(writes, "")
-        # Version 6 takes the requested time of an archived instant, so its archive is never read.
+        # Version 6 uses the requested time of an archived instant, so its archive is never read.
         if table_version < 8:
             return cls(timeline, first_write, None)
-        # The archive ends where the active writes begin. Hudi archives other actions by counts of
-        # their own, or never, and keeps writes with savepoints, so neither mark that place.
+        # The archive ends where the active writes begin. Other actions don't mark that place, as
+        # Hudi archives them by separate counts or never; nor do writes with savepoints, which stay.
         has_saved = SAVEPOINT in timeline.actions
         saved = {i.requested_time for i in timeline if has_saved and i.action == SAVEPOINT}
         start = first_write
         if saved and first_write in saved:
             start = next((time for time in writes if time not in saved), first_write)
-        # An instant that has left may be in the archive now, where the earlier read didn't find it.
+        # An instant that has left the timeline may be in the archive now; the earlier read didn't
+        # find it there.
         shared = (
             None if before is None or _have_left(before._timeline, timeline) else before._archive
         )
-        # If the active writes begin later now, the earlier read lacks what lies between.
+        # If the active writes begin later now, the earlier read lacks the instants in between.
         if shared is None or shared.end != start:
             shared = _ArchivedTimes(start)
         return cls(timeline, first_write, shared)
@@ -122,7 +125,7 @@ class CompletionTimes:
         """Return when an instant completed, ``None`` while it is pending.
 
         Raises:
-            UnreadArchiveError: It is in a part of the archive that wasn't read yet.
+            UnreadArchiveError: It is in a part of the archive that hasn't been read yet.
         """
         known = self._known(requested_time)
         if known is not None:
@@ -136,8 +139,8 @@ class CompletionTimes:
     def completion_time_for(self, base_instant: str, requested_time: str) -> str | None:
         """Return when an instant completed, for a comparison with a slice's base instant.
 
-        If the two differ in length (bootstrap instants, times of 14 digits) it is the requested
-        time.
+        If the two times differ in length (bootstrap instants, times of 14 digits), return the
+        requested time.
 
         Raises:
             UnreadArchiveError: As ``completion_time``.
@@ -148,7 +151,7 @@ class CompletionTimes:
         return completed
 
     def read_archive(self, start: str, read: ReadArchive) -> None:
-        """Make sure that the archive is read back to a requested time.
+        """Read the archive back to a requested time, unless that is done already.
 
         Args:
             start: The time.

@@ -5,8 +5,8 @@
     StrandlineError
     ├─ ConfigError (also ValueError)        a setting, its value, what is allowed
     ├─ InputError (also ValueError)         the caller's rows can't be written as they are
-    ├─ RowsChangedError                     they were computed twice, with different results
-    ├─ TaskFailedError                      Spark gave a task up, whose worker ended again and again
+    ├─ RowsChangedError                     rows were computed twice, with different results
+    ├─ TaskFailedError                      Spark gave up a task whose worker ended repeatedly
     ├─ TableError
     │   ├─ TableNotFoundError
     │   ├─ UnsupportedTableError            version, type or feature that can't be handled
@@ -20,7 +20,7 @@
     │   ├─ InstantNotFoundError
     │   ├─ IllegalTransitionError
     │   ├─ ConcurrentWriteError
-    │   │   └─ WriteConflictError           it changed the same file groups
+    │   │   └─ WriteConflictError           another writer changed the same file groups
     │   ├─ CommitOutcomeUnknownError        the commit may or may not have taken effect
     │   └─ LockError                        the table's lock wasn't acquired, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
@@ -28,9 +28,9 @@
     │   ├─ StoreUnavailableError            its database can't be reached, or doesn't answer
     │   ├─ StoreLockedError                 another process has it open
     │   ├─ StoreBehindError                 another server has changed it since it was read
-    │   ├─ RecordLostError                  what it has of a table is damaged
-    │   └─ BlobLostError                    it was read, and lacks a blob that it names
-    ├─ FleetError                           what the servers of a fleet share
+    │   ├─ RecordLostError                  its record of a table is damaged
+    │   └─ BlobLostError                    it was read, and lacks a blob that its rows reference
+    ├─ FleetError                           state that the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
     │   └─ StateUnavailableError            the store can't be reached
     ├─ ViewError
@@ -59,8 +59,8 @@ class StrandlineError(Exception):
 
     Attributes:
         hint: What the reader can do about it, or ``None``.
-        detail: Information for operators only (paths, targets of links), or ``None``; part of the
-            error's text, which is logged, and never sent to clients.
+        detail: Information for operators only (paths, targets of links), or ``None``. It is part of
+            the error's text, which is logged, but never sent to clients.
     """
 
     code: ClassVar[str] = "strandline"
@@ -105,7 +105,7 @@ class RowsChangedError(StrandlineError):
 
 
 class TaskFailedError(StrandlineError):
-    """Spark gave up a task whose worker or executor ended again and again; nothing committed."""
+    """Spark gave up a task whose worker or executor ended repeatedly; nothing was committed."""
 
     code = "task_failed"
     retryable = True
@@ -214,9 +214,9 @@ class WriteConflictError(ConcurrentWriteError):
 
 
 class CommitOutcomeUnknownError(TimelineError):
-    """A commit's completing call failed, and storage doesn't tell whether it took effect.
+    """The call that completes a commit failed, and storage doesn't show whether it took effect.
 
-    Not retryable: if it did, rows inserted again would be there twice.
+    Not retryable: if it did, inserting the rows again would duplicate them.
 
     Attributes:
         instant: Requested time of the commit; ``""`` if not known.
@@ -256,13 +256,13 @@ class StoreLockedError(StoreError):
 
 
 class RecordLostError(StoreError):
-    """What a store has recorded of a table is damaged, or lacks something; it is written anew."""
+    """A store's record of a table is damaged or incomplete; it is written again."""
 
     code = "record_lost"
 
 
 class BlobLostError(StoreError):
-    """A shared store was read, and doesn't have a blob that its rows named, or has it damaged."""
+    """A shared store was read, but a blob that its rows reference is missing or damaged."""
 
     code = "blob_lost"
 
@@ -275,7 +275,7 @@ class StoreBehindError(StoreError):
 
 
 class FleetError(StrandlineError):
-    """What the servers of a fleet share can't be read or written."""
+    """State that the servers of a fleet share can't be read or written."""
 
     code = "fleet"
 
@@ -346,10 +346,10 @@ class ServiceTimeoutError(ServiceError):
 
 
 class ServiceBusyError(ServiceError):
-    """The service is at work on the answer, or full, and says when to ask again.
+    """The service is still computing the answer, or is overloaded, and says when to ask again.
 
     Attributes:
-        retry_after_s: After so many seconds.
+        retry_after_s: Seconds until the client should ask again.
     """
 
     code = "service_busy"
@@ -362,7 +362,7 @@ class RemoteFailureError(ServiceError):
     """The service answered with an error that has no class of its own here.
 
     Attributes:
-        answered: The status of the answer; 0: not known.
+        answered: HTTP status of the answer; 0 if unknown.
     """
 
     code = "remote_failure"

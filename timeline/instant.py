@@ -69,7 +69,7 @@ class Instant:
         action: One of ``ACTIONS``.
         state: Its state.
         completion_time: When it completed; ``None`` while pending in timeline layout 2. In layout 1
-            it is the modification time of the instant's file in any state.
+            it is the modification time of the instant's file, whatever its state.
         legacy: Whether it is a completed instant of layout 1 in a timeline of layout 2: its
             metadata has the encoding of layout 1.
         size_bytes: The size of its file, if known.

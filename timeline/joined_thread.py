@@ -1,7 +1,7 @@
-"""``JoinedThread``: a thread that is waited for even if the waiting thread is interrupted.
+"""``JoinedThread``: a thread that can be joined even after an interrupted ``join``.
 
 In CPython before 3.13 an interrupt of ``threading.Thread.join`` marks the thread as ended although
-it runs on: later calls return at once, and ``is_alive`` is false.
+it is still running: later calls return at once, and ``is_alive`` is false.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 _LOOK_S: Final = 0.1
-"""A waiting thread looks this often, in case another one that waits was woken in its place."""
+"""Seconds between a waiting thread's checks, in case another waiter was woken in its place."""
 
 
 class JoinedThread:
@@ -30,7 +30,7 @@ class JoinedThread:
     def __init__(self, call: Callable[[], object], name: str, *, daemon: bool = False) -> None:
         self._call = call
         self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
-        # Whoever takes the only item decides: the thread makes the call, or it is never made.
+        # The thread makes the call only if it takes the one item; ``start`` takes it to cancel.
         self._claim = iter((True,))
         self._is_running = False
         self._ended: SimpleQueue[None] = SimpleQueue()
@@ -39,13 +39,13 @@ class JoinedThread:
         """Start the thread, once.
 
         Raises:
-            RuntimeError: There is no thread left; the call wasn't made, and never will be.
+            RuntimeError: No thread could be started; the call wasn't made, and never will be.
         """
         try:
             self._is_running = True
             self._thread.start()
         except BaseException:
-            # After an interrupt there may be a thread. Either it has begun, or it does nothing.
+            # After an interrupt the thread may exist. Either it has begun the call or never will.
             if next(self._claim, False):
                 self._is_running = False
             raise

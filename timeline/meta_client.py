@@ -51,19 +51,19 @@ from timeline.timeline import Timeline
 T = TypeVar("T")
 
 MOST_REFUSED: Final = 128
-"""How many damaged files of a table are remembered at most."""
+"""The most damaged files of a table that are remembered."""
 _NAME: Final = attrgetter("name")
 _DIGITS: Final = ("0", ":")
 """Names that begin with a digit, as instants' files do, lie between these."""
 _METADATA, _FILES, _PLAN = "metadata", "files", "plan"
-"""What is decoded of a file."""
+"""The value that is decoded from a file."""
 
 
 class RefusedFiles:
-    """The files of instants that couldn't be decoded, the last ones; thread-safe.
+    """The most recent instants' files that couldn't be decoded; thread-safe.
 
-    A file of many megabytes may be refused at its end, and whoever needs it asks again. It is
-    decoded anew once its size or modification time has changed.
+    A file of many megabytes may turn out to be damaged at its end, and its readers retry. It is
+    decoded again only when its size or modification time has changed.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class RefusedFiles:
         info, error = self._errors.get((path, what), (None, None))
         if error is None or stat(path) != info:
             return
-        # An error of its own for each caller, as raising one adds to its traceback.
+        # A new error for each caller, as raising one adds to its traceback.
         raise CorruptMetadataError(error.message, hint=error.hint, detail=error.detail)
 
 
@@ -97,9 +97,9 @@ class _Read:
     """A timeline as it was read from the entries of its folder.
 
     Attributes:
-        entries: Those that may be instants' files, by name.
-        parsed: The instant that each stands for, if any.
-        timeline: Their timeline.
+        entries: The entries that may be instants' files, by name.
+        parsed: The instant of each entry, if any.
+        timeline: The timeline of these instants.
     """
 
     entries: tuple[FileInfo, ...] = ()
@@ -109,13 +109,13 @@ class _Read:
     def followed_by(
         self, entries: tuple[FileInfo, ...], parse: Callable[[FileInfo], Instant | None]
     ) -> _Read:
-        """Return what a later list of the folder shows; only entries that are new are parsed."""
+        """Return the timeline of a later listing of the folder; only new entries are parsed."""
         # Layout 1 has directories beside the instants, which change at each write.
         start, end = (bisect_left(entries, at, key=_NAME) for at in _DIGITS)
         entries = entries[start:end]
         if entries == self.entries:
             return self
-        # Nearly all that is new is at the end, and comparing objects that are the same is fast.
+        # New entries are nearly always at the end, and comparing identical objects is fast.
         same = _equal_at_start(self.entries, entries)
         known = {
             each.name: (each, instant)
@@ -133,7 +133,7 @@ class _Read:
         read = (*self.parsed[:same], *parsed)
         if not known:
             return _Read(entries, read, self.timeline.with_files(added))
-        # Without a file its instant may be in an earlier state, or gone.
+        # If a file is gone, its instant may be in an earlier state, or gone, too.
         return _Read(entries, read, Timeline.of(i for i in read if i is not None))
 
 
@@ -152,8 +152,8 @@ def _equal_at_start(one: tuple[FileInfo, ...], other: tuple[FileInfo, ...]) -> i
 class TableMetaClient:
     """Access to one table's ``.hoodie`` folder.
 
-    It keeps no state of the timeline, unless its storage keeps listings: then what was read before
-    isn't read again.
+    It keeps no state of the timeline, unless its storage keeps listings: then entries that were
+    read before aren't read again.
 
     Attributes:
         storage: The table's storage.
@@ -174,8 +174,8 @@ class TableMetaClient:
         Args:
             storage: The table's storage.
             config: Its properties.
-            cause: The cause under which all calls are booked.
-            refused: Where damaged files are remembered; ``None``: they are decoded each time.
+            cause: The cause under which all calls are counted.
+            refused: Remembers damaged files; ``None``: they are decoded each time.
         """
         self.storage = storage
         self._refused = refused
@@ -193,9 +193,9 @@ class TableMetaClient:
 
         Args:
             storage: The table's storage.
-            cause: The cause under which all calls are booked; ``None`` books reading the properties
-                under ``table``.
-            refused: As of the constructor.
+            cause: The cause under which all calls are counted; ``None`` counts the read of the
+                properties under ``table``.
+            refused: As in the constructor.
 
         Raises:
             TableNotFoundError: There is no table.
@@ -208,7 +208,7 @@ class TableMetaClient:
         return cls(storage, config, cause=cause, refused=refused)
 
     def for_cause(self, cause: str) -> TableMetaClient:
-        """Return this client with all its storage calls booked under ``cause``."""
+        """Return this client with all its storage calls counted under ``cause``."""
         return TableMetaClient(self.storage, self.config, cause=cause, refused=self._refused)
 
     # Reading.
@@ -217,11 +217,11 @@ class TableMetaClient:
         """Return the current active timeline.
 
         Raises:
-            CorruptMetadataError: The timeline has no folder, on a storage that keeps empty ones.
-            TableNotFoundError: The table was deleted while that was looked at.
+            CorruptMetadataError: The timeline has no folder, on a storage that keeps empty folders.
+            TableNotFoundError: The table was deleted during this check.
 
-        Cost: one list call; a stat more if it is empty, on such a storage. None in a block of
-            ``Storage.reusing_listing``.
+        Cost: one list call, and on such a storage a stat if the folder is empty. No call in a block
+            of ``Storage.reusing_listing``.
         """
         listings = self._reading.listings
         if listings is not None and listings.may_reuse() and self.layout in listings.made:
@@ -229,11 +229,11 @@ class TableMetaClient:
         return self.timeline_in(self._entries())
 
     def timeline_of(self, counts: Callable[[Instant], bool]) -> Timeline:
-        """Return the active timeline of some of its files.
+        """Return the active timeline, from some of its files.
 
         Args:
-            counts: Whether the file that puts an instant in its state counts. Without it, those of
-                the instant's earlier states may.
+            counts: Whether the file that puts an instant in its state counts. If it doesn't, the
+                files of the instant's earlier states may.
 
         Cost: one list call.
         """
@@ -242,8 +242,8 @@ class TableMetaClient:
     def completions(self, instant: Instant) -> tuple[Instant, ...]:
         """Return an instant's completed files, by completion time.
 
-        There should be one at most. In layout 2, whose names have the completion time, two writers
-        that have one instant in hand can both complete it.
+        There should be one at most. In layout 2, whose file names contain the completion time, two
+        writers that work on one instant can both complete it.
 
         Cost: one list call.
         """
@@ -263,7 +263,7 @@ class TableMetaClient:
         return read.timeline
 
     def _before(self, listings: Listings) -> _Read:
-        """Return what was read of the timeline last."""
+        """Return the timeline as it was read last."""
         before = listings.made.get(self.layout)
         return before if isinstance(before, _Read) else _Read()
 
@@ -281,10 +281,10 @@ class TableMetaClient:
         return entries
 
     def _check_folder(self) -> None:
-        """Refuse a table without the folder of its timeline, which would look empty.
+        """Refuse a table without a timeline folder, which would look empty.
 
-        The table may be deleted, or another put in its place, between two calls: both look empty
-        here, and whoever asks sees by the properties.
+        Between two calls the table may be deleted or replaced by another: both look empty here. The
+        caller detects them by the properties.
         """
         # Hudi makes the folder before the properties. A table that was deleted has neither.
         folder = self.layout.folder
@@ -327,8 +327,8 @@ class TableMetaClient:
         """Return the instants that were moved out of the active timeline.
 
         Args:
-            modified_ms: In layout 1, those of files that were modified then or later (milliseconds
-                since the epoch): instants that were active until then.
+            modified_ms: In layout 1, only files modified at this time or later are read
+                (milliseconds since the epoch): instants that were active until then.
 
         Cost: layout 2: two reads, and one for each history file that is needed; layout 1: one list
             and a read of every archive file that was modified since.
@@ -342,16 +342,17 @@ class TableMetaClient:
 
         Args:
             timeline: The timeline.
-            before: Those of an earlier timeline, see ``CompletionTimes.of``.
+            before: The completion times of an earlier timeline, as in ``CompletionTimes.of``.
         """
         return CompletionTimes.of(timeline, self.config.version, before=before)
 
     def read_archived_times(self, times: CompletionTimes, start: str) -> None:
-        """Make sure that the archive's completion times are read back to a requested time.
+        """Read the archive's completion times back to a requested time.
 
-        Cost: none if they are; else two reads, and one for each history file with such instants.
+        Cost: none if they were read before; else two reads, and one for each history file with such
+            instants.
         """
-        # A new archive for each read: one keeps its manifest and serves a single thread.
+        # A new archive for each read, as an archive keeps its manifest and serves a single thread.
         times.read_archive(start, lambda a, b: self.archived_timeline().completion_times(a, b))
 
     def path_of(self, instant: Instant) -> str:
@@ -389,7 +390,7 @@ class TableMetaClient:
         return self._decoded(instant, _METADATA, decoded, needed=needs_content(instant))
 
     def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
-        """Return the content of a completed instant's file; of a commit only its files.
+        """Return the content of a completed instant's file; for a commit only its files.
 
         Raises:
             InstantNotFoundError: As ``read``.
@@ -427,9 +428,9 @@ class TableMetaClient:
     def check_refused(self, completed: Iterable[Instant]) -> None:
         """Raise the error of the first of these instants whose file is known to be damaged.
 
-        To be called before many are read, which would be in vain.
+        Call it before reading many files, which would be wasted work.
 
-        Cost: one stat for each that is known to be.
+        Cost: one stat for each file known to be damaged.
         """
         if self._refused is not None:
             for instant in completed:
@@ -439,7 +440,7 @@ class TableMetaClient:
     def _decoded(
         self, instant: Instant, what: str, decode: Callable[[bytes, str], T], *, needed: bool
     ) -> T:
-        """Decode a file's content, unless it was refused before and is the same since."""
+        """Decode a file's content, unless it was refused before and hasn't changed since."""
         refused, path = self._refused, self.path_of(instant)
         if refused is None:
             return decode(*self._content(instant, needed=needed))
@@ -448,14 +449,14 @@ class TableMetaClient:
         try:
             return decode(data, source)
         except CorruptMetadataError as exc:
-            # Without its traceback, which holds all that was decoded.
+            # A copy without traceback, which would keep all decoded values in memory.
             error = CorruptMetadataError(exc.message, hint=exc.hint, detail=exc.detail)
         size, digest = len(data), hashlib.sha256(data).digest()
         del data
         with suppress(StorageError, InstantNotFoundError):
             info = self._reading.stat(path)
-            # Read again, as it may have been replaced before its time was looked up; and what is
-            # shorter than the file was cut on the way.
+            # Read the file again, as it may have been replaced before the stat; and bytes that are
+            # fewer than the file's size were cut off in transit.
             if info is not None and info.size == size:
                 again = hashlib.sha256(self.read_bytes(instant)).digest()
                 if again == digest:
@@ -480,12 +481,13 @@ class TableMetaClient:
         """Put a new instant on the timeline.
 
         Args:
-            action: What is going to happen.
+            action: The action of the instant.
             time: Requested time, later than any on the timeline.
             metadata: The plan; ``None`` for an empty file.
 
         Raises:
-            IllegalTransitionError: The action is unknown, or begins otherwise (a savepoint).
+            IllegalTransitionError: The action is unknown, or doesn't begin with a request (a
+                savepoint).
             ConcurrentWriteError: Another writer took this time for this action.
         """
         if action not in ACTIONS or action == SAVEPOINT:
@@ -506,8 +508,8 @@ class TableMetaClient:
         Args:
             instant: The instant in state requested.
             metadata: A commit's profile; ``None`` for an empty file.
-            just_created: Whether the caller's last call has created the requested file, which then
-                isn't looked for.
+            just_created: Whether the caller's last call created the requested file; then its
+                existence isn't checked.
 
         Raises:
             IllegalTransitionError: The instant isn't requested, or its requested file is gone:
@@ -529,14 +531,14 @@ class TableMetaClient:
         *,
         just_seen: bool = False,
     ) -> Instant:
-        """Move an instant from inflight to completed: what it wrote becomes visible.
+        """Move an instant from inflight to completed, which makes its writes visible.
 
         Args:
             instant: The instant in state inflight.
-            metadata: What it did.
+            metadata: The result of its action.
             completion_time: Later than the requested time; unused in layout 1.
-            just_seen: Whether the caller's last call has listed the inflight file, which then isn't
-                looked for.
+            just_seen: Whether the caller's last call listed the inflight file; then its existence
+                isn't checked.
 
         Raises:
             IllegalTransitionError: The instant isn't inflight, its inflight file is gone (another
@@ -549,7 +551,7 @@ class TableMetaClient:
             raise IllegalTransitionError(
                 f"{instant} can't complete at {completion_time}, which isn't later"
             )
-        # Looked for just before the create: another writer may have rolled the instant back.
+        # Checked just before the create: another writer may have rolled the instant back.
         self._expect(instant, State.INFLIGHT, has_file=not just_seen)
         # Hudi names a completed compaction a commit, and a clustering a replacecommit.
         action = completed_action(instant.action)
@@ -561,8 +563,8 @@ class TableMetaClient:
     def delete_instant_file(self, instant: Instant) -> bool:
         """Delete the file that put an instant in its state; return whether it existed.
 
-        A rollback deletes the inflight file before the requested one, after all of the instant's
-        data files: whenever it dies, the instant is still pending and is rolled back again.
+        A rollback deletes all of the instant's data files, then the inflight file, then the
+        requested one: whenever it dies, the instant is still pending and is rolled back again.
         """
         return self._writing.delete(self.path_of(instant))
 
@@ -573,7 +575,8 @@ class TableMetaClient:
             replace = instant.is_completed and instant.action == REPLACE_COMMIT
             data = codec.encode(metadata, self.config.version, replace=replace)
         try:
-            # Exclusive, with the whole content: who loses the race for the name has lost the state.
+            # Exclusive, with the whole content: a writer that loses the race for the name has lost
+            # the transition.
             self._writing.create(self.path_of(instant), data)
         except AlreadyExistsError as exc:
             raise ConcurrentWriteError(

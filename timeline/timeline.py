@@ -37,11 +37,11 @@ _TIME: Final = attrgetter("requested_time")
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What is known of the completed instants at the start of a timeline.
+    """A summary of the completed instants at the start of a timeline.
 
     Attributes:
-        count: How many they are.
-        newest: Their last completion time, ``""`` without one.
+        count: Their number.
+        newest: Their last completion time, ``""`` if there is none.
         actions: Their actions.
     """
 
@@ -50,7 +50,7 @@ class _Done:
     actions: frozenset[str] = frozenset()
 
     def extended(self, instants: tuple[Instant, ...]) -> _Done:
-        """Return what is known of a timeline that begins with these."""
+        """Return the summary of a timeline that begins with the summarised instants."""
         done, end = State.COMPLETED, self.count
         while end < len(instants) and instants[end].state is done:
             end += 1
@@ -143,13 +143,13 @@ class Timeline:
 
     @cached_property
     def _done(self) -> _Done:
-        """What is known of the instants before the first that pends, which is near the end."""
+        """The summary of the instants before the first pending one, which is near the end."""
         return _Done().extended(self.instants)
 
     def _beginning_as(self, before: Timeline, same: int) -> Timeline:
-        """Return this timeline, which begins with so many instants of another one.
+        """Return this timeline, which begins with ``same`` instants of another one.
 
-        What is known of those isn't looked for again.
+        Their summary is reused.
         """
         if self is before:
             return self
@@ -159,7 +159,8 @@ class Timeline:
             self.__dict__["_hashed_prefix"] = _extended(*before._hashed_prefix, self.instants)
         differing = [*self.instants[same : same + 1], *before.instants[same : same + 1]]
         if differing and before.__dict__.get("_writes") is not None:
-            # From the first instant of its time on, as ``same`` may lie within those of one time.
+            # Start at the first instant of its time, as ``same`` may lie between instants of one
+            # time.
             time = min(map(_TIME, differing))
             kept = before.write_timeline().instants
             kept = kept[: bisect_left(kept, time, key=_TIME)]
@@ -192,9 +193,10 @@ class Timeline:
         return found._beginning_as(self, start)
 
     def with_files(self, instants: Iterable[Instant]) -> Timeline:
-        """Return this timeline with instants that files added since tell of.
+        """Return this timeline with the instants of files that were added since.
 
-        It is ``Timeline.of`` for all files; what comes before the first of these instants is kept.
+        The result equals ``Timeline.of`` for all files; the part before the first of these instants
+        is reused.
         """
         added = tuple(instants)
         if not added:
@@ -214,8 +216,8 @@ class Timeline:
     def sharing(self, other: Timeline) -> Timeline:
         """Return this timeline with equal instants replaced by the objects of another one.
 
-        It saves memory: each sync lists the timeline again and hundreds of timelines are kept, at
-        250 KB for the objects of 1,000 instants.
+        This saves memory: each sync lists the timeline again, and hundreds of timelines are kept;
+        the objects of 1,000 instants take 250 KB.
         """
         same = self.same_start(other)
         if same == len(self.instants):
@@ -235,14 +237,14 @@ class Timeline:
         return found._beginning_as(other, same)
 
     def same_start(self, other: Timeline) -> int:
-        """Return how many instants at the start of both timelines are the same objects, or fewer.
+        """Return a lower bound on how many instants at the start of both are the same objects.
 
-        Those of a timeline that was read again are (``TableMetaClient``), if its storage keeps
-        listings. So whoever compares two timelines need not look at all of them.
+        If its storage keeps listings, ``TableMetaClient`` reuses the objects when it reads a
+        timeline again. So a comparison of two timelines can skip their common start.
         """
         mine, others = self.instants, other.instants
         low, high = 0, min(len(mine), len(others))
-        # What precedes the first difference is the same, so halves are tried.
+        # All instants before the first difference are the same objects, so bisection finds it.
         while low < high:
             middle = (low + high + 1) // 2
             if all(map(is_, mine[low:middle], others[low:middle])):
@@ -325,10 +327,10 @@ class Timeline:
         return next((i.completion_time or requested_time for i in done), None)
 
     def contains_or_before_start(self, requested_time: str) -> bool:
-        """Return whether an instant is on the timeline or before its start, so archived.
+        """Return whether an instant is on the timeline, or before its start and so archived.
 
-        Log files of metadata tables may append ``999`` to a time of 14 digits, so a time is also
-        tried without.
+        Log files of metadata tables may append ``999`` to a time of 14 digits, so the time is also
+        tried without this suffix.
 
         Source: Hudi 1.2.0 ``BaseHoodieTimeline.containsOrBeforeTimelineStarts``.
         """
@@ -346,7 +348,7 @@ class Timeline:
         Args:
             requested_time: 17 digits.
             action: Its action, or that action's name once completed; ``None`` for the first in
-                timeline order that isn't a savepoint, else the savepoint.
+                timeline order that isn't a savepoint, or the savepoint if there is no other.
         """
         found = self._at(requested_time)
         if action is None:
@@ -372,8 +374,8 @@ class Timeline:
 
 
 def _order(instant: Instant) -> tuple[str, str, int, str, bool, str]:
-    """Return timeline order, by which the last of several files for one instant holds."""
-    # Of two for one state the one of layout 2, not the legacy one; of two of these the later one.
+    """Return the sort key of timeline order; of several files for one instant the last wins."""
+    # Of two files for one state layout 2 wins over legacy, and of two such files the later one.
     action = instant.action
     return (
         instant.requested_time,
@@ -397,7 +399,7 @@ def _extended(
     Args:
         count: The number of instants in the prefix.
         digest: Its hash state.
-        instants: All of the timeline.
+        instants: All instants of the timeline.
     """
     if len(instants) - count < 2 * _CHANGING:
         return count, digest

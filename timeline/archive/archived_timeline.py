@@ -51,8 +51,8 @@ _Rows = Mapping[tuple[str, str], ArchivedRow]
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
 
 MANIFEST_BYTES: Final = 1 << 20
-"""The longest manifest that is parsed, enough for ten thousand files. Hudi's name some tens, as ten
-files of a level are merged into one of the next."""
+"""The longest manifest that is parsed, enough for ten thousand files. Hudi's manifests list a few
+dozen, as ten files of a level are merged into one of the next."""
 
 HELD_BYTES: Final = 32 << 20
 """The most bytes of row groups that are cached while archived instants are read."""
@@ -177,8 +177,8 @@ class HistoryArchive:
         missing: PathNotFoundError | None = None
         for _ in range(_ATTEMPTS):
             try:
-                # Read anew as a whole: the newer manifest names a file with the rows of the one
-                # that is gone.
+                # Repeat the whole read: the newer manifest lists a file with the rows of the
+                # missing one.
                 return read()
             except PathNotFoundError as exc:  # merged into another since the manifest was read
                 missing, self._names = exc, None
@@ -234,7 +234,7 @@ class _RowGroups:
         return self._held[name, number][0]
 
     def put(self, name: str, number: int, rows: _Rows, size: int) -> None:
-        """Cache a row group; evict others if need be."""
+        """Cache a row group; evict older ones to make room."""
         self._held[name, number] = rows, size
         self._held.move_to_end((name, number))
         while len(self._held) > 1 and sum(s for _, s in self._held.values()) > self._limit_bytes:

@@ -26,19 +26,19 @@ COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
 """The columns of a history file and their types."""
 
 BYTES_PER_ROW: Final = 16
-"""The fewest bytes of a file per row, on average. Hudi's rows take 90 or more; the times, which
-differ from row to row, take about this much by themselves."""
+"""The minimum average bytes per row of a file. Hudi's rows take 90 or more. Their times alone take
+about this much, as they differ from row to row."""
 FEW_ROWS: Final = 1 << 12
-"""A file of any size may have this many rows."""
+"""Rows that a file may have however small it is."""
 FILE_ROWS: Final = 1 << 20
-"""The most rows of a file: two years of instants, one a minute."""
+"""The most rows of a file: two years of one instant per minute."""
 INFLATION: Final = 200
-"""The values of a file may total at most this many times its size. In Hudi's files they have up to
-forty times as much, as each row repeats an Avro schema."""
+"""The values of a file may total at most this many times its size. In Hudi's files they total up to
+forty times, as each row repeats an Avro schema."""
 SMALL_BYTES: Final = 16 << 20
-"""The values of a file of any size may have this many bytes."""
+"""Total bytes that the values of a file may have however small it is."""
 GROUP_BYTES: Final = 512 << 20
-"""The most bytes that one read may return. Row groups have at most a quarter of that by default."""
+"""The most bytes that one read may return; by default a row group has at most a quarter of them."""
 
 _FOOTER_ITEMS: Final = 1 << 16
 """The most row groups, or columns of one, in a footer."""
@@ -58,7 +58,7 @@ class HistoryFile:
         """Read a file's footer.
 
         Raises:
-            ValueError: By the footer the file is larger in memory than allowed.
+            ValueError: According to the footer the file is larger in memory than allowed.
             pa.ArrowException, OSError: It is no Parquet file.
         """
         self._file = file
@@ -84,11 +84,11 @@ class HistoryFile:
         self._check_columns(columns)
         found: list[ArchivedRow] = []
         size = 0
-        # As a dictionary a repeated value is stored once until the total has been checked.
+        # Dictionary-encoded: a repeated value is stored once until the total has been checked.
         file = pq.ParquetFile(
             self._file, metadata=self._footer, read_dictionary=[*columns], pre_buffer=False
         )
-        # In small batches, between which other threads run.
+        # Small batches, so that other threads get the interpreter lock in between.
         for batch in file.iter_batches(
             _BATCH_ROWS,
             row_groups=None if groups is None else list(groups),

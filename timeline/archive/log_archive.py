@@ -47,11 +47,11 @@ _Stored = tuple[str, bytes]
 class LogArchive:
     """The archived instants of a table of version 6, all read by the constructor.
 
-    Of an archive read in part, files whose modification time is before ``modified_ms`` are left
-    out; one that a storage doesn't know counts as later.
+    Files modified before ``modified_ms`` are skipped; a file whose modification time the storage
+    doesn't report is read.
 
-    Each record is decoded there, to check it and to learn its instant, and again by each ``read``:
-    in between only the files' bytes are held.
+    The constructor decodes each record, to check it and to get its instant; each ``read`` decodes
+    it again. In between only the files' bytes are held in memory.
     """
 
     def __init__(self, storage: Storage, folder: str, *, modified_ms: int = 0) -> None:
@@ -63,7 +63,7 @@ class LogArchive:
             source = f"{storage.base_path}/{path}"
             data = storage.read(path, FileKind.ARCHIVE, size)
             for instant, stored in _entries(data, source, schemas):
-                # The last one counts: a crash between archiving and deleting leaves a state twice,
+                # The last record wins: a crash between archiving and deleting leaves a state twice,
                 # and an interrupted merge of small files leaves whole files twice.
                 self._records[_key(instant)] = stored
                 instants.append(instant)
@@ -123,7 +123,7 @@ def _files(storage: Storage, folder: str, modified_ms: int) -> list[tuple[str, i
         match = _FILE.fullmatch(entry.name)
         is_older = 0 < entry.mtime_ms < modified_ms
         if match is not None and not is_older:
-            # Numbers, as text order would put file 10 before 9 and let an older entry win.
+            # Sort by number: text order would put file 10 before 9, and an older entry would win.
             numbered.append((int(match[1]), entry.name, entry.size))
     return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
 

@@ -1,8 +1,8 @@
 """Avro object container files with one record, as Hudi writes its plans and metadata.
 
-The plain Python of ``timeline.encoding.avro_binary`` reads them, as executors needn't have
-fastavro, whose reader can't be stopped by hostile data; fastavro writes. Hudi doesn't compress
-these files, so compression isn't supported.
+Files are read by ``timeline.encoding.avro_binary``, in plain Python: executors needn't have
+fastavro, and its reader has no limits against hostile data. Files are written by fastavro. Hudi
+doesn't compress them, so compression isn't supported.
 
 Source: Avro 1.11 specification, "Object container files"; Hudi 1.2.0 ``TimelineMetadataUtils``.
 """
@@ -48,12 +48,12 @@ def read_container(
     Args:
         data: The whole file.
         names: Allowed names of the record, without namespace; ``None`` allows any.
-        wanted: Name of a record, without namespace → those of its fields to return; skipping the
-            others saves their memory and much of the time.
+        wanted: Name of a record, without namespace → the fields to return; skipping the others
+            saves their memory and much of the time.
 
     Raises:
-        ValueError: It isn't such a file, is truncated or compressed, or has no record, several, one
-            of another name, or one with more values than its bytes account for.
+        ValueError: The file isn't such a container, or is truncated or compressed; it has no record
+            or several, or one of another name or with more values than its size allows.
     """
     schema, block = _only_block(data)
     with _damage_named("a container"):
@@ -91,14 +91,15 @@ def read_record(schema: str, data: bytes) -> dict[str, Any]:
         data: The record's bytes.
 
     Raises:
-        ValueError: The bytes are damaged, end too early, or have more values than they account for.
+        ValueError: The bytes are damaged, end too early, or have more values than their size
+            allows.
     """
     with _damage_named("a record"):
         return _decoded(checked_schema(schema), data, None)[0]
 
 
 def read_records(schema: str, records: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return records that have no container, each of which takes all its bytes.
+    """Return records that have no container; each must use all of its bytes.
 
     Logical types are ignored: a decimal is its bytes, a date its number of days.
 
@@ -155,7 +156,7 @@ def schema_text(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _parsed(schema: str) -> Any:
-    # Each with its own named schemas: Hudi's releases define different records of one name.
+    # Parse each with its own named schemas: Hudi's releases define different records of one name.
     parse = import_module("fastavro").parse_schema
     return parse(_bare(json.loads(schema)), named_schemas={})
 
@@ -211,7 +212,7 @@ def _only_block(data: bytes) -> tuple[str, bytes]:
     """Return the schema of a container of one record, and the record's bytes.
 
     The structure is checked before anything is decoded: many blocks, each within its own bounds,
-    could expand far beyond them together (26 MB of records of nulls took 6 GB).
+    could together expand far beyond them (26 MB of records of nulls took 6 GB).
     """
     if not data.startswith(MAGIC):
         raise ValueError(f"no Avro file: it begins with {data[:4]!r}")

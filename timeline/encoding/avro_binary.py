@@ -5,11 +5,11 @@ bare value, enums their symbols.
 
 **Bounds** are derived from the schema before anything is decoded. A number, a string, the index of
 a union and the end of an array take at least one byte, so the size of the data bounds their count.
-Records and nulls may take none: with a chain of fifty records, each with two fields of the one
-before, an empty input decodes to 2**50 values. As the data's writer chose the schema too, a schema
-is checked before use, and refused if its data could expand out of proportion. One record per byte
-remains possible, a hundredfold in memory. The reader of single records counts values and stops in
-time.
+Records and nulls may take none: with a chain of fifty record types, each with two fields of the
+previous type, an empty input decodes to 2**50 values. The data's writer chose the schema, too, so a
+schema is checked before use, and refused if its data could expand out of proportion. One record per
+byte remains possible, a hundredfold in memory. The reader of single records counts values and stops
+at a limit.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -26,16 +26,16 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 VALUES_PER_BYTE: Final = 4
-"""The most values of a record for each byte of its minimal size. Hudi's have at most two: a record
-and its only field."""
+"""The most values of a record per byte of its minimal size. Hudi's records have at most two: the
+record and its only field."""
 DEPTH: Final = 64
-"""The deepest nesting that is decoded by columns, which recurses as deep."""
+"""The deepest nesting that is decoded by columns, which recurses to the same depth."""
 SCHEMA_CHARACTERS: Final = 256 << 10
 """The longest schema that is parsed. Hudi's longest has 28,000 characters."""
 FEW_VALUES: Final = 1 << 18
-"""Data of any size may have this many values."""
+"""Values that data may have however small it is."""
 BYTES_PER_VALUE: Final = 2
-"""The fewest bytes per value of larger data, on average. A write stat with hardly any content has
+"""The minimum average bytes per value of larger data. A write stat with hardly any content has
 three per field."""
 
 
@@ -50,7 +50,7 @@ class _Least:
 
     Attributes:
         size: The fewest bytes of a value.
-        values: The values in such a minimal one: itself and those that it always contains.
+        values: The values in such a minimal value: itself and those that it always contains.
         depth: The deepest possible nesting; infinite if a value may contain its own type.
     """
 
@@ -97,7 +97,8 @@ def full_name(schema: Mapping[str, Any], enclosing: str) -> tuple[str, str]:
 def referred(named: Mapping[str, T], name: str, enclosing: str) -> T | None:
     """Return the type that a name means within a namespace; ``None`` if there is none (yet).
 
-    A name without namespace means a type of the enclosing one, else, as in Java, one of none.
+    A name without namespace means a type of the enclosing namespace; if that has none, as in Java,
+    a type without namespace.
     """
     full = name if "." in name or not enclosing else f"{enclosing}.{name}"
     return named.get(full, named.get(name))
@@ -131,7 +132,7 @@ def _least_record(schema: Mapping[str, Any], named: dict[str, _Least], enclosing
     fields = [_least(field["type"], named, namespace) for field in schema["fields"]]
     size, values = sum(field.size for field in fields), 1 + sum(field.values for field in fields)
     # If every record obeys the ratio, so does all data: array items take at least a byte, and a
-    # record without bytes is at most a few values.
+    # record without bytes has at most a few values.
     if values > VALUES_PER_BYTE * max(1, size):
         raise ValueError(
             f"a record {schema['name']!r:.80} of {values} values in {size} bytes; allowed: at most"
@@ -211,7 +212,7 @@ class Cursor:
         """Return the number of items in the next block of an array or map; 0 at its end.
 
         Raises:
-            ValueError: There can't be so many.
+            ValueError: The data is too short for so many.
         """
         count = self.take_long()
         if count < 0:  # the block's size in bytes follows
@@ -370,4 +371,4 @@ _READERS: Final[Mapping[str, ValueReader]] = {
     "string": _read_string,
 }
 _CHEAP: Final = frozenset(_READERS[kind] for kind in ("boolean", "int", "long", "string", "bytes"))
-"""What arrays may have an item of for each byte: one of a byte is an object that is shared."""
+"""Types whose arrays may have an item per byte: items of one byte are shared Python objects."""

@@ -4,9 +4,9 @@ A write stat has thirty fields, mostly nullable numbers. The fields up to the ne
 regular expression, which skips many at once; a string is skipped by its length. That takes half the
 time that fastavro needs for all fields.
 
-Records of one commit are alike down to the lengths of their strings. A record whose *shape* (which
-strings are null, and the lengths of the others) was seen before is read by one regular expression,
-in a third of that time.
+Records of one commit are alike, mostly even in the lengths of their strings. A record's *shape* is
+which strings are null, and the lengths of the others. A record of a known shape is read by one
+regular expression, in a third of that time.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -46,10 +46,10 @@ _SHAPES_READ: Final = 4
 _SHAPES_SEEN: Final = 64
 """The most shapes that are counted."""
 _REPLACED_AFTER: Final = 250
-"""A shape gets the place of another's reader after so many records: file names grow longer over
+"""After this many records, a shape's reader replaces another one: file names grow longer over
 time."""
 _LONGEST: Final = 1024
-"""The longest string in such a shape."""
+"""The longest string in a shape that gets a reader."""
 
 
 def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> ValueReader:
@@ -57,7 +57,7 @@ def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> ValueReader
 
     Args:
         schema: Parsed JSON.
-        wanted: Name of a record, without namespace → those of its fields to return.
+        wanted: Name of a record, without namespace → the fields to return.
     """
 
     def special(
@@ -74,7 +74,8 @@ def _record_reader(
 ) -> ValueReader:
     steps = list(_steps(schema, wanted, read))
     seen: dict[_Shape, int] = {}
-    # Shared by threads, so replaced and never modified: of two replacements at once one is lost.
+    # Threads share the tuple, so it is replaced, never modified. If two threads replace it at once,
+    # one replacement is lost.
     readers: tuple[Callable[[Cursor], dict[str, Any] | None], ...] = ()
     values = len(wanted)
 
@@ -88,7 +89,7 @@ def _record_reader(
         for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)
             if known is not None:
-                if at:  # move to front: the next is likely to be alike
+                if at:  # move to front: the next record probably has the same shape
                     readers = (read_shape, *in_turn[:at], *in_turn[at + 1 :])
                 return known
         found: dict[str, Any] = {}
@@ -114,7 +115,7 @@ def _is_simple(shape: _Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A run of fields that one regular expression skips, and the field after them.
+    """A run of fields that one regular expression skips, and the field after the run.
 
     Attributes:
         run: The pattern of the run.

@@ -1,8 +1,8 @@
 """Statistics of a Parquet file's column chunks, which pyarrow doesn't check.
 
-The footer repeats a column's physical type in each of its chunks. Where a damaged one says two
-types, pyarrow raises a C++ exception that ends the process, as soon as the statistics are looked
-at: by its own ``statistics``, by a fragment's ``subset``, and by a dataset with a filter.
+The footer repeats a column's physical type in each of its chunks. If a damaged footer has two types
+for a column, pyarrow raises a C++ exception that ends the process as soon as the statistics are
+read: by its own ``statistics``, by a fragment's ``subset``, and by a dataset with a filter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 
 def check_chunks(footer: pq.FileMetaData, columns: Container[str] | None = None) -> None:
-    """Check that statistics can be looked at.
+    """Check that statistics can be read without crashing the process.
 
     Args:
         footer: The file's footer.

@@ -1,9 +1,9 @@
 """Delete blocks of log files: keys of deleted records, with the ordering values of the deletes.
 
 The content is the block's version and the length of the rest (4 bytes each), then an Avro record
-``HoodieDeleteRecordList`` without its schema. Its ordering value is a union of wrappers, whose
-branch tells the value's type, so it is decoded here: a generic reader loses the branch. Versions 1
-and 2 are serialised by Java.
+``HoodieDeleteRecordList`` without its schema. Its ordering value is a union of wrappers, and the
+branch is the value's type. A generic reader loses the branch, so the record is decoded here.
+Versions 1 and 2 use Java serialisation.
 
 Source: Hudi 1.2.0 ``HoodieDeleteBlock``, ``HoodieAvroWrapperUtils``, ``HoodieDelete.avsc``.
 """
@@ -63,8 +63,8 @@ class DeletedRecord:
 
     Attributes:
         key: Its record key.
-        ordering: The values of the ordering columns, ``None`` for a null; empty if the delete has
-            no ordering value: then it wins over everything older.
+        ordering: The values of the ordering columns, ``None`` for a null. It is empty if the delete
+            has no ordering value; such a delete wins over all older records.
     """
 
     key: str

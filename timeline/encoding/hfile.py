@@ -47,8 +47,8 @@ _NONE: Final = 2
 """HBase's numbers of the compressions that Hudi uses."""
 
 INFLATION: Final = 100
-"""The blocks of a file may total at most this many times its size uncompressed. Names and sizes of
-files shrink to about a fifth; zeros would to a thousandth. Small files aren't exempt, as a log may
+"""Uncompressed, the blocks of a file may total at most this many times its size. Names and sizes of
+files compress to about a fifth, zeros to a thousandth. Small files aren't exempt, as a log may
 contain any number of them."""
 
 _CRC32: Final = 1

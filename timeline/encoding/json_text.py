@@ -58,11 +58,11 @@ loads: Final = _loads
 """Returns the value of a JSON text in UTF-8; raises ``ValueError`` for anything else."""
 
 UNCHECKED_BYTES: Final = 4 << 20
-"""Shorter texts aren't checked."""
+"""Shorter texts, in bytes, aren't checked."""
 
 BYTES_PER_VALUE: Final = 4
-"""The fewest bytes per value of a longer text, on average. Commit metadata has ten or more; a text
-of empty lists would take thirty times its size in memory."""
+"""The minimum average bytes per value of a longer text. Commit metadata has ten or more; a text of
+empty lists would take thirty times its size in memory."""
 
 
 def bounded_loads(text: bytes) -> Any:
@@ -79,7 +79,7 @@ def check_values(text: bytes) -> None:
     """Refuse a JSON text whose value would take far more memory than the text.
 
     Raises:
-        ValueError: It would.
+        ValueError: It has more values than its size allows.
     """
     if len(text) > UNCHECKED_BYTES:
         # An upper bound: commas and brackets within strings are counted, too.

@@ -12,8 +12,8 @@ All integers are big-endian; the header's keys are ordinals, its values UTF-8::
 The content of an Avro block is its version and the number of records (4 bytes each), then for each
 record its length (4) and bytes. That of a Parquet block is a Parquet file.
 
-A writer that dies may leave part of a block, and others append behind it. ``read_blocks`` refuses
-such a file; ``scan_blocks`` goes on at the next block.
+A writer that dies may leave part of a block, and others append after it. ``read_blocks`` refuses
+such a file; ``scan_blocks`` skips to the next block.
 
 Source: Hudi 1.2.0 ``HoodieLogFormat``, ``HoodieLogFileReader``, ``HoodieLogBlock``.
 """
@@ -62,9 +62,9 @@ _LEAST: Final = 8 + _TRAILER
 _AVRO_VERSIONS: Final = (1, 2, 3)
 _RECORD_SIZE: Final = struct.Struct(">i")
 RECORD_GAP: Final = _RECORD_SIZE.size
-"""Bytes between the records of an Avro block: the size of the next one."""
+"""Bytes between the records of an Avro block: the size of the next record."""
 FIRST_RECORD: Final = 8 + RECORD_GAP
-"""Offset of the first record of an Avro block, behind its version, their number and its size."""
+"""Offset of the first record in an Avro block, after version, count and the record's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class LogBlock:
     Attributes:
         kind: Its type.
         header: Ordinal → value.
-        content: Its bytes; those of a file that was scanned are in the file's, not copied.
+        content: Its bytes; ``scan_blocks`` yields a view of the file's bytes, not a copy.
         offset: Offset of the content in the file.
         begin: Offset of the block in the file.
         version: Its version; if it isn't ``VERSION``, header and content are empty.
@@ -90,7 +90,7 @@ class LogBlock:
 
 @dataclass(frozen=True, slots=True)
 class TornBlock:
-    """Bytes of a log file that are no whole block.
+    """Bytes of a log file that aren't a complete block.
 
     Attributes:
         begin: Offset of the first byte.
@@ -130,18 +130,18 @@ def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
 def scan_blocks(
     data: bytes | mmap, is_written: Callable[[int, int], bool] = lambda begin, end: True
 ) -> Iterator[LogBlock | TornBlock]:
-    """Yield the blocks of a log file in order, and the bytes between them that are none.
+    """Yield the blocks of a log file in order, and the torn bytes between them.
 
-    Behind a torn block the next one is found by its magic. What has the form of a block may be a
-    value in the torn block's content, a copy of a block, so ``is_written`` decides. Hudi's reader
-    takes it for a block if another magic or the end of the file follows.
+    After a torn block, the next block is found by its magic. Bytes with the form of a block may
+    also be a value in the torn block's content, a copy of a block, so ``is_written`` decides.
+    Hudi's reader accepts them as a block if another magic or the end of the file follows.
 
     Args:
-        data: The whole file; a mapped one isn't closed while a block is in use.
-        is_written: Whether a writer wrote [begin, end), which has the form of a block, as one. It
-            is asked where a block was found by its magic.
+        data: The whole file; a memory-mapped file must stay open while a block is in use.
+        is_written: Returns whether a writer wrote [begin, end), which has the form of a block, as a
+            block. It is called for each block that was found by its magic.
 
-    Cost: reads the blocks' headers, and the bytes that are no block; copies no content.
+    Cost: reads the blocks' headers and the torn bytes; copies no content.
     """
     pos = 0
     while pos < len(data):
@@ -166,11 +166,11 @@ def avro_values(block: LogBlock) -> Iterator[bytes]:
 
 
 def avro_count(block: LogBlock) -> int:
-    """Return how many records an Avro block says that it has.
+    """Return the record count in an Avro block.
 
     Raises:
-        ValueError: It is of a version other than 1 to 3, which have the same layout, or has no
-            such number.
+        ValueError: Its version isn't 1, 2 or 3, which have the same layout, or it has no valid
+            count.
     """
     content = Cursor(bytes(block.content[:FIRST_RECORD]))
     version, count = take_int(content), take_int(content)
@@ -184,11 +184,11 @@ def avro_count(block: LogBlock) -> int:
 def avro_ends(block: LogBlock) -> list[int]:
     """Return where the records of an Avro block end in its content.
 
-    The first begins at ``FIRST_RECORD``, each other one ``RECORD_GAP`` behind the end of the one
-    before.
+    The first begins at ``FIRST_RECORD``, each other one ``RECORD_GAP`` after the end of the
+    previous.
 
     Raises:
-        ValueError: The block doesn't have as many records as it says; and as for ``avro_count``.
+        ValueError: The number of records differs from the block's count; and as ``avro_count``.
 
     Cost: 0.1 us a record.
     """
@@ -216,7 +216,7 @@ def take_int(cursor: Cursor) -> int:
 
 
 def _next_block(data: bytes | mmap, start: int, is_written: Callable[[int, int], bool]) -> int:
-    """Return where the next block behind torn bytes begins; the size of the file if none does."""
+    """Return where the next block after torn bytes begins; the file's size if there is none."""
     at = data.find(MAGIC, start)
     while at >= 0:
         try:
@@ -286,7 +286,7 @@ class _Form:
         """Return the block.
 
         Raises:
-            ValueError: A value of its header is no text, or a key is there twice.
+            ValueError: A value in its header isn't text, or a key occurs twice.
         """
         header = {
             ordinal: self.data[at : at + length].decode() for ordinal, at, length in self.header

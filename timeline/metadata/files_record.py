@@ -1,4 +1,4 @@
-"""The records of a metadata table's partition ``files``: the files of each partition.
+"""The records of a metadata table's ``files`` partition: the files of each table partition.
 
 A record's key is a partition's path, or ``.`` in a table without partitions; its map
 ``filesystemMetadata`` has the size of each file added and a mark for each file deleted. The record
@@ -6,7 +6,7 @@ A record's key is a partition's path, or ``.`` in a table without partitions; it
 changes since. The key is in the HFile's entry, and in Avro blocks in the record.
 
 Each file contains its writer's schema. Only the fields up to the map are decoded, so the column
-statistics and indexes that newer releases put after it cost nothing.
+statistics and indexes that newer releases add after it cost nothing.
 
 Source: Hudi 1.2.0 ``HoodieMetadataPayload``, ``HoodieHFileDataBlock``, ``HoodieAvroDataBlock``,
 ``HoodieDeleteBlock``.
@@ -52,7 +52,7 @@ def base_records(data: bytes, source: str) -> Iterator[tuple[str, Files]]:
     """Yield key and files of each record of a base file, in key order.
 
     Raises:
-        CorruptMetadataError: The file is damaged, or no such file.
+        CorruptMetadataError: The file is damaged, or isn't a base file of this partition.
     """
     with _damage_named(source):
         file = HFile(data, source=source)

@@ -4,7 +4,7 @@ Field names are Hudi's in snake case; ``timeline.metadata.codec`` converts bytes
 and back. Paths and names are as on storage. Unknown fields of newer writers are dropped.
 
 A decoded file may still be wrong: empty, copied from another instant, or with impossible sizes.
-Following it would corrupt a view silently, so content that doesn't fit the instant in the file's
+Applying it would silently corrupt a view, so content that doesn't fit the instant in the file's
 name is refused (``check_metadata``, ``check_files``).
 
 Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``HoodieWriteStat``.
@@ -42,7 +42,7 @@ T = TypeVar("T")
 def partition_folder(name: str) -> str:
     """Return the path under the base path of a partition that a commit names.
 
-    A value that begins with a slash names a partition with it; its folder is without.
+    The name of a partition whose value begins with a slash contains it; the folder's path doesn't.
 
     Source: Hudi 1.2.0 ``FSUtils.constructAbsolutePath``.
     """
@@ -58,7 +58,7 @@ class WriteStat:
         prev_commit: Instant of the base file that this one supersedes, or ``"null"``.
         prev_base_file: Name of that base file (written by 1.x for updates on copy-on-write).
         cdc_stats: Path of each CDC log file → its size.
-        log_files: Names of logs: in version 6 all of the slice, later the new one only.
+        log_files: Names of logs: in version 6 all logs of the slice, later only the new one.
     """
 
     file_id: str | None = None
@@ -99,7 +99,7 @@ class CommitMetadata:
         operation_type: Hudi's ``WriteOperationType``: ``UPSERT``, ``INSERT``, ...
         compacted: Whether a compaction wrote it.
         partition_to_replace_file_ids: Partition path → file ids that this instant replaces; empty
-            but for replacecommits.
+            except in replacecommits.
     """
 
     partition_to_write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class CommitMetadata:
     partition_to_replace_file_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def by_folder(self) -> CommitMetadata:
-        """Return the same with partitions named by their folders; see ``partition_folder``."""
+        """Return a copy with partitions named by their folders, as ``partition_folder`` does."""
         return replace(
             self,
             partition_to_write_stats=_by_folder(self.partition_to_write_stats),
@@ -404,7 +404,7 @@ _BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", 
 def needs_content(instant: Instant) -> bool:
     """Return whether the file of an instant in its state can't be empty.
 
-    What any other completed action did shows in a listing; what was replaced doesn't.
+    A listing shows the effect of every other completed action, but not which files were replaced.
     """
     return instant.action == REPLACE_COMMIT and instant.is_completed
 
@@ -438,10 +438,10 @@ def check_metadata(metadata: InstantMetadata, instant: Instant, source: str) -> 
 
 
 def check_files(commit: CommitFiles, instant: Instant, source: str) -> None:
-    """Refuse the files of a completed commit that were written by another instant.
+    """Refuse the files of a completed commit if another instant wrote them.
 
     Raises:
-        CorruptMetadataError: They were.
+        CorruptMetadataError: The files' names contain another instant's time.
     """
     first_names = (files[0][0] for files in commit.files.values() if files)
     _check_time(_time_in_names(first_names), instant, source)
@@ -469,7 +469,7 @@ def _time_of(metadata: InstantMetadata) -> str | None:
 def _time_in_names(firsts: Iterable[str]) -> str | None:
     """Return the time in the name of a base file that a commit wrote.
 
-    Logs don't count: in table version 6 their names have the time of their slice.
+    Logs are skipped: in table version 6 their names contain the time of their slice.
 
     Args:
         firsts: Path or name of the first file of each partition.

@@ -1,7 +1,7 @@
 """Conversion between the frozen values of ``instant_metadata`` and Hudi's records.
 
-It follows from each class's type hints, evaluated once: a field ``num_writes: int`` is
-``numWrites`` in the record, ``tuple`` is an array, ``Mapping`` a map, a class of that module a
+The conversion is derived from each class's type hints, evaluated once: a field ``num_writes: int``
+is ``numWrites`` in the record, ``tuple`` is an array, ``Mapping`` a map, a class of that module a
 record. A null becomes ``None`` where the field is optional; else, like a missing field, it becomes
 the field's default or the empty value of its type. The few fields whose name or place differs are
 listed in ``_NAMES`` and ``_NESTED``.
@@ -39,8 +39,8 @@ _Make = Callable[[], Any]
 
 
 _Field = tuple[str, str, "str | None", _Convert, _Convert, _Make, _Make]
-"""A field of a class and of its record: attribute; name and nesting in the record; how to load and
-to dump a value; its value if it is null or missing. A plain tuple, as those unpack fastest."""
+"""A field of a class and of its record: attribute; name and nesting in the record; functions that
+load and dump a value; makers of its value if null and if missing. Plain tuples unpack fastest."""
 
 
 def load(kind: type[T], record: Any) -> T:
@@ -157,7 +157,7 @@ def checked_text(found: Any) -> Any:
 
 
 def checked_integer(found: Any) -> Any:
-    """Return an integer of 64 bits; refuse other values, and larger numbers as JSON may have."""
+    """Return a 64-bit integer; refuse other values, and larger numbers, which JSON allows."""
     check(found, int)
     if not -(1 << 63) <= found < 1 << 63:
         raise ValueError(f"a number of {found.bit_length()} bits where 64 are")

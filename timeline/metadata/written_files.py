@@ -1,8 +1,8 @@
 """The files that a commit wrote, read from its metadata in parts and without the statistics.
 
 The metadata of a large commit has a hundred megabytes, and ten times that as Python values. Here
-about a megabyte of JSON is parsed at a time, and of Avro only the fields that are needed. Damage is
-refused as by ``timeline.metadata.codec``, except in statistics, which aren't read.
+about a megabyte of JSON is parsed at a time, and only the needed fields of Avro. Damage is refused
+as by ``timeline.metadata.codec``, except in statistics, which aren't read.
 
 Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 """
@@ -30,7 +30,7 @@ _WANTED: Final = {
 """The fields of Avro write stats that are read."""
 
 WrittenFile = tuple[str, int, bool]
-"""Name; bytes; whether it is an existing log that grew to that size."""
+"""Name; bytes; whether the file is an existing log that grew to that size."""
 
 _Stat = Mapping[str, Any]
 _DAMAGE: Final = (ValueError, TypeError, AttributeError, RecursionError)
@@ -43,7 +43,7 @@ class WrittenFiles:
     Attributes:
         partition: Path under the base path.
         sizes: File name → bytes; includes change-data logs.
-        previous: Requested times of the instants whose files they supersede.
+        previous: Requested times of the instants whose files these supersede.
         is_complete: Whether every stat named a file.
     """
 

@@ -7,15 +7,15 @@ a ``ValueError``.
 Guarantees, by method:
 
 * **atomic and exclusive**: ``create`` — the name appears with its whole, durable content or not at
-  all, and exactly one of several creators wins; where a file system can't do so, ``create`` is
-  refused, except to ``as_only_creator``;
+  all, and exactly one of several creators wins. On a file system that can't do this, ``create`` is
+  refused, except after ``as_only_creator``;
 * **atomic**: ``replace`` — a reader sees the old content or the new;
 * **durable on return**: ``create``, ``replace``, and the block of ``create_stream``;
 * **idempotent**: ``delete``, ``delete_all`` and ``delete_tree`` — a missing file or directory is no
   error.
 
 Every call is counted by kind and cause: ``storage.for_cause("sync")`` is the same storage, whose
-calls are booked under that cause.
+calls are counted under that cause.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def mapped_errors(full: str) -> Iterator[None]:
 def mapped_client_errors(full: str) -> Iterator[None]:
     """Turn all errors of an object store's client at a path into Strandline's.
 
-    Those of botocore, aiohttp, gcsfs and google.auth have no base class in common, and s3fs raises
-    botocore's as they are if the store can't be reached.
+    The errors of botocore, aiohttp, gcsfs and google.auth have no common base class, and s3fs
+    raises botocore's unchanged if the store can't be reached.
     """
     with mapped_errors(full):
         try:
@@ -129,7 +129,7 @@ class StorageCalls:
         self._own = _OwnCounters()
 
     def add(self, kind: str, cause: str, n: int = 1) -> None:
-        """Book ``n`` calls of ``kind`` under ``cause``."""
+        """Count ``n`` calls of ``kind`` under ``cause``."""
         with self._lock:
             self._counts[kind, cause] += n
         for counter in self._own.counters:
@@ -168,28 +168,28 @@ class Listed:
 
 
 class _OwnLooks(threading.local):
-    """How many looks of one thread may take what was listed last."""
+    """How many more listings of one thread may be answered from the last one."""
 
     left = 0
 
 
 class Listings:
-    """What a writer has listed of its timeline.
+    """A writer's cached listings of its timeline.
 
-    A look then takes the names, and the status of new files alone. Values are replaced as a whole:
-    of two threads that look at once, one's look is kept.
+    With a cached listing, the next one reads only the names, and the status of new files. Values
+    are replaced as a whole: if two threads list at once, one's listing is kept.
     """
 
     def __init__(self) -> None:
         self.folders: dict[str, Listed] = {}
-        """Path of each folder whose entries are kept → what was listed last."""
+        """Path of each cached folder → its last listing."""
         self.made: dict[Hashable, object] = {}
-        """What callers have made of entries, for their own use."""
+        """Values that callers derived from entries, for their own use."""
         self._looks = _OwnLooks()
 
     @contextmanager
     def reused(self) -> Iterator[None]:
-        """Let the block's first look, on this thread, take what was listed last, by no call."""
+        """Answer the block's first listing on this thread from the cache, without a call."""
         self._looks.left = 1
         try:
             yield
@@ -197,7 +197,7 @@ class Listings:
             self._looks.left = 0
 
     def may_reuse(self) -> bool:
-        """Return whether this look may take what was listed last; the next one may not."""
+        """Return whether this listing may be answered from the cache; the next one may not."""
         left, self._looks.left = self._looks.left, 0
         return left > 0
 
@@ -207,14 +207,14 @@ class Storage(ABC):
 
     Attributes:
         base_path: The base path as its caller spelled it, without a trailing slash.
-        calls: The counts, shared with every storage made of this one by ``for_cause``. An unpickled
-            storage counts from zero.
-        limits: How many bytes of a file are read at most.
-        has_directories: Whether a directory exists apart from the files below it.
-        keeps_empty_directories: Whether one that was made is surely there until it is deleted;
-            clients of some object stores only seem to make directories.
-        is_remote: Whether a call mostly waits for another machine, so that calls are worth threads.
-        listings: What was listed; ``None``: nothing is kept.
+        calls: The counts, shared with every storage that ``for_cause`` made from this one. An
+            unpickled storage counts from zero.
+        limits: The most bytes of a file that are read.
+        has_directories: Whether a directory can exist without files below it.
+        keeps_empty_directories: Whether a directory that was made exists until it is deleted;
+            clients of some object stores only appear to make directories.
+        is_remote: Whether a call mostly waits for another machine, so that threads pay off.
+        listings: The cached listings; ``None``: listings aren't cached.
     """
 
     base_path: str
@@ -227,65 +227,66 @@ class Storage(ABC):
     _cause: str = "other"
 
     def for_cause(self: S, cause: str) -> S:
-        """Return this storage with its calls booked under ``cause`` (a word such as ``"sync"``)."""
+        """Return this storage with its calls counted under ``cause``, such as ``"sync"``."""
         other = object.__new__(type(self))  # `copy.copy` would pickle, and lose the counts
         other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
     def with_own_calls(self: S) -> S:
-        """Return this storage with its calls counted from zero, apart from this one's."""
+        """Return this storage with its calls counted from zero, separately from this one's."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, calls=StorageCalls())
         return other
 
     def keeping_listings(self: S) -> S:
-        """Return this storage for a caller that looks at the same timeline again and again.
+        """Return this storage for a caller that lists the same timeline repeatedly.
 
-        It keeps what it has listed of them, some 300 bytes a file. An unpickled copy keeps nothing.
+        It caches the listings, about 300 bytes per file. An unpickled copy has an empty cache.
         """
         other = self.for_cause(self._cause)
         other.listings = Listings()
         return other
 
     def reusing_listing(self) -> AbstractContextManager[None]:
-        """Return a block whose first look at the timeline takes the last one, if that is kept."""
+        """Return a block whose first listing of the timeline is answered from the cache, if any."""
         return nullcontext() if self.listings is None else self.listings.reused()
 
     def keeping_tails(self: S) -> S:
         """Return this storage for a caller that opens the same files twice within a short time.
 
-        Files must not change. An object store then keeps the ends of files in memory, up to a
-        limit; other storages return themselves. An unpickled copy keeps nothing.
+        Files must not change. An object store then caches the ends of files in memory, up to a
+        limit; other storages return themselves. An unpickled copy has an empty cache.
         """
         return self
 
     def confined(self, place_of: Callable[[str], str | None]) -> Storage:
         """Return this storage, refusing access outside certain roots, also through links.
 
+        Storages without links return themselves.
+
         Args:
-            place_of: Returns the real path of an absolute local path that may be touched, judged by
-                its text, and ``None`` for any other; kept and called by each operation. Storages
-                without links return themselves.
+            place_of: Returns the real path for an absolute local path below a root, judging by its
+                text, and ``None`` for any other. Each operation calls it.
         """
         return self
 
     def as_only_creator(self) -> Storage:
-        """Return this storage for a caller that alone creates files here.
+        """Return this storage for a caller that is the only one to create files here.
 
-        That is so while a lock excludes the other writers, or where names are the caller's own. A
-        file system that can't create exclusively then looks first; others are as before.
+        Call it while a lock excludes the other writers, or if no other writer uses the names. Then
+        a file system that can't create exclusively checks before it creates; others don't change.
         """
         return self
 
     def too_long(self, path: str) -> str | None:
-        """Return why nothing can be created at a path if it is too long; ``None`` if it isn't.
+        """Return why a path is too long to create a file there; ``None`` if it isn't.
 
-        Only file systems with a known limit say so; not counted.
+        Only file systems with a known limit return a reason; not counted as a call.
         """
         return None
 
     def check_base(self) -> None:
-        """Check, by one small call, that the base path can be listed.
+        """Check with one small call that the base path can be listed.
 
         Raises:
             PathNotFoundError: It doesn't exist, or is no directory.
@@ -325,8 +326,8 @@ class Storage(ABC):
         Args:
             path: The file.
             kind: Its kind, which decides how large it may be.
-            size: Its size as listed; a file that was too large then costs no call. The limit holds
-                for what is read all the same, as the file may have grown.
+            size: Its size as listed, so that a file that is too large is refused without a call.
+                The bytes read are still limited, as the file may have grown since.
 
         Raises:
             PathNotFoundError: There is no such file.
@@ -339,7 +340,7 @@ class Storage(ABC):
 
         Args:
             path: The file.
-            kind: Its kind, if it is going to be read whole.
+            kind: Its kind, if the caller reads the whole file.
 
         Raises:
             PathNotFoundError: There is no such file.
@@ -364,8 +365,8 @@ class Storage(ABC):
 
         Raises:
             AlreadyExistsError: The name is taken.
-            CreateUnansweredError: The end of the block got no answer from a remote storage, so that
-                the file, which was deleted, may still appear.
+            CreateUnansweredError: A remote storage didn't answer the request at the end of the
+                block. The file was deleted, but may still appear.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""``ConditionalFile``: one small object that is written only if nobody else has written it since.
+"""``ConditionalFile``: a small object with compare-and-set writes.
 
 S3 compares the object's ETag (``If-Match``, ``If-None-Match``), Google Cloud Storage its
 generation (``ifGenerationMatch``, 0 for an object that must not exist).
@@ -24,10 +24,10 @@ _CONDITION_FAILED: Final = 412
 
 
 class ConditionalFile(ABC):
-    """An object whose versions are compared by the store; safe to use from several threads.
+    """An object whose version the store compares on each write; safe to use from several threads.
 
     Attributes:
-        url: Where it is, for messages.
+        url: Its URL, for messages.
     """
 
     url: str
@@ -44,8 +44,8 @@ class ConditionalFile(ABC):
     def write(self, data: bytes, version: str | None) -> str:
         """Write the object if it has this version; return its new one.
 
-        The store's client repeats a request whose answer was lost, and the second one then fails:
-        after any error, ``read`` tells whether the object was written.
+        The store's client repeats a request whose response was lost, and the second one then fails.
+        So after any error, call ``read`` to find out whether the object was written.
 
         Args:
             data: The content.
@@ -92,7 +92,7 @@ class S3File(ConditionalFile):
         self._place = {"Bucket": bucket, "Key": key}
 
     def read(self) -> tuple[bytes, str] | None:
-        """Return content and ETag, of one answer."""
+        """Return content and ETag, both from one response."""
         self._count("read")
         with mapped_client_errors(self.url):
             try:
@@ -130,7 +130,7 @@ class GcsFile(ConditionalFile):
         self._bucket, self._key, _ = fs.split_path(full)
 
     def read(self) -> tuple[bytes, str] | None:
-        """Return content and generation, of one answer."""
+        """Return content and generation, both from one response."""
         self._count("read")
         with self._mapped():
             try:
@@ -146,7 +146,7 @@ class GcsFile(ConditionalFile):
         with self._mapped():
             answer = self._fs.call(
                 "POST",
-                # Uploads have an address of their own beside that of the other requests.
+                # Uploads go to another URL than the other requests.
                 self._fs.base.replace("/storage/v1/", "/upload/storage/v1/") + "b/{}/o",
                 self._bucket,
                 uploadType="media",

@@ -1,9 +1,9 @@
 """How a file is created exclusively on each of fsspec's file systems.
 
-A timeline is safe only if exactly one of several writers creates an instant's file. The object
-stores compare and write in one step on the server; S3's endpoints are tried once, because some
-ignore the condition. fsspec's ``create`` mode for other file systems looks first and writes then,
-which excludes nobody, so they are refused unless the caller is the only one that creates files.
+A timeline is safe only if exactly one of several writers creates an instant's file. Object stores
+compare and write in one step on the server; each S3 endpoint is probed once, because some ignore
+the condition. For other file systems fsspec's ``create`` mode checks first and then writes, which
+doesn't exclude other writers, so they are refused unless the caller is the only creator of files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROBE_FOLDER: Final = ".hoodie/.temp"
 _ALLOWED: Final = "a local path, s3, gs, abfs, memory"
 
 _ONE_CREATOR: Final = threading.Lock()
-"""fsspec's memory file system checks first and writes then; this makes it one step in a process."""
+"""fsspec's memory file system checks, then writes; this lock makes it one step in a process."""
 _PROBED: Final[dict[str, bool]] = {}
 """Endpoint of S3 → whether it creates exclusively."""
 _PROBING: Final = threading.Lock()
@@ -42,7 +42,8 @@ def exclusive_create(
         fs: The file system of fsspec.
         root: The table's path in it.
         base_path: The table's URL, for messages.
-        is_only_creator: Whether nobody else creates files meanwhile, so that it may look first.
+        is_only_creator: Whether nobody else creates files, so that it is safe to check and then
+            write.
         count: Counts calls by kind; for those of the probe.
 
     Raises:
@@ -110,12 +111,12 @@ def _endpoint(fs: Any) -> str:
 def creates_exclusively(fs: Any, root: str, count: Callable[[str, int], None]) -> bool:
     """Return whether an S3 endpoint refuses to create a file a second time.
 
-    It is tried once in a process.
+    Each endpoint is probed once per process.
 
     Args:
         fs: The file system of s3fs.
         root: The table's path in it.
-        count: Counts the calls of the trial by kind.
+        count: Counts the calls of the probe by kind.
     """
     endpoint = _endpoint(fs)
     with _PROBING:
@@ -132,8 +133,7 @@ def _second_create_fails(fs: Any, root: str, count: Callable[[str, int], None]) 
             count("create", 1)
             create(full, content)
     except AlreadyExistsError:
-        # The name is new: if it is the first one that is refused, s3fs has sent it again after a
-        # lost answer.
+        # The name is new: if the first create is refused, s3fs sent it again after a lost response.
         return True
     finally:
         count("delete", 1)

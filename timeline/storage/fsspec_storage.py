@@ -1,6 +1,6 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
-Only file systems that are known to create exclusively create files
+``create`` works only on file systems that are known to create exclusively
 (``timeline.storage.exclusive_create``). Object stores have no directories, so ``make_dir`` may do
 nothing.
 """
@@ -44,7 +44,7 @@ _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updat
 """Keys under which fsspec's file systems report a modification time."""
 
 _ON_THIS_MACHINE: Final = frozenset({"memory", "file", "local"})
-"""Protocols of file systems that no call waits for."""
+"""Protocols of file systems whose calls don't wait for another machine."""
 
 
 class FsspecStorage(Storage):
@@ -53,8 +53,8 @@ class FsspecStorage(Storage):
     Args:
         base_path: The URL, such as ``s3://bucket/table``.
         storage_options: Passed to the file system.
-        cause: The cause under which its calls are booked.
-        limits: How many bytes of a file are read at most.
+        cause: The cause under which its calls are counted.
+        limits: The most bytes of a file that are read.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class FsspecStorage(Storage):
         return FsspecStorage, arguments, {"_is_only_creator": self._is_only_creator}
 
     def as_only_creator(self) -> FsspecStorage:
-        """Return this storage for a caller that alone creates files here; see ``Storage``."""
+        """Return this storage for the only creator of files here, as ``Storage`` describes."""
         other = self.for_cause(self._cause)
         other._is_only_creator = True
         return other
 
     def keeping_tails(self) -> FsspecStorage:
-        """Return this storage, which on an object store keeps the ends of files that it opens."""
+        """Return this storage; on an object store it caches the ends of files that it opens."""
         other = self.for_cause(self._cause)
         other._tails = KeptTails() if self._is_object_store else None
         return other
@@ -132,7 +132,7 @@ class FsspecStorage(Storage):
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
         with mapped_client_errors(full):
-            # Else a cached listing would answer for a file that another process has made since.
+            # Otherwise a cached listing would hide a file that another process has created since.
             self._fs.invalidate_cache(full.rpartition("/")[0])
             try:
                 return _info(self._fs.info(full))
@@ -140,7 +140,7 @@ class FsspecStorage(Storage):
                 return None
 
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
-        """Return a file's content; see ``Storage``."""
+        """Return a file's content, as ``Storage`` describes."""
         full = self._joined(path)
         if size is not None:
             self.limits.check(kind, full, size)
@@ -152,7 +152,7 @@ class FsspecStorage(Storage):
         return data
 
     def _range(self, full: str, start: int, end: int | None) -> bytes:
-        """Return what a file has of a range, by one call; a negative start counts from its end."""
+        """Return a range of a file by one call; a negative start counts from its end."""
         try:
             return bytes(self._fs.cat_file(full, start=start, end=end))
         except FileNotFoundError:
@@ -184,7 +184,7 @@ class FsspecStorage(Storage):
         return opened
 
     def _opened_object(self, full: str) -> pa.NativeFile:
-        """Open an object: one request if it is small, else two and those of the reader."""
+        """Open an object: one request if it is small, else two, plus the reader's requests."""
         tail = None if self._tails is None else self._tails.get(full)
         if tail is None:
             self.calls.add("read", self._cause)
@@ -199,8 +199,8 @@ class FsspecStorage(Storage):
         try:
             return ReadFile(self._fs.open(full, "rb"), full)
         except FileNotFoundError:
-            # A cached listing doesn't have a file that another process has made since. Without it
-            # each file would cost a request more.
+            # A cached listing lacks a file that another process has created since. Without the
+            # cache each file would cost one more request.
             self._fs.invalidate_cache(full.rpartition("/")[0])
             return ReadFile(self._fs.open(full, "rb"), full)
 
@@ -225,10 +225,10 @@ class FsspecStorage(Storage):
         self.calls.add(kind, "probe", n)
 
     def conditional_file(self, path: str) -> ConditionalFile:
-        """Return a file that is replaced only if nobody else has written it since.
+        """Return a file with compare-and-set writes.
 
         Raises:
-            ConfigError: The file system can't do that.
+            ConfigError: The file system has no conditional writes.
         """
         full, url = self._joined(path), f"{self.base_path}/{path}"
         return open_conditional_file(
@@ -238,8 +238,7 @@ class FsspecStorage(Storage):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        On an object store the name appears when the block ends. On S3 that is also when a taken
-        name is refused.
+        On an object store the name appears when the block ends. S3 refuses a taken name only then.
         """
         full = self._full("create", path)
         with mapped_client_errors(full):
@@ -247,7 +246,8 @@ class FsspecStorage(Storage):
                 self._fs, self._root, self._count_probe
             ):
                 return NewS3File(self, self._fs, full, self._exclusive_create())
-            # Checked only beforehand: data files' names have their writer's token, so none compete.
+            # A check before is enough: data files' names contain the write token, so writers don't
+            # compete.
             if self._fs.exists(full):
                 raise FileExistsError(full)
             self._make_parents(full)
@@ -264,7 +264,7 @@ class FsspecStorage(Storage):
         """Make a directory and its parents if the file system has directories."""
         full = self._joined(path)
         if self._is_object_store:
-            return  # s3fs would look for the bucket
+            return  # s3fs would send a request for the bucket
         with mapped_client_errors(full):
             self._fs.makedirs(full, exist_ok=True)
 
@@ -294,10 +294,10 @@ class FsspecStorage(Storage):
     def _delete(self, path: str, kinds: Container[str], remove: Callable[[str], None]) -> bool:
         full = self._full("delete", path)
         with mapped_client_errors(full), suppress(FileNotFoundError):
-            # Else a cached listing would hide a file that another process has made since.
+            # Otherwise a cached listing would hide a file that another process has made since.
             self._fs.invalidate_cache(full.rpartition("/")[0])
-            # Not isfile() or exists(), which take a store that can't be reached for a missing file.
-            # Another process may delete it between this look and the removal.
+            # Not isfile() or exists(), which report an unreachable store as a missing file. Another
+            # process may delete the file between this check and the removal.
             if self._fs.info(full)["type"] in kinds:
                 remove(full)
                 return True

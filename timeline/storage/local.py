@@ -6,7 +6,7 @@ a hard link to a taken name fails, whereas a rename would overwrite.
 Hadoop's local file system keeps a checksum of each file NAME in ``.NAME.crc`` and refuses a file
 that doesn't match.
 
-A name at which nothing can exist (too long, below a file, behind a loop of links) reads like a
+A name at which nothing can exist (too long, below a file, behind a loop of links) counts as a
 missing file; only creating something there is an error.
 
 A service's storage is confined to its roots: it reaches files from open directories
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGGED_LINKS: Final = 16
-"""At most so many links out of the roots are logged for one table."""
+"""The most links out of the roots that are logged for one table."""
 
 _NAME_BYTES: Final = 255
 """Linux's limit for one name (``NAME_MAX``)."""
@@ -58,8 +58,8 @@ class LocalStorage(Storage):
 
     Args:
         base_path: A path or a ``file:`` URL.
-        cause: The cause under which its calls are booked.
-        limits: How many bytes of a file are read at most.
+        cause: The cause under which its calls are counted.
+        limits: The most bytes of a file that are read.
     """
 
     keeps_empty_directories = True
@@ -78,20 +78,20 @@ class LocalStorage(Storage):
     def __reduce__(
         self,
     ) -> tuple[type[LocalStorage], tuple[str, str, ReadLimits], dict[str, str]]:
-        # The root is pickled too: a relative base path is another place in another process.
+        # Pickle the root, too: a relative base path is another place in another process.
         return LocalStorage, (self.base_path, self._cause, self.limits), {"_root": self._root}
 
     def confined(self, place_of: PlaceOf) -> LocalStorage:
         """Return this storage, refusing access outside the roots that ``place_of`` knows.
 
-        The returned storage's methods raise ``RootNotAllowedError``.
+        Outside them the returned storage's methods raise ``RootNotAllowedError``.
         """
         other = self.for_cause(self._cause)
         other._place_of = place_of
         return other
 
     def too_long(self, path: str) -> str | None:
-        """Compare a path and its names with Linux's limits; see ``Storage``."""
+        """Compare a path and its names with Linux's limits."""
         longest = max(len(os.fsencode(name)) for name in path.split("/"))
         if longest > _NAME_BYTES:
             return f"a name of {longest} bytes; allowed: {_NAME_BYTES}"
@@ -101,7 +101,7 @@ class LocalStorage(Storage):
         return None
 
     def check_base(self) -> None:
-        """Begin to list the base path; see ``Storage``."""
+        """Check with one small call that the base path can be listed."""
         full = self._full("list", "")
         with mapped_errors(full), self._opened(full) as handle, os.scandir(handle) as entries:
             next(entries, None)
@@ -125,14 +125,14 @@ class LocalStorage(Storage):
     def list_tree(self, path: str) -> tuple[FileInfo, ...]:
         """Return all files below a directory, by path, following links to directories.
 
-        A directory that is its own ancestor, by a link, is left out: two links to ``.`` would
-        otherwise give 2^40 paths until the system refuses to follow more.
+        A directory that a link makes its own ancestor is left out: two links to ``.`` would
+        otherwise give 2^40 paths before the system refuses to follow more links.
         """
         found: list[FileInfo] = []
         folders: list[tuple[str, str, frozenset[files.Identity | None]]] = [(path, "", frozenset())]
         while folders:
             folder, below, above = folders.pop()
-            # Only compared, so it may be asked by path also where the storage is confined.
+            # The identity is only compared, so even a confined storage may use the path.
             identity = files.identity_of(self._joined(folder))
             if identity in above:
                 continue
@@ -149,8 +149,7 @@ class LocalStorage(Storage):
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
         with mapped_errors(full), files.MISSING_OK, self._at(full) as (folder, name):
-            # In an open directory no link is followed: one may have replaced the name that was
-            # resolved.
+            # In an open directory no link is followed: a link may have replaced the resolved name.
             found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
             return files.info_of(os.path.basename(full), found)
         return None
@@ -175,7 +174,7 @@ class LocalStorage(Storage):
                     self.limits.check(kind, full, os.fstat(handle).st_size)
                 if self._place_of is None:
                     return pa.OSFile(full, "rb")
-                # From the open file: by now the path may lead out of the roots.
+                # Use the open file: by now the path may lead out of the roots.
                 return pa.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
             finally:
                 os.close(handle)
@@ -202,7 +201,7 @@ class LocalStorage(Storage):
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
         with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
-            # Durable under another name first: a crash leaves the old content or the new.
+            # First durable under another name: a crash leaves the old content or the new.
             temporary = files.write_beside(name, folder, data)
             # Before the rename: Hadoop accepts a file without a checksum, not one with a stale one.
             files.remove(files.checksum_of(name), folder)
@@ -224,8 +223,8 @@ class LocalStorage(Storage):
         full = self._full("delete", path)
         with mapped_errors(full), files.MISSING_OK, self._at(full, follow=False) as place:
             folder, name = place
-            # Hadoop would hold a later file of this name against the old checksum and refuse it.
-            # The checksum goes first: a Hadoop client may create a file of this name, such as a
+            # Hadoop would check a later file of this name against the old checksum and refuse it.
+            # Delete the checksum first: a Hadoop client may create a file of this name, such as a
             # lock, as soon as there is none, and fails if its checksum vanishes.
             files.remove(files.checksum_of(name), folder)
             return files.remove(name, folder)
@@ -280,7 +279,7 @@ class LocalStorage(Storage):
             with self._at(link) as (opened, real):
                 found = os.stat(real, dir_fd=opened, follow_symlinks=False)
         except RootNotAllowedError as exc:
-            # Shared by the table's storages without a lock: at worst a link is logged twice.
+            # The table's storages share this without a lock: at worst a link is logged twice.
             if link not in self._logged and len(self._logged) < LOGGED_LINKS:
                 self._logged.add(link)
                 logger.warning("%s isn't listed: %s", link, exc)
@@ -330,7 +329,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
             files.flush_folder_of(self._name, self._folder)
 
     def _discard(self) -> None:
-        """Remove the file, then close it, which on a full disk fails to write what is buffered."""
+        """Remove the file, then close it; on a full disk flushing the buffer then fails."""
         try:
             with mapped_errors(self._full):
                 files.remove(self._name, self._folder)
@@ -354,7 +353,8 @@ class _MappedWriter(io.BufferedWriter):
         try:
             return super().write(data)
         except OSError:
-            # Only here: a small Parquet file is 30 writes, and a block takes longer than one.
+            # Map errors only here: a small Parquet file takes 30 writes, and entering a context
+            # takes longer than one of them.
             with mapped_errors(self._full):
                 raise
 

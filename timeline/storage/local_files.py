@@ -1,7 +1,7 @@
 """Operations of ``LocalStorage`` on one file or directory, relative to an open directory.
 
-``name`` and ``folder`` are as ``dir_fd`` for the functions of ``os``: the name is looked up in the
-open directory; without one (``None``) it is a path.
+``name`` and ``folder`` work like ``dir_fd`` of the functions of ``os``: the name is looked up in
+the open directory ``folder``; if that is ``None``, the name is a path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFO
 _CHUNK_BYTES: Final = 1 << 20
 _NAME: Final = attrgetter("name")
 _FEW: Final = 16
-"""So many names are put in their places one by one, which costs less than a sort of all."""
+"""The most new names that are inserted one by one, which costs less than sorting all."""
 
 
 class _MissingOk:
@@ -63,7 +63,7 @@ def open_file(name: str, folder: int | None, full: str) -> int:
         OSError: It can't be opened, or is a directory.
     """
     handle = os.open(name, _READ | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
-    # Of the open file: the name may stand for another one by now.
+    # Ask the open file: the name may mean another file by now.
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
@@ -86,7 +86,7 @@ def read_within(handle: int, limits: ReadLimits, kind: FileKind, full: str) -> b
     data = os.read(handle, size + 1)
     if 0 < len(data) == size:
         return data
-    # It has grown, reports no size (as in /proc), or came in part: read on, up to the limit.
+    # The file has grown, reports no size (as in /proc), or was read in part: read up to the limit.
     parts, total = [data], len(data)
     while parts[-1]:
         limits.check(kind, full, total)
@@ -96,7 +96,7 @@ def read_within(handle: int, limits: ReadLimits, kind: FileKind, full: str) -> b
 
 
 def identity_of(path: str) -> Identity | None:
-    """Return what a path leads to, following links; ``None`` if that can't be known."""
+    """Return device and inode of a path, following links; ``None`` if they can't be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -134,7 +134,7 @@ def write_beside(name: str, folder: int | None, data: bytes) -> str:
         with os.fdopen(open_new(temporary, folder), "wb") as file:
             file.write(data)
             file.flush()
-            # Before the file gets its name, so that no power cut leaves that with half the content.
+            # Sync before the file gets its name: a power cut must not leave half the content there.
             os.fsync(file.fileno())
     except BaseException:
         remove(temporary, folder)
@@ -160,7 +160,7 @@ def remove_tree(name: str, folder: int | None) -> bool:
     try:
         with os.scandir(handle) as entries:
             found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for inner, is_dir in found:  # any of them may be deleted by others meanwhile
+        for inner, is_dir in found:  # other processes may delete any of them meanwhile
             (remove_tree if is_dir else remove)(inner, handle)
     finally:
         os.close(handle)
@@ -202,14 +202,14 @@ def entries_of(handle: int, stat_target: StatTarget | None) -> list[FileInfo]:
 
 
 def listed_again(handle: int, stat_target: StatTarget | None, before: Listed) -> Listed:
-    """Return what an open directory has now.
+    """Return the current listing of an open directory.
 
     Args:
         handle: The directory's descriptor.
         stat_target: As in ``entries_of``.
-        before: What the same directory had before; returned itself if it has that now.
+        before: An earlier listing of the directory; returned itself if nothing has changed.
 
-    Cost: the names, and the status of new files and of entries that may change.
+    Cost: reads the names, and the status of new files and of entries that may change.
     """
     names = os.listdir(handle)
     unknown = [*filterfalse(before.names.__contains__, names)]
@@ -217,7 +217,7 @@ def listed_again(handle: int, stat_target: StatTarget | None, before: Listed) ->
     added = [info for info in found if info is not None]
     new = [info for info in added if _is_unchanging(info)]
     files = before.files
-    # Sets of all names take longer than the names themselves.
+    # Building a set of all names takes longer than reading them.
     is_any_gone = len(names) - len(unknown) < len(before.names)
     gone = before.names.difference(names) if is_any_gone else frozenset[str]()
     if gone:

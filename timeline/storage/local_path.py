@@ -1,10 +1,10 @@
 """Local paths opened without a race between check and use (TOCTOU).
 
 Anybody who can write below a root can replace a directory by a link at any time, also between the
-check of a path and its use. So no path is handed to the system as a whole: directories are opened
-one by one from the top, each relative to the one before, and none may be a link (``O_NOFOLLOW``).
-If one is, its target is resolved first, link by link, and each must lie below a root before
-anything there is touched; then the resolved path is opened in the same way.
+check of a path and its use. So no path is passed to the system as a whole: directories are opened
+one by one from the top, each relative to its parent, and none may be a link (``O_NOFOLLOW``). If
+one is a link, its target is resolved first, link by link. Each target must lie below a root before
+anything there is touched. Then the resolved path is opened in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from timeline.errors import RootNotAllowedError, StorageUnavailableError
 
 PlaceOf = Callable[[str], "str | None"]
-"""From an absolute path to the same path below the real path of a root; ``None`` if it is below no
+"""Maps an absolute path to the same path below the real path of a root; ``None`` if it is below no
 root. Works on the text alone."""
 
 _OPENED_ONLY: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
@@ -38,7 +38,7 @@ def resolve(path: str, place_of: PlaceOf, called: str) -> str:
 
     Args:
         path: Absolute.
-        place_of: Knows the roots.
+        place_of: Maps paths to the roots.
         called: The path's name in errors, which must not reveal where roots and links are.
 
     Raises:
@@ -69,7 +69,7 @@ def opened_folder_of(
 
     Args:
         path: Absolute, below a root.
-        place_of: Knows the roots.
+        place_of: Maps paths to the roots.
         called: The path's name in errors.
         follow: Whether a link at the path itself is followed; it must lead below a root either way.
         make: Whether missing directories are created.
@@ -93,7 +93,7 @@ def _open_folder(
     for _ in range(_ATTEMPTS):
         head, name = posixpath.split(place)
         try:
-            # Opened without a check before it, which a link created in between would defeat.
+            # Open without checking first: a link created after the check would defeat it.
             folder = _open_without_links(head, make=make)
         except OSError as exc:
             if exc.errno not in _A_LINK_OR_FILE:
@@ -104,7 +104,7 @@ def _open_folder(
             place = posixpath.join(resolved, name)
             continue
         try:
-            # Asked in the open directory, which nobody can exchange any more.
+            # Checked in the open directory, which nobody can replace any more.
             is_link = _is_link(name or ".", folder)
             real = resolve(place, place_of, called) if is_link else place
         except BaseException:
@@ -113,7 +113,7 @@ def _open_folder(
         if not is_link or not follow:
             return folder, name or "."
         os.close(folder)
-        # The target is opened as carefully: it may have been replaced since it was resolved.
+        # Open the target in the same way: it may have been replaced since it was resolved.
         place = real
     raise StorageUnavailableError(f"{called}: links on the way to it change all the time")
 

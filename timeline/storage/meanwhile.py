@@ -1,7 +1,7 @@
 """``meanwhile`` makes storage calls on other threads while the caller makes its own.
 
-Most of a call to an object store is waiting, so calls that don't depend on each other overlap. On a
-local disk a thread costs more than a call, so there they are made one after the other.
+A call to an object store is mostly waiting, so independent calls overlap. On a local disk a thread
+costs more than a call, so calls are made one after the other.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ logger = logging.getLogger(__name__)
 def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
     """Make calls while the block runs if the storage is remote, else before the block.
 
-    Where no thread can be started, a call is made before the block as well.
+    If no thread can be started, a call is made before the block, too.
 
     The calls and the block must not depend on each other: after a crash or an error any of them may
     have taken effect without the others. All have ended when this returns or raises.
 
     Args:
-        storage: The storage that they are made to.
+        storage: The storage that the calls go to.
         calls: The calls; each gets a thread.
 
     Raises:
-        BaseException: What the first call to fail raised, as if the calls were made before the
-            block; an error of the block is its context. Without one, what the block raised. An
-            interrupt of the block or of the wait for the calls is raised whatever else failed; a
-            second one ends the wait.
+        BaseException: The error of the first call that failed, as if the calls were made before the
+            block; an error of the block is its context. If no call failed, the error of the block.
+            An interrupt of the block or of the wait for the calls takes precedence over other
+            errors; a second interrupt ends the wait.
     """
     if not storage.is_remote:
         for call in calls:
@@ -55,7 +55,7 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
         yield
         join_all(threads)
     except BaseException as error:
-        # The block's error, or an interrupt, of which a second one may end this early.
+        # The block's error, or an interrupt; a second interrupt may end this wait early.
         join_all(threads)
         if failures and isinstance(error, Exception):
             raise failures.pop(0)  # noqa: B904 - neither error caused the other
@@ -63,7 +63,7 @@ def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
             logger.info("a call made at the same time failed, too: %r", failure)
         raise
     if failures:
-        # Taken out of the list, as the error's traceback refers to this frame.
+        # Remove it from the list, as the error's traceback refers to this frame.
         raise failures.pop(0)
 
 

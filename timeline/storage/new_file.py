@@ -1,20 +1,20 @@
 """New files of ``FsspecStorage.create_stream``, which are completed only if their block succeeds.
 
-fsspec completes an upload when its file is closed, and its finalizer closes it. So a file whose
-block or completion fails is discarded, and marked as closed. The error reaches the caller; one of
-discarding is logged and noted on it. A request that failed may have taken effect all the same: an
-object that was completed is deleted, and an upload that was begun is found by its name.
+fsspec completes an upload when its file is closed, and the file's finalizer closes it. So if the
+block or the completion fails, the file is discarded, and marked as closed. The caller gets that
+error; an error while discarding is logged and added to it as a note. A request that failed may have
+taken effect nevertheless: a completed object is deleted, and a begun upload is found by its name.
 
-fsspec makes requests on a thread of its own, and an interrupt of the caller doesn't end them. A
-write that ended before the request for a data file would be rolled back at once, and the file would
-appear afterwards, known to nobody. So the interrupt (Ctrl-C) is raised when the request has ended,
-while the write still beats; the rollback then finds the file by its marker. If a second interrupt
-ends this wait, the thread that makes the request deletes the file. The requests of a process that
-is killed end with their connections: those that weren't sent completely have no effect, and others
-take theirs before a rollback can list the markers, unless the store is slower than that.
+fsspec makes requests on a separate thread, and an interrupt of the caller doesn't end them. If a
+write ended before the request for a data file, it would be rolled back at once, and the file would
+appear afterwards without any record of it. So the interrupt (Ctrl-C) is raised when the request has
+ended, while the write's heartbeat is still active; the rollback then finds the file by its marker.
+If a second interrupt ends this wait, the thread that makes the request deletes the file. If the
+process is killed, its requests end with their connections: incomplete ones have no effect, and the
+others take effect before a rollback can list the markers, unless the store is slower than that.
 
-A request to a remote storage that got no answer may be carried out at any later time, after the
-file was looked for and deleted. ``CreateUnansweredError`` tells the caller.
+A remote storage may carry out a request that it didn't answer at any later time, even after the
+file was looked for and deleted. ``CreateUnansweredError`` informs the caller.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REFUSALS: Final = (PermissionError, FileNotFoundError)
-"""Answers by which a storage says that it creates nothing."""
+"""HTTP statuses by which a storage says that it created nothing."""
 _UPLOAD: Final = "upload"
 """Key of the user metadata that identifies an upload."""
 
 
 class NewFile(AbstractContextManager[IO[bytes]]):
-    """A new file of any file system; its name must not be taken, which isn't checked.
+    """A new file on any file system; its name must be free, which isn't checked.
 
     Args:
         storage: The storage; if it is remote, the file is completed on a thread.
-        fs: Its file system of fsspec.
+        fs: The storage's fsspec file system.
         full: The file's path in it.
-        mode: Mode that the file is opened with.
+        mode: Mode in which the file is opened.
         options: Passed to the file system.
     """
 
@@ -95,7 +95,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
         return self._storage.is_remote and self._is_in_doubt and not self._is_refused
 
     def _finish(self) -> None:
-        """Complete the file; delete it if it was given up by then."""
+        """Complete the file; delete it if it has been given up meanwhile."""
         try:
             self._complete()
             # ``_give_up`` sets its flag and then reads this one: at least one sees the other.
@@ -116,7 +116,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
         self._file.close()
 
     def _give_up(self, error: BaseException) -> None:
-        """Discard the file after an error, which one of discarding doesn't hide."""
+        """Discard the file after an error; an error while discarding doesn't hide it."""
         self._is_given_up = True
         if self._is_complete:
             return  # interrupted, and found by its marker
@@ -134,7 +134,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
     def _discard(self) -> None:
         """Discard what was written; nothing may be visible under the name afterwards."""
         if isinstance(self._file, AbstractBufferedFile):
-            # An upload, of which nothing is visible before it is completed.
+            # An upload isn't visible before it is completed.
             try:
                 # S3 keeps and bills the parts of an upload that isn't aborted.
                 with suppress(FileNotFoundError):  # it was completed
@@ -142,7 +142,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
                 if self._is_upload_in_parts():
                     abort_uploads(self._fs, self._full)
             finally:
-                # Else closing, which the finalizer repeats, would complete the upload.
+                # Otherwise closing, which the finalizer repeats, would complete the upload.
                 self._file.closed = True
                 self._file.close()  # adlfs closes its client here
             return
@@ -155,7 +155,7 @@ class NewFile(AbstractContextManager[IO[bytes]]):
             self._remove()
 
     def _is_upload_in_parts(self) -> bool:
-        """Return whether this is an upload of S3, of which the client may not know the name."""
+        """Return whether this is an S3 multipart upload, whose id the client may not know."""
         is_s3 = not OBJECT_STORES.isdisjoint(protocols(self._fs))
         return is_s3 and bool(self._file.tell() >= self._file.blocksize)
 
@@ -165,9 +165,9 @@ class NewFile(AbstractContextManager[IO[bytes]]):
 
 
 class _MappedWriter:
-    """What a block writes to: a file of fsspec whose errors are Strandline's, whoever writes.
+    """The file that a block writes to: it turns fsspec's errors into Strandline's.
 
-    It doesn't complete the file: that is the block's end.
+    Closing it doesn't complete the file; the end of the block does.
     """
 
     def __init__(self, file: Any, full: str) -> None:
@@ -188,7 +188,7 @@ class _MappedWriter:
         return int(self._file.tell())
 
     def write(self, data: Buffer, /) -> int:
-        """Write bytes; return their number. An object store is sent a part when it is full."""
+        """Write bytes; return their number. A full part is sent to an object store."""
         with mapped_client_errors(self._full):
             return int(self._file.write(data))
 
@@ -198,20 +198,20 @@ class _MappedWriter:
             self.write(piece)
 
     def flush(self) -> None:
-        """Write what is buffered, as far as the file system does that before the end."""
+        """Write the buffer, if the file system can do so before the end."""
         with mapped_client_errors(self._full):
             self._file.flush()
 
 
 class NewS3File(NewFile):
-    """A new object of S3, which is created exclusively when the block ends.
+    """A new object on S3, created exclusively when the block ends.
 
-    The client repeats a request without an answer, and is refused if the first one succeeded. So
-    the object carries a random name of its upload, by which it is recognised.
+    The client repeats a request that got no response, and is refused if the first one succeeded. So
+    a random upload name in the object's metadata shows that this client created it.
 
     Args:
         storage: The storage.
-        fs: Its file system of s3fs, at an endpoint that heeds conditions.
+        fs: Its file system of s3fs, at an endpoint that honours conditions.
         full: The object's path in it.
         create: Creates an empty object, which s3fs would do unconditionally.
     """

@@ -77,7 +77,7 @@ def path_text(base_path: object) -> str:
 
 
 def _advice(base_path: str) -> str:
-    """Return what makes a base path's scheme usable."""
+    """Return a hint how to make a base path's scheme usable."""
     scheme = base_path.partition(":")[0].lower()
     for schemes, advice in _ADVICE.items():
         if scheme in schemes:
@@ -93,7 +93,7 @@ def require_driver(base_path: str, called: str) -> None:
         called: The setting that it comes from, for the error.
 
     Raises:
-        ConfigError: fsspec doesn't know the scheme, or what it needs for it isn't installed.
+        ConfigError: fsspec doesn't know the scheme, or the package for it isn't installed.
     """
     scheme = base_path.partition(":")[0].lower()
     try:

@@ -1,7 +1,7 @@
 """``ReadFile``: an open file of fsspec whose errors are Strandline's, for ``pyarrow.PythonFile``.
 
-Pyarrow passes errors of Python on as they are, and has an ``OSError`` of its own for content that
-isn't valid: without this a file that is deleted while it is read can't be told from a damaged one.
+pyarrow passes Python's errors on unchanged, but also raises ``OSError`` for invalid content.
+Without this class a file deleted while it is read would be indistinguishable from a damaged one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from timeline.storage.base import mapped_client_errors
 
 
 class ReadFile(io.RawIOBase):
-    """A file that is read at any position.
+    """A file with random access.
 
     Reading raises:
         PathNotFoundError: The file is gone.
@@ -32,7 +32,7 @@ class ReadFile(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        """Its bytes; of files of object stores."""
+        """Its size in bytes; only for files of object stores."""
         return int(self._file.size)
 
     def readable(self) -> bool:

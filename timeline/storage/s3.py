@@ -1,7 +1,7 @@
-"""Requests to S3 that ``s3fs`` has no call for, or makes more of than the call needs.
+"""Requests to S3 for which ``s3fs`` has no call, or sends more requests than needed.
 
-s3fs lists the parent of an empty prefix, and asks for an object's size before it is opened. What is
-here makes one request for each.
+s3fs also lists the parent of an empty prefix, and requests an object's size before it opens it. The
+functions here send one request each.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ KEYS_A_REQUEST: Final = 1000
 """Most keys that a page of a listing or a ``DeleteObjects`` request has."""
 
 TAIL_BYTES: Final = 1 << 20
-"""How much of the end of a file is read when it is opened: a small file, or a large one's footer.
+"""Bytes at the end of a file that are read when it is opened: a small file, or a large one's
+footer.
 
-More delays the first read of a large file (10 ms a MiB at 100 MB/s); less makes a second request of
-each base file below this size.
+More would delay the first read of a large file (10 ms per MiB at 100 MB/s); less would cost base
+files below this size a second request each.
 """
 
 
@@ -68,7 +69,7 @@ def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> I
 def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
     """Delete at most ``KEYS_A_REQUEST`` objects of a bucket.
 
-    Not by the file system's ``rm``, which ignores the errors of single keys.
+    It doesn't use the file system's ``rm``, which ignores errors of single keys.
     """
     # Not the first segment: the ARN of an access point has a slash.
     bucket = fs.split_path(fulls[0])[0]
@@ -88,8 +89,8 @@ def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
 def abort_uploads(fs: Any, full: str) -> None:
     """Abort all multipart uploads to a name that nobody else uploads to.
 
-    The client doesn't know those whose beginning was answered by an error, or that it has begun
-    again after a lost answer. They are never visible, but kept and billed.
+    The client doesn't know the ids of uploads whose start got an error, or was repeated after a
+    lost response. They never become visible, but S3 keeps and bills them.
     """
     bucket, key, _ = fs.split_path(full)
     answer = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
@@ -99,10 +100,10 @@ def abort_uploads(fs: Any, full: str) -> None:
 
 
 class KeptTails:
-    """The last bytes of files that don't change, until they exceed a total size.
+    """A cache of the last bytes of immutable files, limited by total size.
 
-    What comes later isn't kept: a file is soon opened again, so none is worth another's place. Safe
-    to use from several threads, by single atomic calls.
+    When it is full, nothing is added and nothing evicted: every file in it is soon opened again.
+    Thread-safe without a lock, as each change is one atomic call.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:

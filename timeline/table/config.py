@@ -73,7 +73,7 @@ class TableConfig:
         key_generator_type: str | None = None,
         timezone: str = UTC,
     ) -> TableConfig:
-        """Return the properties of a new table: all that Hudi's own writers of that version set.
+        """Return the properties of a new table: all those that Hudi's writers of this version set.
 
         Without ``merge_mode`` records merge by event time if there are ordering fields, else by
         commit time; the key generator follows from the number of key and partition fields.
@@ -181,9 +181,9 @@ class TableConfig:
 
     @property
     def names_merge_mode(self) -> bool:
-        """Whether the properties decide the merge mode.
+        """Whether the properties determine the merge mode.
 
-        Those of a copy-on-write table of Hudi 0.x don't: each writer brings its payload class.
+        In a copy-on-write table of Hudi 0.x they don't: each writer sets its own payload class.
         """
         return names.MERGE_MODE in self.properties or names.PAYLOAD_CLASS in self.properties
 
@@ -213,7 +213,7 @@ class TableConfig:
     def may_slash_dates(self) -> bool:
         """Whether paths may have ``/`` where the one partition column has ``-``.
 
-        With hive style nothing but the paths tells.
+        With hive-style partitioning only the paths show it.
         """
         if len(self.partition_fields) != 1 or self.key_generator_type not in ("SIMPLE", "COMPLEX"):
             return False
@@ -221,10 +221,10 @@ class TableConfig:
 
     @property
     def slash_separated_dates(self) -> bool:
-        """Whether the properties tell of ``slash.separated.date.partitioning``.
+        """Whether the properties imply ``slash.separated.date.partitioning``.
 
-        Hudi's data source doesn't store the option, but the class that follows from it, though not
-        with hive style.
+        Hudi's data source stores not the option, but the extractor class that follows from it; with
+        hive-style partitioning it doesn't store that class either.
 
         Source: Hudi 1.2.0 ``HoodieTableConfigUtils.getPartitionValueExtractorClass``.
         """

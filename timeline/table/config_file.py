@@ -77,16 +77,16 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
         # This exclusive create decides which of two writers makes the table.
         _create(storage, config.to_bytes())
         return
-    # The backup of a writer that died would make the create below fail for ever.
+    # A dead writer's backup would make every later create below fail.
     _recover(storage)
     old = read_table_config(storage)
     try:
-        # Java's readers fall back to the backup when they meet half a file. This file is replaced
-        # atomically; the exclusive create of the backup keeps a second writer out.
+        # Java's readers use the backup if the file is incomplete. Here the file is replaced
+        # atomically; the exclusive create of the backup excludes a second writer.
         storage.create(BACKUP_PATH, old.to_bytes())
     except AlreadyExistsError as exc:
         raise ConcurrentWriteError(
-            f"{BACKUP_PATH} of {storage.base_path} exists: another writer is at the properties"
+            f"{BACKUP_PATH} of {storage.base_path} exists: another writer changes the properties"
         ) from exc
     data = config.to_bytes()
     storage.replace(CONFIG_PATH, data)
@@ -100,7 +100,8 @@ def _create(storage: Storage, data: bytes) -> None:
     try:
         storage.create(CONFIG_PATH, data)
     except AlreadyExistsError as exc:
-        # An object store's client repeats a request whose answer was lost, and finds its own file.
+        # An object store's client repeats a request whose response was lost, and then finds its own
+        # file.
         if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
             raise ConcurrentWriteError(
                 f"{CONFIG_PATH} of {storage.base_path} exists: another writer created the table",
@@ -153,7 +154,7 @@ def _supported(config: TableConfig, base_path: str) -> TableConfig:
             f"table {base_path} has type {config.table_type[:SHOWN]!r};"
             f" supported: {COPY_ON_WRITE}, {MERGE_ON_READ}"
         )
-    # By another zone times would be wrong, and with another extension the table would look empty.
+    # In another zone times would be wrong, and with another extension the table would look empty.
     for key, value, allowed in (
         (TIMEZONE, config.timezone, (UTC, LOCAL)),
         (BASE_FILE_FORMAT, config.base_file_extension[1:].upper(), BASE_FILE_FORMATS),
@@ -183,7 +184,7 @@ def _recover(storage: Storage) -> None:
             TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither can be trusted
         if current is None or (old is not None and _is_complete(backup, old)):
             storage.replace(CONFIG_PATH, backup)
-    # The file is valid by now, with the old content or the new, so the backup has no more use.
+    # The file is valid by now, with the old content or the new, so the backup isn't needed.
     storage.delete(BACKUP_PATH)
 
 

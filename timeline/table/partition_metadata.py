@@ -53,7 +53,7 @@ def write_partition_metadata(storage: Storage, partition: str, commit_time: str)
     try:
         storage.create(_path(partition), format_properties(properties, "partition metadata"))
     except AlreadyExistsError:
-        # Another task was first; its file holds, because it never changes.
+        # Another task was first; its file is kept, because it never changes.
         return False
     return True
 

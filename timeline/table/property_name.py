@@ -17,7 +17,7 @@ VERSIONS: Final = (6, 8, 9)
 """Table versions that can be read and written."""
 
 BASE_FILE_FORMATS: Final = ("PARQUET", "ORC", "HFILE", "LANCE")
-"""Formats of base files in Hudi; files of other extensions count as none of a table's."""
+"""Formats of base files in Hudi; files with other extensions don't belong to a table."""
 
 EVENT_TIME: Final = "EVENT_TIME_ORDERING"
 COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
@@ -38,7 +38,7 @@ PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
 MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
 MERGE_PROPERTY: Final = "hoodie.record.merge.property."
-"""What the names of properties begin with that refine the merge mode."""
+"""Prefix of the names of properties that refine the merge mode."""
 KEY_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
 KEY_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
