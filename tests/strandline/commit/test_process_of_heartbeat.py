@@ -127,4 +127,4 @@ def test_the_file_is_json(storage):
     heartbeat.start(T)
     content = json.loads(storage.read(heartbeat_path(T)))
     heartbeat.stop()
-    assert sorted(content) == ["ended", "host", "late", "namespace", "pid", "started", "token"]
+    assert sorted(content) == ["ended", "host", "namespace", "pid", "started", "token"]
