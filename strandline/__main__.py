@@ -1,24 +1,74 @@
 """The command line, ``strandline``.
 
-Commands are thin calls of the public API. Exit codes: 0 success, 1 failure, 2 bad usage. Messages
-go to stderr.
+Commands are thin calls of the public API, and are imported when they are called. Exit codes: 0
+done, 1 failed, 2 bad usage. What was asked for goes to stdout, all other words to stderr.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
-from strandline.cli.fleet import fleet
-from strandline.cli.serve import serve
 from strandline.version import __version__
 
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "clean": (
+        "strandline.cli.clean",
+        "Show what a clean of a table would delete, or delete it.",
+    ),
+    "fleet": (
+        "strandline.cli.fleet",
+        "Show or simulate a fleet of servers; change what its servers share.",
+    ),
+    "serve": (
+        "strandline.cli.serve",
+        "Serve the tables below the given roots until SIGTERM or SIGINT.",
+    ),
+    "why": (
+        "strandline.cli.clean",
+        "Show why a file of a table is still there, or gone.",
+    ),
+}
+"""Name → the module that has the command under this name, and the first line of its help."""
 
-class _OneLine(click.Group):
-    """A group of commands whose usage errors are one line, without the usage text."""
+
+class _Lazy(click.Group):
+    """A group of commands that are imported when they are called, not for the list of all.
+
+    Usage errors are one line, without the usage text.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Complete the name of a command, or an option before it."""
+        found = [
+            click.shell_completion.CompletionItem(name, help=line)
+            for name, (_, line) in sorted(COMMANDS.items())
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def make_context(
         self,
@@ -48,14 +98,10 @@ def _one_line() -> Iterator[None]:
         raise click.UsageError(" ".join(error.format_message().split())) from error
 
 
-@click.group(cls=_OneLine)
+@click.group(cls=_Lazy)
 @click.version_option(__version__, prog_name="strandline")
 def main() -> None:
     """Timeline service for tables in Apache Hudi's format."""
-
-
-main.add_command(serve)
-main.add_command(fleet)
 
 
 if __name__ == "__main__":

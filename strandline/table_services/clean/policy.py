@@ -22,7 +22,7 @@ reads must stay.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -114,8 +114,12 @@ CLEAN_SETTINGS: Final = declared(globals())
 """All settings of this module."""
 
 
-_RETENTIONS: Final = (RETAINED, HOURS, VERSIONS)
-"""How much is retained, in the order of ``POLICIES``."""
+RETENTION_OF: Final[Mapping[str, Setting[int]]] = {
+    KEEP_LATEST_COMMITS: RETAINED,
+    KEEP_LATEST_BY_HOURS: HOURS,
+    KEEP_LATEST_FILE_VERSIONS: VERSIONS,
+}
+"""Policy → the setting of how much it retains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,7 @@ def clean_settings(policy: str | None, retain: int | None) -> CleanSettings:
         ConfigError: There is no such policy, or ``retain`` is less than 1.
     """
     chosen = POLICY.parse(policy or POLICY.default, "policy")
-    setting = {kind: each for each, kind in zip(_RETENTIONS, POLICIES, strict=True)}[chosen]
+    setting = RETENTION_OF[chosen]
     kept = setting.default if retain is None else setting.parse(str(retain), "retain")
     options = {POLICY.name: chosen, setting.name: str(kept)}
     return CleanSettings.of(Settings.parse(options, CLEAN_SETTINGS))
@@ -182,8 +186,7 @@ def _policy(values: Settings) -> str:
     """Return the policy that is set, or that of the only retention that is."""
     if values.is_set(POLICY):
         return values.get(POLICY)
-    pairs = zip(_RETENTIONS, POLICIES, strict=True)
-    given = [policy for each, policy in pairs if values.is_set(each)]
+    given = [policy for policy, setting in RETENTION_OF.items() if values.is_set(setting)]
     return given[0] if len(given) == 1 else values.get(POLICY)
 
 

@@ -1,0 +1,53 @@
+"""The command line as a whole: what it imports, its help, its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from strandline.__main__ import COMMANDS, main
+
+LIGHT = ("--version", "--help")
+
+
+@pytest.mark.parametrize("option", LIGHT)
+def test_help_and_version_import_no_command(option):
+    code = (
+        "import sys; from strandline.__main__ import main\n"
+        f"try: main([{option!r}])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in"
+        " ('pyarrow', 'numpy', 'fsview', 'timeline', 'flask') or m.startswith('strandline.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_list_has_the_first_line_of_each_commands_help(name):
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").split("\n", maxsplit=1)[0] == COMMANDS[name][1]
+    shown = CliRunner().invoke(main, [name, "--help"])
+    assert shown.exit_code == 0
+    assert COMMANDS[name][1][:40] in shown.stdout
+
+
+def test_commands_are_completed(monkeypatch):
+    monkeypatch.setenv("COMP_WORDS", "strandline c")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    done = CliRunner().invoke(
+        main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
+    )
+    assert done.stdout.splitlines() == ["plain,clean"]
+
+
+def test_a_command_that_does_not_exist_is_refused_in_one_line():
+    done = CliRunner().invoke(main, ["cleen"])
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith("Error: No such command 'cleen'")
