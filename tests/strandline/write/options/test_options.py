@@ -102,7 +102,7 @@ def test_all_refusals_of_a_job_are_one_error():
         "hoodie.datasource.hive_sync.enable": "true",
         "hoodie.index.type": "RECORD_INDEX",
         "hoodie.metadata.enable": "true",
-        "hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.cleaner.policy": "KEEP_ALL",
         "hoodie.clean.commits.retained": "3",
         "hoodie.cleaner.commits.retained": "5",
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",

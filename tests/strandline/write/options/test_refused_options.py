@@ -70,7 +70,7 @@ REFUSED = {
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
     "index__type": "RECORD_INDEX",
     "index__bucket__engine": "CONSISTENT_HASHING",
-    "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
+    "cleaner__policy": "KEEP_ALL",
     "write__table__version": "7",
     "parquet__max__file__size": "many",
     "index__bloom__num_entries": "10000001",
@@ -177,7 +177,7 @@ def test_options_without_effect_are_in_the_first_result(tmp_path):
         first, second = c.upsert(table(row("a"))), c.upsert(table(row("b")))
     assert [warning.partition(":")[0] for warning in first.warnings] == [
         "ignored hoodie.keep.max.commits",
-        "ignored hoodie.cleaner.fileversions.retained",
+        "ignored hoodie.copyonwrite.insert.auto.split",
     ]
     assert second.warnings == ()
 
