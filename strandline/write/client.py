@@ -88,13 +88,13 @@ class WriteClient:
         is_custom = storage is not None
         storage = storage or open_storage(absolute(path_text(base_path)), storage_options, limits)
         clock = clock or SystemClock()
-        # Before the service starts: a lock that can't be opened refuses the client.
+        # Before the service starts: without its lock the client is refused.
         with refusals.kept():
             lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
         refusals.raise_any()
         if lock.is_shared:
             storage = storage.as_only_creator()
-        # Each commit looks at the timeline several times.
+        # Each commit lists the timeline several times.
         storage = storage.keeping_listings()
         embedded = EmbeddedService(
             settings,
@@ -135,11 +135,11 @@ class WriteClient:
             ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
             TableError: The table can't be written, or a file of it can't be read.
             StorageError: The storage failed; the next write rolls this one back.
-            ConcurrentWriteError: Another writer changed the same file groups, or took this one for
-                dead; nothing was committed, and the write can be repeated.
+            ConcurrentWriteError: Another writer changed the same file groups, or considered this
+                one dead; nothing was committed, and the write can be repeated.
             LockError: The table's lock wasn't acquired, or was lost; nothing was committed.
-            CommitOutcomeUnknownError: Storage doesn't tell whether the write was committed; the
-                message says how to find out. Don't repeat the write before.
+            CommitOutcomeUnknownError: Storage doesn't show whether the write was committed; the
+                message says how to find out. Do that before repeating the write.
         """
         return self._write(UPSERT, data, extra_metadata)
 
@@ -168,7 +168,7 @@ class WriteClient:
     def insert_overwrite_table(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Replace all rows of the table, by none if none are given; as ``insert_overwrite``."""
+        """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
     def delete(
@@ -202,7 +202,7 @@ class WriteClient:
 
         Raises:
             RuntimeError: The client is closed.
-            TableError: The table can't be written, or its metadata not be read.
+            TableError: The table can't be written, or its metadata can't be read.
             LockError: The table's lock wasn't acquired.
             StorageError: An instant can't be written; the next clean finishes this one.
         """
@@ -261,9 +261,9 @@ class WriteClient:
         return embedded.service
 
     def close(self) -> None:
-        """Release the service, which stops when its last client releases it, and the lock.
+        """Release the lock and the service, which stops when its last client releases it.
 
-        A closed client can't be used again; closing it again releases what an error kept.
+        A closed client can't be used again. If closing failed, closing again releases the rest.
         """
         self._is_closed = True
         try:
@@ -294,12 +294,12 @@ class WriteClient:
                 hint="leave the option out",
             )
         result = write(WriteRequest.of(context, operation, extra_metadata), data)
-        # Of the first commit only, by which a table may have been created without an option.
+        # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result
 
     def _open_context(self) -> WriteContext:
-        """Return the context, which a closed client mustn't use: it has released its lock."""
+        """Return the context; refuse a closed client, which has released its lock."""
         if self._is_closed:
             raise RuntimeError(
                 f"the client of {self._context.storage.base_path} is closed; make another"
@@ -315,7 +315,7 @@ class WriteClient:
 
 
 def _skew_ms(settings: Settings, lock: TableLock) -> int:
-    """Return how far writers' clocks may be apart; one machine's clock is one."""
+    """Return how far writers' clocks may differ; 0 for writers of one machine."""
     return settings.get(CLOCK_SKEW) if lock.is_shared else 0
 
 

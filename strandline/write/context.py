@@ -1,4 +1,4 @@
-"""``WriteContext``: what all writes of a client share; ``WriteRequest``: one of them."""
+"""``WriteContext``: state shared by a client's writes; ``WriteRequest``: one write."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class WriteContext:
     Attributes:
         times: Time zone → generator of instants' times, the same one each time.
         lock: The table's lock.
-        heartbeats: How often writes beat.
-        rollback_policy: Who may be rolled back.
-        wait: Waits for a number of seconds while another writer may be alive.
+        heartbeats: How often writes renew their heartbeats.
+        rollback_policy: Which writes may be rolled back.
+        wait: Sleeps for a number of seconds while another writer may be alive.
     """
 
     engine: EngineContext[Any]
@@ -67,11 +67,11 @@ class WriteContext:
     wait: Wait = time.sleep
 
     def needs_service(self, operation: Operation, *, alone: bool) -> bool:
-        """Whether a write keeps its markers in the service, or has it look files up.
+        """Whether a write uses the service for its markers or its look-ups.
 
         Args:
             operation: The kind of write.
-            alone: Whether the driver has the rows of a small batch, and may write them itself.
+            alone: Whether the driver holds the rows of a small batch, and may write them itself.
         """
         values = self.settings
         if values.get(MARKERS_TYPE) == TIMELINE_SERVER_BASED:
@@ -85,16 +85,16 @@ class WriteContext:
         )
 
     def rollbacks(self, meta: TableMetaClient) -> Rollbacks:
-        """Return what rolls back instants of the table."""
+        """Return the object that rolls back the table's instants."""
         times = self.times(meta.config.timezone)
         policy = self.rollback_policy
         return Rollbacks(meta, times, self.clock, self.lock, policy, self.wait)
 
     def clean(self, meta: TableMetaClient, view: FileSystemView) -> CleanResult | None:
-        """Run a clean under the table's lock; see ``Cleaner.run``.
+        """Run a clean (``Cleaner.run``) under the table's lock.
 
-        Without the lock two writers would take each other's clean for a crashed one, finish it, and
-        complete it twice: from version 8 on completed files have different names.
+        Without the lock two writers would each treat the other's clean as crashed, finish it, and
+        complete it twice: from version 8 on the two completed files have different names.
         """
         times = self.times(meta.config.timezone)
         cleaner = Cleaner(meta, view, times, self.clean_settings, self.clean_memory)
@@ -102,17 +102,17 @@ class WriteContext:
             return cleaner.run()
 
     def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
-        """Return what a clean would delete; see ``preview``."""
+        """Return what a clean would delete, without deleting it."""
         times = self.times(meta.config.timezone)
         cleaner = Cleaner(meta, view, times, self.clean_settings)
         return preview(cleaner, meta.active_timeline(), self.clean_settings.policy)
 
     def clean_is_idle(self, timeline: Timeline, zone: str) -> bool:
-        """Return whether a clean would find nothing to do; see ``is_idle``.
+        """Return whether a clean would find nothing to do.
 
         Args:
-            timeline: The active timeline. Failed writes on it are rolled back by the clean if the
-                policy is lazy.
+            timeline: The active timeline. If the policy is lazy, the clean rolls back failed
+                writes on it.
             zone: The time zone of its times.
         """
         if self.rollback_policy.lazy and timeline.pending():
@@ -136,12 +136,12 @@ class WriteContext:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """One write as a client was asked for it, and the account of what it costs.
+    """One write as the caller requested it, with counters of its cost.
 
     Attributes:
         extra_metadata: Text to store in the commit next to the schema.
-        files: The storage, which keeps the ends of base files: they are opened to find keys, and
-            soon again to be merged.
+        files: The storage; it caches the ends of base files, which are opened to find keys, and
+            soon again for the merge.
     """
 
     context: WriteContext

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FEW_LISTS: Final = 32
-"""Most partitions of a remote storage that are listed rather than waiting for a service that is
-starting. The service would make the same lists once it has started, and has to make them for a
-later write if the driver makes them now. A start takes about a second, as do 32 lists of 30 ms; so
-the lists that are made twice never cost much more than the wait. On a local disk a list takes less
-than a millisecond."""
+"""The most partitions of a remote storage that the driver lists itself instead of waiting for a
+starting service. If the driver lists now, the service must list them again for a later write. A
+start takes about a second, as do 32 list calls of 30 ms, so listing twice never costs much more
+than waiting. On a local disk a list call takes less than a millisecond."""
 
 S = TypeVar("S")
 _BY: Final = "by"
@@ -55,8 +54,8 @@ class EmbeddedService:
         storage: The table's storage.
         storage_options: Options with which the service opens the table itself.
         host: Address at which executors reach the driver.
-        bind_address: Address to bind if no setting names one; ``None``: where executors reach it.
-        is_custom: Whether ``storage`` is another than the base path and the options imply.
+        bind_address: Address to bind if no setting names one; ``None``: ``host``.
+        is_custom: Whether ``storage`` isn't the one that the base path and the options imply.
 
     Attributes:
         report: The driver's own look-ups.
@@ -88,7 +87,7 @@ class EmbeddedService:
     def service(self) -> SharedService | None:
         """The service, started on first use; ``None`` if it is disabled or can't be started.
 
-        After a failure it isn't started again before ``replace_ended``, that is, in the same write.
+        After a failure it isn't started again before ``replace_ended``, so not in the same write.
         """
         if self._has_failed or not self._settings.get(config.EMBED):
             return None
@@ -100,34 +99,34 @@ class EmbeddedService:
         """Start the service, if it is enabled, while the caller does other work."""
         if self.is_begun or self._has_failed or not self._settings.get(config.EMBED):
             return
-        # Known before it begins: a client that is interrupted in between releases it.
+        # Assign before starting: a client that is interrupted in between still releases it.
         self._start = ServiceStart(self._acquire)
         self._start.begin()
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client uses a service, which may still be starting."""
+        """Whether the client uses a service, even if it is still starting."""
         return self._service is not None or self._start is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the client uses a service, which isn't starting any more."""
+        """Whether the client uses a service that isn't starting any more."""
         return self.is_begun and not (self._start is not None and self._start.is_running)
 
     def _finish_start(self) -> None:
         """Start the service, or wait until it has started."""
         start = self._start = self._start or ServiceStart(self._acquire)
-        # One that a clean needed before the service was ready lists storage.
+        # A view that a clean opened before the service was ready lists storage.
         self._close_view()
         try:
             self._service = start.result()
             self._start = None
-        # The service only saves listings; no write depends on it.
+        # The service only saves list calls; no write depends on it.
         except Exception as error:  # noqa: BLE001 - threads, processes, modules: all may be missing
             self._has_failed = True
             self._warn_of(error)
         finally:
-            # If the wait was interrupted it is still starting, for the next use or ``close``.
+            # After an interrupted wait it is still starting, for the next use or ``close``.
             if start.has_failed:
                 self._start = None
 
@@ -139,7 +138,7 @@ class EmbeddedService:
         )
 
     def _acquire(self) -> SharedService:
-        # Imports Flask, so only when a service is started.
+        # Imports Flask, so import it only when a service is started.
         from strandline.server.process.shared_service import SharedService  # noqa: PLC0415
 
         service = SharedService.acquire(
@@ -154,13 +153,13 @@ class EmbeddedService:
     def replace_ended(self) -> None:
         """Drop a service that has ended or failed to start, so that the next use starts another.
 
-        A failure that no write has met yet is logged. A service whose process is being replaced
-        hasn't ended. Must not be called during a write, whose tasks know only the old address.
+        A failed start that no write has noticed yet is logged. A service whose process is being
+        replaced hasn't ended. Don't call it during a write: its tasks know only the old address.
         """
         if self._start is not None and self._start.is_lost:
             self._start = None
         elif self._start is not None and not self._start.is_running:
-            # Begun by a write that didn't wait for it, or that failed before it needed it.
+            # Started by a write that didn't wait for it, or that failed before it needed it.
             self._finish_start()
         if self._has_failed:
             self._has_failed = False
@@ -171,7 +170,7 @@ class EmbeddedService:
             self.close()
 
     def location(self, timeline: Timeline) -> ViewLocation:
-        """Return where tasks find the view pinned to a timeline that this client has read.
+        """Return where tasks find the view, pinned to a timeline that this client has read.
 
         Waits for a service that is starting, and starts one if there is none.
         """
@@ -182,14 +181,14 @@ class EmbeddedService:
     ) -> ViewLocation:
         """Return where the driver finds the view for a write's look-ups, pinned as ``location``.
 
-        If the service is still starting, that is a view that lists storage, which is no fallback:
-        the look-ups are reported as ``local``.
+        If the service is still starting, this may be a view that lists storage. It doesn't count as
+        a fallback: its look-ups are reported as ``local``.
 
         Args:
-            timeline: As of ``location``.
-            partitions: How many partitions are looked up; ``None``: the table's.
-            alone: Whether the driver writes a small batch. Of a local disk it lists few partitions
-                itself for less than a service that follows the table would take, so none begins.
+            timeline: As in ``location``.
+            partitions: How many partitions are looked up; ``None``: all of the table's.
+            alone: Whether the driver writes a small batch. On a local disk listing a few partitions
+                costs less than a service that follows the table, so no service is started.
         """
         are_few = partitions is not None and partitions <= FEW_LISTS
         may_list = bool(self._settings.get(lookup.BACKUP_VIEW))
@@ -212,8 +211,8 @@ class EmbeddedService:
     def synced_view(self) -> FileSystemView:
         """Return the driver's view, synced to the newest instant.
 
-        A service that is ready is synced with it. One that is still starting reads the newest
-        timeline when it is first asked, so it needs no sync, and the view lists storage.
+        A ready service is synced, too. A service that is still starting will read the newest
+        timeline on its first request, so it needs no sync; the view then lists storage.
 
         The view is kept between writes, so that a view that lists storage isn't rebuilt.
         """
@@ -224,11 +223,11 @@ class EmbeddedService:
         return self._view
 
     def close(self) -> None:
-        """Close the view and release the table, which the service serves until its last client.
+        """Close the view and release the table; the service serves it while it has other clients.
 
-        Waits for a service that is starting, and logs it if that fails.
+        Waits for a service that is starting; if the start fails, it is logged.
         """
-        # Forgotten before they are closed: if that fails, no closed one stays in use.
+        # Clear the fields before closing: if closing fails, no closed object stays in use.
         start, self._start = self._start, None
         service, self._service = self._service, None
         try:
@@ -277,17 +276,15 @@ class EmbeddedService:
 
 
 def _usable(service: SharedService, root: str) -> SharedService:
-    """Return a service that tasks can ask; otherwise release the root.
-
-    Tasks would refuse its address or its CA file.
+    """Return the service if tasks can use it; otherwise release the root.
 
     Raises:
-        ConfigError: It is such a service.
+        ConfigError: Tasks would refuse the service's address or its CA file.
     """
     try:
         # The host comes from spark.driver.host, unless a setting names it.
         HttpSession(service.url, service.token, ca_file=service.ca_file)
-    # Also an interrupt: nobody else would release the root.
+    # An interrupt, too: nothing else would release the root.
     except BaseException:
         service.release(root)
         raise
@@ -295,7 +292,7 @@ def _usable(service: SharedService, root: str) -> SharedService:
 
 
 class ServiceStart(Generic[S]):
-    """A start that runs once: on a thread after ``begin``, else in the first caller of ``result``.
+    """A start that runs once: on a thread after ``begin``, else in the first ``result`` call.
 
     ``begin``, ``result`` and ``abandon`` are called by one thread.
 
@@ -305,8 +302,8 @@ class ServiceStart(Generic[S]):
 
     def __init__(self, acquire: Callable[[], S]) -> None:
         self._acquire = acquire
-        # The first thread to claim it gives the outcome. ``setdefault`` is atomic, and tells a
-        # thread whose claim it is even if an interrupt follows at once.
+        # The first thread to claim the start sets the outcome. ``setdefault`` is atomic, and shows
+        # a thread who claimed it, even if an interrupt follows at once.
         self._claimed: dict[str, object] = {}
         self._outcome: Future[S] = Future()
         self._has_thread = False
@@ -330,8 +327,8 @@ class ServiceStart(Generic[S]):
     def is_lost(self) -> bool:
         """Whether this process was forked from the one that began the start.
 
-        The thread doesn't exist here, and may have held the outcome's lock: only ``abandon``, which
-        does nothing then, may be called.
+        The thread doesn't exist here, and may have held the outcome's lock. Only ``abandon`` may be
+        called, and it does nothing then.
         """
         return self._pid != os.getpid()
 
@@ -350,7 +347,7 @@ class ServiceStart(Generic[S]):
         return self._outcome.done() and self._outcome.exception() is not None
 
     def abandon(self, release: Callable[[S], None]) -> BaseException | None:
-        """Have the service released if it was or is being started; wait for that.
+        """Release the service if it was or is being started, and wait for that.
 
         If the wait is interrupted, the thread releases the service.
 
@@ -370,7 +367,7 @@ class ServiceStart(Generic[S]):
                 ended.set()
 
         self._outcome.add_done_callback(end)
-        # The outcome is known to waiters before its callback has run.
+        # Waiters get the outcome before its callback has run, so wait for the callback.
         ended.wait()
         error = self._outcome.exception()
         return None if isinstance(error, CancelledError) else error
@@ -383,7 +380,7 @@ class ServiceStart(Generic[S]):
             self._make(acquire, claim, made, failed)
             self._settle(claim, made, failed)
         finally:
-            # Does nothing unless an interrupt came: without an outcome others would wait for ever.
+            # Only has an effect after an interrupt: without an outcome others would wait endlessly.
             self._settle(claim, made, failed)
 
     def _make(
@@ -393,7 +390,7 @@ class ServiceStart(Generic[S]):
         if self._claimed[_BY] is not claim:
             return
         try:
-            # In one call, so that no interrupt comes between the start and keeping its service.
+            # One call, so that no interrupt can come between the start and storing its service.
             made.extend(starmap(acquire, [()]))
         except Exception as error:  # noqa: BLE001 - raised by ``result``
             failed.append(error)

@@ -44,12 +44,12 @@ def write(request: WriteRequest, data: object) -> WriteResult:
     """
     context = request.context
     given = context.engine.adopt(data)
-    # Only between writes, because tasks know only the address that they were given.
+    # Only between writes, because tasks know only their service address.
     context.embedded.replace_ended()
     try:
         return _written_once(request, given)
     except TimelineOutdatedError as outdated:
-        # Nothing was written, and the last timeline is forgotten, so this reads it.
+        # Nothing was written, and the last timeline is forgotten, so this call lists the timeline.
         logger.info("write begins again, as the timeline has changed: %s", outdated.__cause__)
     return _written_once(request, given)
 
@@ -63,21 +63,21 @@ def _written_once(request: WriteRequest, given: Any) -> WriteResult:
             done = _committed(request, begun(request, prepared, heartbeat, files))
             view = told(request, done)
         finally:
-            # An interrupt may have come between the steps that end it themselves.
+            # An interrupt may have come between the steps that would set it.
             files.is_left = True
             heartbeat.give_up()
     return tidied(request, done, view)
 
 
 def _ready(request: WriteRequest, given: Any, held: ExitStack) -> Ready:
-    """Check the table and the rows, which ``held`` keeps, and make the table ready.
+    """Check the table and the rows, which ``held`` keeps, and prepare the table.
 
     Raises:
-        TimelineOutdatedError: It failed, and was checked against a timeline that has changed since.
+        TimelineOutdatedError: The check failed, and its timeline has changed since.
     """
     storage, last = request.context.storage, replace(request.context.last_timeline)
     try:
-        # Nothing is written before all rows are checked.
+        # Check all rows before writing anything.
         return ready(request, held.enter_context(checked(request, given)))
     except Exception as error:
         # Another writer may have deleted files of the last timeline, or undone its schema.
@@ -87,7 +87,7 @@ def _ready(request: WriteRequest, given: Any, held: ExitStack) -> Ready:
 
 
 def _committed(request: WriteRequest, begun: Begun) -> Committed:
-    """Bring a write from its beginning to its commit, which is all that readers see of it."""
+    """Run a write from its begun state to its commit, which makes it visible to readers."""
     with until_committed(request, begun):
         with tagged(request, begun) as rows:
             files = written(request, placed(request, rows))

@@ -1,7 +1,7 @@
 """``Operation``: what distinguishes one kind of write from another, as a value.
 
 The steps of a write are the same for all operations; ``strandline.write.job`` and the index read
-from the operation what a step does. A commit stores the operation's name.
+their details from the operation. A commit stores the operation's name.
 
 Source: Hudi 1.2.0 ``WriteOperationType``, and the ``BaseSparkCommitActionExecutor`` of each.
 """
@@ -22,7 +22,7 @@ class Replaces(Enum):
 
     NOTHING = "nothing"
     PARTITIONS = "partitions"
-    """Those of the partitions that its rows belong to."""
+    """The file groups of its rows' partitions."""
     TABLE = "table"
 
 
@@ -37,8 +37,8 @@ class Operation:
             of the write is an insert, even a duplicate.
         fills_small_files: Whether inserts go to small stored files before new file groups.
         sorts: Whether the sort mode of bulk inserts applies.
-        hard_delete: Whether the matching rows are removed, for which keys suffice: other columns
-            are ignored, and there is nothing to write if there is no table.
+        hard_delete: Whether the matching rows are removed. Keys suffice for that: other columns are
+            ignored, and there is nothing to write if there is no table.
         replaces: Which stored file groups the rows replace, whatever their keys.
     """
 

@@ -1,4 +1,4 @@
-"""``WriteResult``: what a write did and what it cost; ``WriteAccount`` collects it on the way."""
+"""``WriteResult``: the effect and cost of a write; ``WriteAccount`` collects them."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class WriteResult:
         bytes_written: Total size of those files.
         seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
             ``rollback``.
-        lookups: The write's look-ups, each with its duration and the source of its answer, which is
-            ``local`` also while the service is still starting; that is no fallback.
+        lookups: The write's look-ups, each with its duration and the source of its answer:
+            ``local`` also while the service is still starting, which is no fallback.
         fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
             each with its cause.
-        marker_fallbacks: Tasks that wrote markers instead of the service, or the whole write, each
-            with its cause.
+        marker_fallbacks: Tasks that wrote markers instead of the service, each with its cause; or
+            one cause for the whole write.
         storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
             in its status.
         clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
         rolled_back: Requested times of failed writes that were rolled back first.
         concurrent: Requested times of other writers' instants that completed, or were planned,
             while this write ran, and that it was compared with.
-        conflicts: Those that changed the same file groups but don't keep the write from counting.
-        warnings: What failed after the commit, such as the clean; the rows are committed. Columns
-            that this write wrote first, if Hudi can't rewrite what they hold. The client's first
-            result also names options that it ignored because it doesn't know them, or has nothing
-            that they would change.
+        conflicts: Those of them that changed the same file groups, but didn't invalidate this
+            write.
+        warnings: Failures after the commit, such as of the clean; the rows are committed. Columns
+            that this write wrote first, if Hudi can't rewrite their values. The client's first
+            result also names options that it ignored: unknown ones, and those without effect.
     """
 
     instant: str
@@ -80,16 +80,16 @@ class WriteResult:
 
 
 MANY_INSTANTS: Final = 1000
-"""A longer active timeline is warned of; Hudi's writers keep 20 to 30 commits by default."""
+"""A longer active timeline causes a warning; Hudi's writers keep 20 to 30 commits by default."""
 
 
 class WriteAccount:
-    """Time, look-ups and storage calls of one write as they add up; used by one thread.
+    """Adds up time, look-ups and storage calls of one write; used by one thread.
 
     Args:
         clock: Measures the steps.
-        driver_calls: Counts the driver's storage calls; only those from now on are reported.
-        driver_report: The driver's own look-ups; likewise.
+        driver_calls: Counts the driver's storage calls; only calls from now on are reported.
+        driver_report: The driver's own look-ups; only those from now on are reported.
         in_process: Whether tasks run in the driver's process, on its counted storage.
     """
 
@@ -115,7 +115,7 @@ class WriteAccount:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Add the duration of the block to a step's."""
+        """Add the duration of the block to a step."""
         started = self._clock.monotonic()
         try:
             yield
@@ -124,7 +124,7 @@ class WriteAccount:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether something failed after the commit."""
+        """Whether any step failed after the commit."""
         return bool(self._warnings)
 
     @contextmanager
@@ -132,7 +132,7 @@ class WriteAccount:
         """Log and report an error of the block instead of raising it: the commit is complete."""
         try:
             yield
-        # Whatever failed: a caller that saw it would repeat a write that has happened.
+        # Catch every error: a caller that got it would repeat a write that has happened.
         except Exception as error:
             logger.warning("the commit completed, but %s failed", what, exc_info=True)
             self._warnings.append(f"{what} failed: {type(error).__name__}: {error}")
@@ -143,7 +143,7 @@ class WriteAccount:
         report: LookupReport | None = None,
         marker_fallbacks: Sequence[Fallback] = (),
     ) -> None:
-        """Add the storage calls and look-ups of tasks, and why they wrote markers."""
+        """Add tasks' storage calls and look-ups, and their reasons for writing markers."""
         if not self._in_process:  # else the driver's storage counted them
             self._task_calls.update(calls)
         if report is not None:
@@ -205,9 +205,9 @@ class WriteAccount:
 
 
 def _null_elements(report: WriteReport) -> tuple[str, ...]:
-    """Return what Hudi makes of lists with null elements, in columns that this write wrote first.
+    """Return a warning if columns that this write wrote first have lists with null elements.
 
-    Source: parquet-avro ``AvroWriteSupport``, whose old structure of lists has no null elements.
+    Source: parquet-avro ``AvroWriteSupport``, whose old list structure has no null elements.
     """
     if not report.null_elements:
         return ()
@@ -223,6 +223,6 @@ def _growth(timeline: Timeline) -> tuple[str, ...]:
     if len(timeline) <= MANY_INSTANTS:
         return ()
     return (
-        f"the active timeline has {len(timeline)} instants, more than {MANY_INSTANTS}, by each of"
-        " which a commit costs more: let a writer of Hudi's archive it, as this one doesn't",
+        f"the active timeline has {len(timeline)} instants, more than {MANY_INSTANTS}; each makes a"
+        " commit more expensive: let a writer of Hudi's archive it, as this one doesn't",
     )

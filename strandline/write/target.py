@@ -1,8 +1,8 @@
-"""``Target``: the table that a write goes to, existing or described by the options.
+"""``Target``: the table that a write changes, existing or described by the options.
 
-``open_target`` opens it with the checks that need no rows: its type and version, features that this
-writer would break, options that contradict its properties, unreadable metadata. The checks of its
-schema, its index and of changes by other writers since it was opened are methods.
+``open_target`` opens it and makes the checks that need no rows: its type and version, features that
+this writer would break, options that contradict its properties, unreadable metadata. Methods check
+its schema, its index, and changes by other writers since it was opened.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Target:
         meta: The table's meta client.
         exists: Whether the table exists; if not, its properties come from the options.
         timeline: The active timeline; empty for a new table.
-        is_left: Whether the timeline wasn't read, but is what the client's last write has left.
+        is_left: Whether the timeline wasn't read, but kept from the client's last write.
         avro_schema: The table's schema without the meta columns, as it is after the write once
             ``columns_of`` was called; ``None`` if no commit has one yet.
         generator: Makes the table's record keys and partition paths.
-        merge_mode: The table's merge mode; that of the options if the table names none.
+        merge_mode: The table's merge mode; that of the options if the table has none.
         index: How stored keys are found.
-        first_written: The columns that the table gets, or gets with another type, from this write.
+        first_written: The columns that this write adds to the table, or whose type it changes.
     """
 
     meta: TableMetaClient
@@ -115,7 +115,7 @@ class Target:
 
     @property
     def merge_properties(self) -> MergeProperties:
-        """Which rows are deletes, and which values they lack, as the table's properties say."""
+        """The table properties that mark rows as deletes, and values as missing."""
         return MergeProperties.of(self.config, self.avro_schema)
 
     @property
@@ -157,11 +157,11 @@ class Target:
         return known, columns
 
     def check_archived(self, operation: Operation) -> None:
-        """Refuse to look keys up, or to replace groups, where archived writes hide theirs.
+        """Refuse look-ups and replacements if archived writes hide file groups.
 
-        A savepoint keeps its commit on the timeline while later ones are archived. Neither Hudi nor
-        a service shows the file groups that these began, and rows in them would be written twice.
-        This package's reader shows them.
+        A savepoint keeps its commit on the timeline while later commits are archived. Neither Hudi
+        nor a service shows the file groups that the archived ones began, so their rows would be
+        written twice. This package's reader shows them.
 
         Raises:
             UnsupportedTableError: There are such writes; the message names the first.
@@ -184,16 +184,16 @@ class Target:
             )
 
     def check_index(self, history: CommitHistory) -> None:
-        """Check that a bucket index, if the options ask for one, is that of the stored files.
+        """Check that stored files fit the bucket index, if the options ask for one.
 
-        A write that touches only new partitions sees no stored file, but later writes would find
-        keys by their buckets where they aren't.
+        A write to new partitions only sees no stored file, but later writes would search keys in
+        the wrong buckets.
 
         Raises:
-            UnsupportedTableError: The newest commit's file isn't one of a bucket index, or its
-                bucket is too great.
+            UnsupportedTableError: The newest commit's file doesn't belong to a bucket index, or its
+                bucket is too large.
 
-        Cost: none if the properties name the bucket index, else what ``open_target`` has read.
+        Cost: none if the properties name the bucket index; else it uses what ``open_target`` read.
         """
         if not self.index.is_bucket or stored_index(self.config):
             return
@@ -205,7 +205,7 @@ class Target:
             stored_buckets(partition, [file], self.index.buckets)
 
     def once_in_micros(self, history: CommitHistory) -> frozenset[str]:
-        """Return what is in milliseconds and was in microseconds; see ``timestamp_label``.
+        """Return the columns in milliseconds that were in microseconds (``timestamp_label``).
 
         Cost: none unless the table has milliseconds, else a read for each commit that isn't in
             ``history``.
@@ -218,14 +218,14 @@ class Target:
     def check_forms_of_dates(self, partitions: Iterable[str]) -> None:
         """Check that no partition of a write is stored with the other form of its date.
 
-        ``slash.separated.date.partitioning`` writes ``2024-03-01`` to ``2024/03/01``. The
-        properties say so unless paths have hive style, and writers may have used both forms.
+        ``slash.separated.date.partitioning`` writes ``2024-03-01`` as ``2024/03/01``. With
+        hive-style paths the properties don't record it, and writers may have used both forms.
 
         Args:
             partitions: Paths of the write.
 
         Raises:
-            UnsupportedTableError: One is, or may be; the message names both.
+            UnsupportedTableError: A partition is or may be stored so; the message names both.
 
         Cost: none unless the table may have such dates; a stat for each partition, with hive style
             a list for each year.
@@ -273,7 +273,7 @@ class Target:
         """Return the target as an existing table, creating it if necessary.
 
         Raises:
-            ConfigError: No table can be at the base path, which is a file or below one.
+            ConfigError: No table can be at the base path, because it is a file or below one.
         """
         if self.exists:
             return self
@@ -287,7 +287,7 @@ class Target:
         return replace(self, exists=True)
 
     def check_pinned(self, timeline: Timeline, history: CommitHistory) -> None:
-        """Check that the rows fit the table as the write's look-ups are going to see it.
+        """Check that the rows fit the table at the timeline of the write's look-ups.
 
         Commits between the two timelines aren't compared when this write completes.
 
@@ -298,13 +298,13 @@ class Target:
         Raises:
             WriteConflictError: Another writer has changed the schema, or the form of keys.
 
-        Cost: none, or for commits since the table was opened what ``open_target`` reads of them.
+        Cost: none without new commits; else the same reads per commit as in ``open_target``.
         """
         before, now = (each.completed().write_timeline() for each in (self.timeline, timeline))
         if before == now:
             return
         avro_schema = history.avro_schema(self.meta, now)
-        # The schema of a first commit is the incoming rows', which may be the other writer's, too.
+        # A first commit's schema is that of the incoming rows; another writer's may be the same.
         if avro_schema not in (history.avro_schema(self.meta, before), self.avro_schema):
             raise self._changed("schema")
         generator = replace(self.generator, name_single_key=True)
@@ -318,11 +318,11 @@ class Target:
         )
 
     def check_unchanged(self) -> None:
-        """Check that the table can still be written, and with the same layout.
+        """Check that the table can still be written, and has the same layout.
 
         Raises:
-            UnsupportedTableError: It has got a feature that this writer would break.
-            ConcurrentWriteError: Its version or the rules for its rows have changed, or it has got
+            UnsupportedTableError: It now has a feature that this writer would break.
+            ConcurrentWriteError: Its version or the rules for its rows have changed, or it now has
                 a metadata table.
 
         Cost: one read.
@@ -362,7 +362,7 @@ class Target:
 
 
 def _named_value(partition: str) -> tuple[str, str]:
-    """Return the part of a path that names its one column, in hive style, and the value's part."""
+    """Split a path with one column into its hive-style ``name=``, if any, and its value."""
     name, equals, value = partition.partition("=")
     return (name + equals, value) if equals else ("", partition)
 
@@ -400,8 +400,8 @@ def open_target(
         values: The client's settings.
         history: The client's facts of the table's commits.
         create: Whether the write may create the table.
-        last: What the client's last write has left, if the caller looks afterwards whether another
-            writer has been here since.
+        last: The timeline after the client's last write, if the caller checks afterwards whether
+            another writer has been active since.
 
     Raises:
         TableNotFoundError: There is no table, and ``create`` is false.
@@ -449,7 +449,7 @@ def open_target(
 
 
 def _new_target(storage: Storage, values: Settings) -> Target:
-    """Describe the table that the options ask for."""
+    """Return the new table that the options describe."""
     config, refusals = new_config(values), Refusals()
     with refusals.kept():
         index = _index(values, config)
@@ -461,7 +461,7 @@ def _new_target(storage: Storage, values: Settings) -> Target:
 
 
 def _refuse_restore(timeline: Timeline, base_path: str) -> None:
-    """Refuse a table with an unfinished restore, which deletes what was written since."""
+    """Refuse a table with an unfinished restore, which deletes all later writes."""
     for instant in timeline.pending():
         if instant.action == RESTORE:
             raise UnsupportedTableError(
@@ -471,7 +471,7 @@ def _refuse_restore(timeline: Timeline, base_path: str) -> None:
 
 
 def _refuse_moves(config: TableConfig, index: IndexOptions, base_path: str) -> None:
-    """Refuse to move rows that may lack values, which are in the partition that they leave."""
+    """Refuse to move partial rows: their missing values would stay in the old partition."""
     mode = MergeProperties.of(config, None).mode
     if mode and index.moves_rows and index.type in (GLOBAL_SIMPLE, GLOBAL_BLOOM):
         updates = (SIMPLE_UPDATES_PARTITION, BLOOM_UPDATES_PARTITION)
@@ -483,14 +483,14 @@ def _refuse_moves(config: TableConfig, index: IndexOptions, base_path: str) -> N
 
 
 def _index(values: Settings, config: TableConfig) -> IndexOptions:
-    """Return a table's index, for which the options' conflict strategy must be allowed."""
+    """Return a table's index; refuse a conflict strategy that it doesn't allow."""
     index = IndexOptions.of(values, config)
     conflict_strategy(values, by_bucket=index.is_bucket)
     return index
 
 
 def _remains(storage: Storage) -> str | None:
-    """Return the path of an instant where no properties were found; ``None`` without one."""
+    """Return the path of an instant in a table without properties; ``None`` if there is none."""
     for version in (6, 9):  # one of each timeline layout
         meta = TableMetaClient(storage, TableConfig.create(name="t", version=version))
         if instants := meta.active_timeline().instants:
@@ -502,7 +502,7 @@ def _config_of_remains(storage: Storage, instant: str) -> TableConfig:
     """Return the properties of a table that another writer has created meanwhile.
 
     Raises:
-        CorruptMetadataError: There are still none: a table has lost them.
+        CorruptMetadataError: There are still none: the table has lost them.
     """
     try:
         return read_table_config(storage.for_cause("table"))

@@ -1,13 +1,13 @@
 """Converts rows of any library with an Arrow C stream to an Arrow table.
 
 pandas, Polars, DuckDB and pyarrow export their rows by ``__arrow_c_stream__``, the Arrow PyCapsule
-interface. Polars exports texts and binaries as Arrow's *views*, which neither Parquet nor Avro has;
-they become plain ones.
+interface. Polars exports strings and binaries as Arrow's *view* types, which neither Parquet nor
+Avro has; they are converted to plain types.
 
-Spark leaves out the offsets of empty lists, maps and text, which they get here: an Arrow array of
-n lists has n + 1 offsets. Where lists are empty or null in all rows of a batch, Spark sends the
-arrays of their elements with no offsets at all (SPARK-55056). pyarrow reads the first one
-nevertheless, from other memory: ``nbytes`` and others end the worker process.
+An Arrow array of n lists has n + 1 offsets, but Spark omits them for empty lists, maps and strings;
+this module adds them. If lists are empty or null in all rows of a batch, Spark sends the arrays of
+their elements without any offsets (SPARK-55056). pyarrow reads the first offset nevertheless, from
+other memory: ``nbytes`` and other calls then crash the worker process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.records.schema.columns import MAX_LEVELS
 from timeline.errors import InputError
 
 _WIDE: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""Types with 64-bit offsets for views, of which an array may hold any amount of text."""
+"""View types → types with 64-bit offsets, as an array of views may have any amount of text."""
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _SMALL: Final = {**_PLAIN, pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 ALLOWED: Final = (
@@ -42,10 +42,10 @@ def other_rows_hint(data: object, of_dicts: str) -> str:
 
     Args:
         data: The object.
-        of_dicts: The hint for dicts, and for what isn't known.
+        of_dicts: The hint for dicts and unknown types.
     """
     for method in ("collect", "to_table"):
-        # A lazy frame of Polars', a dataset or scanner of pyarrow's.
+        # A Polars lazy frame, or a pyarrow dataset or scanner.
         if type_name(data).startswith(("polars.", "pyarrow.")) and hasattr(data, method):
             return f"pass what its {method}() returns"
     if hasattr(data, "sparkSession"):
@@ -60,11 +60,11 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
 
     Args:
         data: The object.
-        large: Whether strings, binaries and lists with 64-bit offsets stay so; PySpark 3.5 doesn't
-            know such lists.
+        large: Whether strings, binaries and lists keep 64-bit offsets; PySpark 3.5 doesn't support
+            such lists.
 
     Raises:
-        InputError: The stream isn't one of rows, such as that of a single column; or a column of a
+        InputError: The stream doesn't contain rows (for example a single column), or a column of a
             pandas frame has values of several types.
 
     Cost: a pyarrow table isn't copied, except columns of views.
@@ -72,7 +72,7 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
     if isinstance(data, pa.Table):
         return _with_plain_types(data, large=large)
     if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
-        # Its own stream has the index as a column.
+        # The frame's own stream contains the index as a column.
         try:
             rows = pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
@@ -96,15 +96,15 @@ def type_name(value: object) -> str:
 
 
 def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) -> pa.Table:
-    """Return the rows with plain types in place of views, and of large types unless ``large``.
+    """Return the rows with views converted to plain types, and large types unless ``large``.
 
     Chunks of text that exceed ``max_size`` bytes are sliced before they are cast.
     """
     plain = _converted(rows.schema, _PLAIN if large else _SMALL, large_lists=large)
     if plain.equals(rows.schema):
         return rows
-    # Views may share their text, so their size isn't known; and Arrow casts views to types with
-    # 32-bit offsets without looking for an overflow.
+    # Views may share their text, so their size isn't known, and Arrow casts views to types with
+    # 32-bit offsets without checking for overflow.
     wide = _converted(rows.schema, _WIDE, large_lists=True)
     return bounded_chunks(rows.cast(wide), max_size).cast(plain)
 
@@ -112,7 +112,7 @@ def _with_plain_types(rows: pa.Table, *, large: bool, max_size: int = MAX_SIZE) 
 def _converted(
     schema: pa.Schema, types: Mapping[pa.DataType, pa.DataType], *, large_lists: bool
 ) -> pa.Schema:
-    """Return a schema with some types replaced, nested ones too, and large lists by lists."""
+    """Return a schema with some types replaced, nested ones too, and large lists as lists."""
 
     def convert(kind: pa.DataType, levels: int) -> pa.DataType:
         if kind in types:
@@ -131,7 +131,7 @@ def _converted(
 
 
 def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch that was read from an IPC stream with all offsets; as it is if none lack."""
+    """Return a batch of an IPC stream with missing offsets added; itself if none are missing."""
     before = batch.columns
     columns = [_with_offsets(column) for column in before]
     if all(new is old for new, old in zip(columns, before, strict=True)):

@@ -4,8 +4,8 @@ A write is a few *transforms* of rows, which lie in *parts*. A task turns an ite
 record batches of one part into another, and may run several times (retries) or in another process.
 Tasks are therefore module-level frozen dataclasses, which pickle, and hold no engine, session or
 client. Between transforms, ``shuffle``, ``group`` and ``join`` place rows in parts whose number the
-caller chooses; an engine's own defaults never decide. What the driver needs to know comes back as
-rows, and what tasks count on the way in a ``Tally``.
+caller chooses; an engine's own defaults never decide. The driver gets results as rows, and tasks'
+counters in a ``Tally``.
 
 Implemented by ``LocalEngine`` (``local``), ``SparkEngine`` (``spark``) and ``DriverEngine``
 (``driver``).
@@ -32,7 +32,7 @@ from timeline.storage.base import Storage
 _SHOWN: Final = 80
 """Maximum length of a value shown in a message."""
 RESULT_BYTES: Final = 1 << 30
-"""Spark's default of ``spark.driver.maxResultSize``, the size of the results of a job's tasks."""
+"""Spark's default of ``spark.driver.maxResultSize``: most bytes that a job's tasks may return."""
 D = TypeVar("D")
 """Type in which an engine holds rows."""
 
@@ -50,20 +50,20 @@ class RunningCount(ABC):
 
     @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield what was counted; may be called once."""
+        """Yield the counts; may be called once."""
 
 
 class Count(ABC):
-    """A task that reads all rows of a part first, and can do so while they go elsewhere, too."""
+    """A task that counts all rows of a part; it can run while the rows are also sent elsewhere."""
 
     __slots__ = ()
 
     @abstractmethod
     def begin(self) -> RunningCount:
-        """Return a count that has no rows yet."""
+        """Return an empty count."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count all rows, and yield what was counted."""
+        """Count all rows, then yield the counts."""
         running = self.begin()
         for batch in batches:
             running.add(batch)
@@ -85,7 +85,7 @@ class TaskAttempt:
 
 
 ReportedNumbers = Mapping[tuple[str, ...], int]
-"""Numbers by the names of what was counted."""
+"""Counter name → number."""
 
 
 class Tally(ABC):
@@ -106,14 +106,14 @@ class EngineContext(ABC, Generic[D]):
 
     Attributes:
         in_process: Whether tasks run in the driver's process, on its own objects, and have ended
-            when their stage has; otherwise their counters must be brought back and added, and there
-            may be files which a stage's result doesn't name.
+            when their stage has. Otherwise their counters must be sent back and added, and there
+            may be files that a stage's result doesn't name.
         driver_host: Address at which executors reach a server of the driver.
         bind_address: Address that a server of the driver binds; ``None``: ``driver_host``.
         driver_cores: Maximum number of tasks of a small batch that the driver runs at the same
             time; ``None``: the cores that its process may use. On a remote storage, where tasks
-            mostly wait, it runs some more.
-        result_bytes: Greatest total size of what the tasks of a job return to the driver.
+            mostly wait, it runs a few more.
+        result_bytes: Maximum total size of the results that a job's tasks return to the driver.
     """
 
     in_process: bool
@@ -142,20 +142,20 @@ class EngineContext(ABC, Generic[D]):
     def fetch(self, data: D, max_bytes: int) -> pa.Table | None:
         """Return the caller's rows to the driver, in their order, if that costs less than a task.
 
-        The rows may be more than was estimated, and aren't to be computed again.
+        The rows may exceed the estimate, and must not be computed again.
 
         Args:
             data: The rows as adopted.
-            max_bytes: Estimate of their size from which on the driver doesn't take them.
+            max_bytes: Estimated size from which the driver doesn't fetch them.
 
         Returns:
-            The rows; ``None``: the engine keeps them, as engines do unless they override this.
+            The rows, or ``None`` if they stay in the engine, which is the default.
         """
         return None
 
     @abstractmethod
     def from_driver(self, tables: Sequence[pa.Table]) -> D:
-        """Return rows of the driver, each table as one part; there must be at least one."""
+        """Return the driver's tables as rows, each table as one part; at least one table."""
 
     @abstractmethod
     def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
@@ -185,8 +185,8 @@ class EngineContext(ABC, Generic[D]):
     def join(self, rows: D, found: D, on: Sequence[str], parts: int) -> D:
         """Add the columns of ``found`` to ``rows`` where the columns ``on`` are equal (left join).
 
-        A row comes once for each match, or once with nulls. The result has ``parts`` parts, in
-        which rows equal in ``on`` are adjacent. Apart from ``on`` no column may be in both.
+        A row appears once for each match, or once with nulls. The result has ``parts`` parts, in
+        which rows equal in ``on`` are adjacent. Apart from ``on`` no column may be in both inputs.
         """
 
     @abstractmethod
@@ -195,13 +195,13 @@ class EngineContext(ABC, Generic[D]):
 
     @abstractmethod
     def persist(self, data: D) -> AbstractContextManager[D]:
-        """Keep rows while the block runs, so that they are computed once though used twice."""
+        """Keep rows while the block runs, so that several uses compute them once."""
 
     def together(self, data: D, column: str) -> D:
-        """Bring the rows of each part together that are equal in a column of strings.
+        """Within each part, make the rows adjacent that are equal in a string column.
 
-        No row leaves its part. The values come in the order of their hashes
-        (``strandline.write.engine.hash_grouping``); the rows of values with one hash may be mixed.
+        No row leaves its part. Values are in the order of their hashes
+        (``strandline.write.engine.hash_grouping``); rows of values with the same hash may be mixed.
         """
         return self.transform(data, HashGrouping(column), self.schema(data))
 
@@ -214,16 +214,16 @@ class EngineContext(ABC, Generic[D]):
         by: str | None = None,
         in_place_of: D | None = None,
     ) -> Iterator[tuple[D, pa.Table]]:
-        """Keep rows as ``persist``, and collect what a count of each part yields.
+        """Keep rows as ``persist`` does, and collect the results of a count of each part.
 
         Args:
             data: The rows.
             count: Counts them.
-            schema: Schema of what it yields.
-            by: A column of strings by which kept rows may be brought together; for parts with at
-                most ``TOGETHER_VALUES`` values of it this then costs little.
-            in_place_of: Rows that the engine keeps, of which these are made. An engine that caches
-                rows frees these first, and computes them anew if they are used again.
+            schema: Schema of the counts.
+            by: A string column by which kept rows may be grouped; grouping parts with at most
+                ``TOGETHER_VALUES`` values of it then costs little.
+            in_place_of: Kept rows from which these are computed. An engine that caches rows frees
+                them first, and computes them again if they are used again.
 
         Yields:
             The kept rows, and the counts of all parts.
@@ -242,7 +242,7 @@ class EngineContext(ABC, Generic[D]):
 
 
 def no_engine(value: object, hint: str | None = None) -> ConfigError:
-    """Return the error for what a client can't run its tasks on."""
+    """Return the error for a value that isn't an engine or a Spark session."""
     return ConfigError(
         f"spark_or_engine is {shortened(repr(value), _SHOWN)}; allowed: a pyspark.sql.SparkSession,"
         " or an EngineContext such as LocalEngine()",
@@ -252,7 +252,7 @@ def no_engine(value: object, hint: str | None = None) -> ConfigError:
 
 @contextmanager
 def tallied(storage: Storage, tally: Tally, cause: str) -> Iterator[Storage]:
-    """Give a task's storage for a cause; at the end of the block, add its calls to a ``Tally``.
+    """Yield a task's storage for a cause; at the end of the block, add its calls to a ``Tally``.
 
     A block that fails adds none.
     """

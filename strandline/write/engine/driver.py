@@ -1,12 +1,12 @@
 """``DriverEngine`` runs the rest of a small batch's write in the driver, or on the executors.
 
-It begins in the driver, on the threads of a ``LocalEngine``. Two things move the rows to the
-executors, which then do what is left; no finished step is repeated:
+It begins in the driver, on the threads of a ``LocalEngine``. In two cases it moves the rows to the
+executors, which then run the remaining steps; no finished step is repeated:
 
-* more bytes of stored files are to be rewritten than the driver may (``limit_rewrite``);
-* a task can't reach a data file. A driver may have access to a table's timeline only. Then the
-  executors run the same step from its beginning. Files that tasks of the driver wrote before are
-  deleted by the commit, like those of any repeated attempt.
+* the write would rewrite more bytes of stored files than the driver may (``limit_rewrite``);
+* a task can't reach a data file, as a driver may have access to a table's timeline only. Then the
+  executors run the same step from its beginning. The commit deletes files that the driver's tasks
+  wrote before, as it does with files of any repeated attempt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from timeline.usable_cores import usable_cores
 logger = logging.getLogger(__name__)
 
 _WAITING: Final = 8
-"""Least number of tasks that wait at the same time; a small batch's limits bound the memory."""
+"""Minimum number of concurrent tasks that wait; a small batch's limits bound the memory."""
 _UNREACHABLE: Final = (StorageUnavailableError, PathNotFoundError)
 
 
@@ -50,7 +50,7 @@ class _Placed:
 
 
 class _DriverTally(Tally):
-    """Counts of tasks in the driver, and of those on executors, where it pickles as their tally.
+    """Counts of the driver's tasks and of executors' tasks; it pickles as the executors' tally.
 
     Args:
         executors: The executors' tally.
@@ -65,11 +65,11 @@ class _DriverTally(Tally):
         return _itself, (self._executors,)
 
     def add(self, numbers: ReportedNumbers) -> None:
-        """Add a task's numbers, but no storage calls: the driver's storage counts its own."""
+        """Add a task's numbers except storage calls, which the driver's storage counts itself."""
         self._step.append({name: n for name, n in numbers.items() if not is_call(name)})
 
     def end_step(self, *, keep: bool) -> None:
-        """Keep or drop what the tasks of a step have added."""
+        """Keep or drop the numbers that the tasks of a step have added."""
         if keep:
             for numbers in self._step:
                 self._kept.update(numbers)
@@ -90,9 +90,8 @@ class DriverEngine(EngineContext[_Placed]):
 
     Args:
         executors: Runs tasks on the executors.
-        limits: What the driver writes itself at most.
-        waits: Whether tasks mostly wait for their storage, so that they are worth more threads than
-            the driver has cores.
+        limits: The largest batch that the driver writes itself.
+        waits: Whether tasks mostly wait for storage, so that more threads than cores pay off.
 
     Attributes:
         in_process: Whether the driver still runs the tasks.
@@ -113,7 +112,7 @@ class DriverEngine(EngineContext[_Placed]):
         self._tallies: list[_DriverTally] = []
 
     def limit_rewrite(self, rewrite_bytes: int) -> None:
-        """Leave what follows to the executors if the files to be rewritten have so many bytes."""
+        """Run the next steps on the executors if so many bytes must be rewritten."""
         if rewrite_bytes > self._limits.rewrite_bytes:
             self.in_process = False
 
@@ -123,7 +122,7 @@ class DriverEngine(EngineContext[_Placed]):
         return self._local.cores if self.in_process else self._executors.cores
 
     def adopt(self, data: object) -> _Placed:
-        """Return a table of the driver's."""
+        """Return a table in the driver as rows."""
         return _Placed(self._local.adopt(data), in_driver=True)
 
     def schema(self, data: _Placed) -> pa.Schema:
@@ -161,14 +160,14 @@ class DriverEngine(EngineContext[_Placed]):
         return self._there(self._executors.join(self._moved(rows), self._moved(found), on, parts))
 
     def tally(self) -> Tally:
-        """Return a counter for tasks of either side."""
+        """Return a counter for tasks in the driver and on executors."""
         tally = _DriverTally(self._executors.tally())
         self._tallies.append(tally)
         return tally
 
     @contextmanager
     def persist(self, data: _Placed) -> Iterator[_Placed]:
-        """Keep rows of the executors; the driver's are computed already."""
+        """Keep rows on the executors; rows in the driver are computed already."""
         with self._engine_of(data).persist(data.data) as kept:
             yield _Placed(kept, data.in_driver)
 
@@ -178,7 +177,7 @@ class DriverEngine(EngineContext[_Placed]):
 
     @property
     def attempt(self) -> Callable[[], TaskAttempt]:  # type: ignore[override]  # a value, not bound
-        """What returns the running attempt, in the driver or on an executor."""
+        """The function that returns the running attempt, in the driver or on an executor."""
         return partial(running_attempt, self._executors.attempt)
 
     def _run_here(self, data: _Placed, task: Task, schema: pa.Schema) -> LocalRows | None:
@@ -189,7 +188,7 @@ class DriverEngine(EngineContext[_Placed]):
         except _UNREACHABLE as error:
             logger.warning("the driver can't reach a file, so executors write: %s", error)
             self.in_process = False
-        # Tasks of a failed step may have counted already.
+        # Tasks of a failed step may have added numbers already.
         for tally in self._tallies:
             tally.end_step(keep=made is not None)
         return made

@@ -10,23 +10,23 @@ from strandline.write.engine.base import RESULT_BYTES
 from strandline.write.options import settings
 
 UNMATCHED: Final = 10
-"""How many times as many rows the driver writes in the same time if it looks up no keys."""
+"""Factor by which the driver writes more rows in the same time if it looks up no keys."""
 _ESTIMATE: Final = 2 << 20
 _UNMATCHED_ESTIMATE: Final = 10 << 20
-"""Spark brings as many estimated bytes to the driver by default to broadcast a side of a join."""
+"""Spark's default limit, in estimated bytes, for a join side that the driver broadcasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverLimits:
-    """What the driver writes itself at most.
+    """The largest batch that the driver writes itself.
 
     Attributes:
         rows: Rows of the batch; 0: the executors write every batch.
         bytes: Size of the batch in memory.
-        rewrite_bytes: Total size of the stored files that are to be rewritten.
+        rewrite_bytes: Total size of the stored files that must be rewritten.
         estimated_bytes: An engine's estimate of the size of a batch that it may send to the driver
             before it knows the rows. It may be wrong, as files are compressed.
-        result_bytes: See ``EngineContext.result_bytes``.
+        result_bytes: As in ``EngineContext.result_bytes``.
     """
 
     rows: int = 0
@@ -42,7 +42,7 @@ class DriverLimits:
         Args:
             values: The client's settings.
             matches: Whether the keys of the batch are looked up.
-            result_bytes: The engine's.
+            result_bytes: The engine's limit.
         """
         most = values.get(settings.DRIVER_MAX_BYTES)
         return cls(

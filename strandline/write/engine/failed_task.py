@@ -1,4 +1,4 @@
-"""What the failure of a Spark task means: a Strandline error, a missing module, a lost worker."""
+"""Classifies a Spark task's failure: a Strandline error, a missing module, a lost worker."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _GIVEN_UP: Final = re.compile(
     rf"{_ABORTED}(?P<failed>Task \d+ in (?P<stage>stage [\d.]+) failed \d+ times), most recent"
     r" failure: Lost task [^\n]*?: (?P<cause>[^\n]*)"
 )
-"""A stage that Spark has given up: what failed, the stage, the last cause."""
+"""Spark's message for a stage that it gave up: its task, the stage, the last cause."""
 _ROWS_LOST: Final = re.compile(
     rf"{_ABORTED}(?:ShuffleMap|Result)(?P<stage>Stage \d+) \([^\n]*\) has (?P<failed>failed the"
     r" maximum allowable number of times: \d+)\. Most recent failure reason:\s*(?P<cause>[^\n]*)"
 )
-"""The same, as executors were lost whose rows it was to read."""
+"""The same for a stage whose input rows were lost with their executors."""
 _ENDED: Final = re.compile(r"Python worker|ExecutorLostFailure")
-"""Causes that say themselves that a process has ended."""
+"""Causes that state that a process has ended."""
 _CUT: Final = re.compile(r"java\.(net\.SocketException|io\.(EOF|IO)Exception)\b")
-"""Causes in which its connection did, if Spark was talking to a Python worker."""
+"""Causes that mean a lost connection, if Spark was talking to a Python worker."""
 _TALKING: Final = re.compile(r"\bat org\.apache\.spark\.(api|sql\.execution)\.python\.")
 
 
@@ -42,7 +42,7 @@ def own_error(failure: Exception) -> StrandlineError | None:
 
 
 def import_error(failure: Exception) -> ConfigError | None:
-    """Return the error for a task that failed as it can't import a module; ``None`` otherwise.
+    """Return the error for a task that can't import a module; ``None`` for other failures.
 
     Spark unpickles a task in the executor's Python, which imports the modules of its classes.
     """

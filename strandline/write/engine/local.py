@@ -64,12 +64,12 @@ class _LocalTally(Tally):
 class LocalEngine(EngineContext[LocalRows]):
     """Runs tasks on threads of this process, on Arrow tables.
 
-    Takes rows of any type with ``__arrow_c_stream__``: pyarrow's, pandas', Polars', DuckDB's. Rows
+    Accepts rows of any type with ``__arrow_c_stream__``: of pyarrow, pandas, Polars, DuckDB. Rows
     are divided among ``tasks`` tasks as on a cluster; a task that fails with a retryable error is
-    run again as a new attempt. If it fails for good, the others stop before their next file.
+    run again as a new attempt. After its last attempt the others stop before their next file.
 
     Args:
-        tasks: Number of parts in which the caller's rows are; ``None``: one for each core.
+        tasks: Number of parts for the caller's rows; ``None``: one for each core.
         task_retries: Maximum number of retries of a task, ``spark.task.maxFailures`` minus one.
         cores: Maximum number of tasks that run at the same time; ``None``: the cores that this
             process may use.
@@ -100,7 +100,7 @@ class LocalEngine(EngineContext[LocalRows]):
                 f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
                 hint=other_rows_hint(data, "pyarrow.Table.from_pylist(rows) takes dicts"),
             )
-        # A task casts a batch to types that hold no more than 2 GiB.
+        # A task casts a batch to types that can hold at most 2 GiB.
         table = bounded_chunks(read_arrow_stream(data))
         step = -(-table.num_rows // self.tasks)
         slices = (table.slice(number * step, step) for number in range(self.tasks))
@@ -115,7 +115,7 @@ class LocalEngine(EngineContext[LocalRows]):
         return LocalRows(tables[0].schema, tuple(tables))
 
     def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
-        """Run ``task`` immediately, over as many parts at a time as there are cores."""
+        """Run ``task`` immediately, on as many parts at a time as there are cores."""
         made = run_in_threads(
             lambda number, stop: self._run(task, data.parts[number], number, stop),
             len(data.parts),
@@ -133,12 +133,12 @@ class LocalEngine(EngineContext[LocalRows]):
         return LocalRows(data.schema, tuple(moved))
 
     def group(self, data: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
-        """Group by numbers that stand for the keys."""
+        """Group by integer codes of the keys."""
         together, codes = group_adjacent(self.collect(data), on)
         return LocalRows(together.schema, tuple(split_groups(together, codes, parts)))
 
     def join(self, rows: LocalRows, found: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
-        """Join on numbers that stand for the keys."""
+        """Join on integer codes of the keys."""
         joined, codes = left_join(self.collect(rows), self.collect(found), on)
         together, codes = adjacent(joined, codes)
         return LocalRows(together.schema, tuple(split_groups(together, codes, parts)))
@@ -163,8 +163,8 @@ class LocalEngine(EngineContext[LocalRows]):
     def _run(self, task: Task, part: pa.Table, number: int, stop: Event) -> list[pa.RecordBatch]:
         retries = self.task_retries
         while True:
-            # Attempts are counted for all stages of this process. 0 is never the stage of a write
-            # task on Spark, so both may take part in one write.
+            # Attempts are numbered across all stages of this process. Spark never gives a write
+            # task stage 0, so both engines may take part in one write.
             token = _RUNNING.set(TaskAttempt(number, 0, next(_ATTEMPTS)))
             try:
                 return list(_until(stop, task(iter(part.to_batches()))))

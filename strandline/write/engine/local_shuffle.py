@@ -1,13 +1,13 @@
 """Shuffles, groups and joins Arrow tables by key columns, in this process.
 
-``shuffled`` and ``split`` place rows by columns of integers. Rows that already follow one another
-are sliced, not copied: a batch that arrives in the order of its partitions stays as it is. Others
-are sorted batch by batch, which keeps reads within the processor's cache, on several threads, and
-the slices of all batches are put together.
+``shuffled`` and ``split`` place rows by integer columns. Runs of equal rows are sliced, not copied:
+a batch that arrives in partition order isn't moved. Other batches are sorted one by one, on several
+threads, so that reads stay within the processor's cache; then the slices of all batches are
+concatenated.
 
 ``group_adjacent`` and ``left_join`` take a whole table, or a place of packed rows. Arrow's own join
-refuses tables with nested columns. So keys are compared as numbers, and other columns only follow
-by ``take``.
+refuses tables with nested columns. So keys are compared as integer codes, and ``take`` then moves
+the other columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline.records.row_selection import one_array, take_batch, take_column,
 from strandline.write.engine.task_threads import run_in_threads
 
 _ROWS_A_SLICE: Final = 256
-"""Mean length of slices below which a sort of the whole table costs less."""
+"""Mean length of slices below which sorting the whole table costs less."""
 _Keys = tuple[int, ...]
 
 _NO_MATCH = -1
@@ -60,7 +60,7 @@ def shuffled(
 
 
 def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[_Keys, pa.Table]]:
-    """Yield the rows by the values of columns of integers, ascending; equal ones keep their order.
+    """Yield the rows for each key of integer columns, ascending; equal rows keep their order.
 
     Cost: as for ``shuffled``.
     """
@@ -77,8 +77,8 @@ def split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[_Keys, pa.Ta
 def sorted_positions(keys: pa.Table | pa.RecordBatch) -> Positions:
     """Return the positions of rows in the order of their columns, stable.
 
-    The last column is sorted by first: each stable sort keeps the order of the one before. Arrow
-    sorts by one column of integers in a tenth of the time that it takes for two.
+    Rows are sorted by the last column first: each stable sort keeps the order of the previous one.
+    Arrow sorts by one integer column in a tenth of the time that two columns take.
     """
     *others, last = keys.columns
     order = _sorted(last)
@@ -146,8 +146,8 @@ def _cuts(keys: pa.RecordBatch) -> Positions:
 def group_adjacent(rows: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positions]:
     """Return the rows with those equal in ``on`` adjacent, and the group number of each row.
 
-    Groups are in the order of their first rows, and the rows of a group in theirs: rows that are
-    all different aren't moved.
+    Groups are in the order of their first rows, and rows keep their order within a group. If all
+    rows differ, none is moved.
     """
     (codes,) = _codes(rows, (), on)
     return adjacent(rows, codes)
@@ -172,15 +172,15 @@ def split_groups(rows: pa.Table, codes: Positions, parts: int) -> list[pa.Table]
 def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> tuple[pa.Table, Positions]:
     """Return each row once for each row of ``found`` that equals it in ``on``, else once with null.
 
-    The order of ``rows`` is kept; columns of ``found`` other than ``on`` follow theirs. Nulls in
-    ``on`` equal nothing.
+    The order of ``rows`` is kept. The other columns of ``found`` are appended. A null in ``on``
+    equals nothing.
 
     Returns:
         The joined rows, and the group number of each, as ``group_adjacent`` counts groups.
     """
     wanted, codes = _codes(rows, (found,), on)
     order = np.argsort(codes, kind="stable")
-    # Rows of ``found`` by code, and none for those without a match, whose -1 is the last place.
+    # Number of rows of ``found`` by code; rows without a match have code -1, the last element: 0.
     matches_of = np.bincount(codes[codes != _NO_MATCH], minlength=wanted.max(initial=_NO_MATCH) + 2)
     first_of = np.count_nonzero(codes == _NO_MATCH) + np.cumsum(matches_of) - matches_of
     first, matches = first_of[wanted], matches_of[wanted]
@@ -190,7 +190,7 @@ def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> tuple[pa.Ta
     nth = np.arange(len(left)) - np.repeat(np.cumsum(times) - times, times)
     right = np.repeat(first, times) + nth
     has_match = np.repeat(matches > 0, times)
-    # A row of nulls follows those of ``found``.
+    # A row of nulls comes after the rows of ``found``.
     at = np.append(order, found.num_rows)[np.where(has_match, right, len(order))]
     joined = rows if len(left) == rows.num_rows else take_rows(rows, left)
     for field in found.schema:
@@ -204,8 +204,8 @@ def left_join(rows: pa.Table, found: pa.Table, on: Sequence[str]) -> tuple[pa.Ta
 def _codes(known: pa.Table, others: Sequence[pa.Table], on: Sequence[str]) -> list[Positions]:
     """Return numbers for the rows of ``known`` and of each other table.
 
-    Rows that are equal in ``on`` have the same number, which counts from 0 in the order in which
-    ``known`` first has the keys. A row with a null, or that equals no row of ``known``, has -1.
+    Rows that are equal in ``on`` have the same number. Numbers count from 0, in the order in which
+    keys first occur in ``known``. A row with a null, or with a key that isn't in ``known``, has -1.
     """
     codes: list[Positions] = []
     for name in on:
@@ -214,7 +214,7 @@ def _codes(known: pa.Table, others: Sequence[pa.Table], on: Sequence[str]) -> li
         parts = [_filled(column.indices)]
         for other in others:
             keys = one_array(other.column(name))
-            # Of two types the one with 64-bit offsets.
+            # If the types differ, use the one with 64-bit offsets.
             wide = keys.type if keys.type in _LARGE else values.type
             parts.append(_filled(pc.index_in(keys.cast(wide), value_set=values.cast(wide))))
         codes = _combined(codes, parts, len(values)) if codes else parts
@@ -222,9 +222,9 @@ def _codes(known: pa.Table, others: Sequence[pa.Table], on: Sequence[str]) -> li
 
 
 def _combined(codes: list[Positions], parts: list[Positions], size: int) -> list[Positions]:
-    """Return codes of the pairs of a code and a part below ``size``, numbered as ``_codes`` says.
+    """Return codes of the pairs of a code and a part below ``size``, numbered as in ``_codes``.
 
-    Renumbered by hashing: for 100,000 numbers that takes a fifth of the time of sorting.
+    Hashing renumbers them: for 100,000 numbers it takes a fifth of the time of sorting.
     """
     known, *others = (
         pa.array(left * size + right, mask=(left == _NO_MATCH) | (right == _NO_MATCH))

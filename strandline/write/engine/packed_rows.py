@@ -1,11 +1,11 @@
 """Rows as Arrow IPC streams, in which Spark moves and keeps them between Python stages.
 
-Spark converts rows that a Python function yields to its own form, column by column, and back for
-the next function. So a write's rows pass through that once: from the caller's frame to the first
-task. From there on they are *packed*: a stream of some thousand rows is one binary value, beside
-the numbers by which Spark moves and sorts it. What Spark can't do with packed rows, comparing keys,
-is done in Python with the rows of a *place*, a share of a part, which are in memory together. Rows
-that are only moved are read stream by stream.
+Spark converts rows that a Python function yields to its own format, column by column, and back for
+the next function. So a write's rows are converted only once: from the caller's frame to the first
+task. After that they are *packed*: a stream of some thousand rows is one binary value, next to
+the numbers by which Spark moves and sorts it. Spark can't compare keys of packed rows, so Python
+does. For that it holds the rows of one *place*, a share of a part, in memory. Rows that are only
+moved are read stream by stream.
 
 Packed rows are tuples of a part, a place and a stream.
 """
@@ -41,22 +41,22 @@ Unpack = Callable[[Iterator[Packed]], Iterator[pa.RecordBatch]]
 
 ROWS: Final = 0
 COUNTS: Final = 1
-"""Parts that ``Counted`` packs for."""
+"""The parts of the output of ``Counted``."""
 MIXED: Final = -1
-"""Place of rows that weren't divided, which comes before the others."""
+"""Place of rows that weren't divided; it comes before the others."""
 PLACES: Final = 16
 """Places of a part whose rows are grouped by keys; the caller bounds the rows of a part."""
 _STREAM_BYTES: Final = 1 << 20
-"""Size of the rows that are packed into one stream; a cache keeps 100 of them for each task."""
+"""Size of the rows that are packed into one stream; a cache holds 100 streams per task."""
 _LONGEST_STREAM: Final = 4 << 20
-"""Size of rows above which they make several streams: some of these come to Python at once."""
+"""Maximum size of the rows of one stream: Python gets several streams at once."""
 _SPLIT_BYTES: Final = 32 << 20
-"""Size of the rows that are divided at once; more make longer streams, and need more memory."""
+"""Size of the rows that are divided at once; more would make longer streams, and need memory."""
 _BATCH_ROWS: Final = 65_536
 _FEW_ROWS: Final = 4096
-"""Rows of a batch below which the columns of each, not their values, take most of the time."""
+"""Rows of a batch below which the overhead per column takes more time than the values."""
 _WRITTEN: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-# To hand columns to other threads costs as much CPU time as to decompress them.
+# Passing columns to other threads costs as much CPU time as decompressing them.
 _READ: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -76,8 +76,8 @@ class Counted:
 
     Attributes:
         count: Counts the rows.
-        by: A column of strings, by whose hashes rows are divided among places as long as it has few
-            values. ``None``: rows are packed as they come.
+        by: A string column; while it has few values, rows are divided among places by its hashes.
+            ``None``: rows are packed as they come.
     """
 
     count: Count
@@ -111,7 +111,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ByColumns:
-    """Packs rows for the parts, and for the places if there is such a column, that columns name."""
+    """Packs rows for the part, and optionally the place, that columns give."""
 
     part: str
     place: str | None = None
@@ -131,10 +131,10 @@ class ByHash:
     """Packs rows for the part and place that the hash of their keys chooses.
 
     Attributes:
-        on: Columns of strings; a null is a value, too.
+        on: String columns; a null is a value, too.
         parts: Number of parts.
-        side: Which of ``sides`` kinds of rows these are, in whose order a place has them.
-        sides: Number of kinds.
+        side: Which side these rows are; a place has the sides in order.
+        sides: Number of sides.
     """
 
     on: tuple[str, ...]
@@ -189,9 +189,9 @@ class Divided:
     by: str
 
     def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, those together that are equal in the column.
+        """Yield the rows; those equal in the column are adjacent.
 
-        If some weren't divided, all are held in memory.
+        If some rows weren't divided, all are held in memory.
         """
         rows = (each for each in packed if each[0] == ROWS)
         for part, place, stream in rows:
@@ -218,7 +218,7 @@ class Sorted:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Unpacks the rows of each place with those adjacent that are equal in some columns."""
+    """Unpacks the rows of each place; those equal in some columns are adjacent."""
 
     on: tuple[str, ...]
 
@@ -231,20 +231,20 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Unpacks the rows of each place, joined to what was found.
+    """Unpacks the rows of each place, joined to the locations found.
 
-    Packed rows are of two sides: what was found, then rows.
+    Packed rows have two sides: locations, then rows.
 
     Attributes:
         on: Columns that are compared.
-        found: Schema of what was found.
+        found: Schema of the locations.
     """
 
     on: tuple[str, ...]
     found: pa.Schema
 
     def __call__(self, packed: Iterator[Packed]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, those adjacent that are equal in the columns."""
+        """Yield the rows; those equal in the columns are adjacent."""
         for _, of_place in groupby(packed, key=lambda each: each[1] // 2):
             sides: list[list[pa.Buffer]] = [[], []]
             for _, place, stream in of_place:
@@ -259,11 +259,11 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What Python does with a partition of packed rows: unpack, run tasks, pack.
+    """The Python work on a partition of packed rows: unpack, run tasks, pack.
 
     Attributes:
         unpack: Yields the rows.
-        tasks: What runs over them, one after the other.
+        tasks: The tasks that run on them, one after the other.
         pack: Packs the result.
     """
 
@@ -295,7 +295,7 @@ def as_ipc(rows: pa.Table) -> pa.Buffer:
 
 
 def from_ipc(streams: Iterable[pa.Buffer | bytes]) -> pa.Table:
-    """Return the rows of streams, of which there must be one."""
+    """Return the rows of one or more streams."""
     return pa.concat_tables([_opened(stream).read_all() for stream in streams])
 
 
@@ -320,7 +320,7 @@ def _gathered(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table
 
 
 def _pieces(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield slices of at most ``most`` bytes, or of one row: the JVM's arrays end at 2 GiB."""
+    """Yield slices of at most ``most`` bytes, or of one row: a JVM array holds at most 2 GiB."""
     if rows.num_rows == 1 or rows.nbytes <= most:
         yield rows
         return

@@ -1,13 +1,13 @@
 """Brings the rows of a small frame to the driver by Spark's Arrow collect, without Python tasks.
 
-A frame is small by Spark's estimate, which is the size of the files that it reads, if nothing in
-its plan makes more rows of those or calls Python. By the same estimate Spark decides which side of
-a join it brings to the driver, to broadcast it, and allows five times as much there.
+Spark's estimate decides whether a frame is small. If no node of its plan adds rows or calls Python,
+the estimate is the size of the files that it reads. Spark uses the same estimate to decide which
+side of a join the driver broadcasts, with five times this limit.
 
 The estimate may be wrong by any factor, as files are compressed, and a task that returns rows holds
-all of them in its executor's memory. So a frame is *bounded* (``_bounded``): each row knows its
-number and its size, and if rows of that size up to that number are too much, null comes instead,
-and of many more rows nothing. Then none of the rows is used.
+all of them in its executor's memory. So a frame is *bounded* (``_bounded``) by each row's number
+and size: if that many rows of this size were too large, a null replaces the row, and rows far
+beyond the limit are omitted. If that happens, none of the rows is used.
 
 Source: none. Spark: ``Dataset.collectAsArrowToPython``,
 ``SizeInBytesOnlyStatsPlanVisitor``, ``spark.sql.autoBroadcastJoinThreshold``.
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NODES: Final = {
-    # What a frame may read. ``LogicalRDD``, as a checkpoint or a micro-batch, isn't among them: it
-    # has the estimate of another plan, which may make more rows and isn't shown.
+    # Sources of a frame. ``LogicalRDD``, such as a checkpoint or a micro-batch, isn't allowed: its
+    # estimate is that of a hidden plan, which may add rows.
     *("Relation", "RelationV2", "LocalRelation", "Range", "OneRowRelation"),
     *("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Union"),
     *("Repartition", "RepartitionByExpression", "SubqueryAlias", "View"),
 }
-"""Names of logical plans that return at most the rows that they get, and call no Python."""
+"""Names of plan nodes that return at most their input rows, and call no Python."""
 _NODE: Final = re.compile(r"[\s:+-]*(\w*).*")
 _PARTITIONS: Final = 16
-"""A partition may return this share of what a job may, if its rows are equally long; otherwise up
-to some times as much."""
+"""Share of a job's result limit that a partition may return, if its rows are equally long; if they
+aren't, it may return several times as much."""
 _FULL_PARTITIONS: Final = 4
-"""Partitions that may return so much; of those with higher numbers each less, harmonically."""
+"""Number of partitions that may return this share; the limit of later ones falls harmonically."""
 _ROW: Final = f"(monotonically_increasing_id() & {(1 << 33) - 1})"
 """Number of a row in its partition, from 0."""
 _SHARE: Final = f"(spark_partition_id() div {_FULL_PARTITIONS} + 1)"
@@ -51,13 +51,13 @@ _SHARE: Final = f"(spark_partition_id() div {_FULL_PARTITIONS} + 1)"
 def fetched(
     frame: DataFrame, schema: pa.Schema, max_bytes: int, result_bytes: int
 ) -> pa.Table | None:
-    """Return the rows of a small frame in the order of its partitions; ``None``: it isn't small.
+    """Return the rows of a small frame in partition order; ``None`` if it isn't small.
 
     Args:
         frame: The frame, which is evaluated at most once.
         schema: Its Arrow schema.
-        max_bytes: Greatest estimate of a small frame.
-        result_bytes: See ``EngineContext.result_bytes``.
+        max_bytes: Largest estimate of a small frame.
+        result_bytes: As in ``EngineContext.result_bytes``.
     """
     if not _is_small(frame, max_bytes):
         return None
@@ -80,27 +80,27 @@ def _is_small(frame: DataFrame, max_bytes: int) -> bool:
     if not keeps_rows(execution.analyzed().treeString()):
         return False
     plan = execution.optimizedPlan()
-    # Calls of Python have nodes of their own only there.
+    # Only the optimized plan has separate nodes for calls of Python.
     return keeps_rows(plan.treeString()) and int(str(plan.stats().sizeInBytes())) <= max_bytes
 
 
 def _bounded(frame: DataFrame, schema: pa.Schema, room: int) -> DataFrame:
     """Return a frame of each row as one struct; null for rows that exceed their partition's room.
 
-    Rows whose values of fixed length alone would exceed it are left out, except the first.
+    Rows that exceed it by their fixed-length values alone are omitted, except the first.
 
     Args:
         frame: The frame.
         schema: Its Arrow schema.
-        room: Size of the rows of a partition, if they are equally long.
+        room: Maximum size of a partition's rows, if they are equally long.
 
     Cost: 20 to 40 ms of CPU time.
     """
     if len({name.lower() for name in schema.names}) < len(schema):
-        # Spark can't tell them apart.
+        # Rename columns: Spark can't distinguish equal names.
         frame = frame.toDF(*(f"c{number}" for number in range(len(schema))))
     kinds = {name: field.type for name, field in zip(frame.columns, schema, strict=True)}
-    # Arrays, maps and structs are about as long as their text.
+    # Arrays, maps and structs are about as large as their text.
     texts = [
         f"cast(`{name.replace('`', '``')}` as string)"
         for name, kind in kinds.items()
@@ -122,12 +122,12 @@ def _width(kind: pa.DataType) -> int:
 
 
 def keeps_rows(plan: str) -> bool:
-    """Whether each node of a plan returns at most the rows that it gets, and calls no Python.
+    """Whether each node of a plan returns at most its input rows, and calls no Python.
 
-    Text of a constant that looks like other nodes can only make the answer no.
+    A constant whose text looks like other nodes can only make the answer false.
 
     Args:
-        plan: The tree of a logical plan as text, a node a line.
+        plan: The tree of a logical plan as text, one node per line.
     """
     nodes = [_NODE.sub(r"\1", line) for line in plan.splitlines()]
     return bool(nodes) and _NODES.issuperset(nodes)

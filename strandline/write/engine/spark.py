@@ -1,6 +1,6 @@
 """``SparkEngine`` runs a write's tasks on PySpark 3.5 and 4.x.
 
-A task is added to the rows that it runs over (``spark_rows``); a job runs when rows are collected.
+A task is added to the rows it will run on (``spark_rows``); a job runs when rows are collected.
 
 Spark Connect isn't supported: its session has no SparkContext in this process, so executors can't
 get the service's address in a closure.
@@ -97,7 +97,7 @@ class SparkEngine(EngineContext[SparkRows]):
     def adopt(self, data: object) -> SparkRows:
         """Return a batch DataFrame of a classic session, or other rows as one.
 
-        Rows of any type with ``__arrow_c_stream__`` travel from the driver to each executor.
+        Other rows with ``__arrow_c_stream__`` are sent from the driver to the executors.
         """
         refuse_connect(data)
         if not isinstance(data, DataFrame):
@@ -119,7 +119,7 @@ class SparkEngine(EngineContext[SparkRows]):
         """Return the Arrow schema; timestamps are in UTC.
 
         Raises:
-            InputError: A column has a type that Arrow has no counterpart of, such as an interval.
+            InputError: A column has a type without an Arrow equivalent, such as an interval.
         """
         if data.given is not None:
             return data.given
@@ -129,10 +129,10 @@ class SparkEngine(EngineContext[SparkRows]):
             raise InputError(f"a column of the frame can't be stored: {error}") from error
 
     def fetch(self, data: SparkRows, max_bytes: int) -> pa.Table | None:
-        """Return the rows of a frame that Spark takes for small, unless they turn out to be large.
+        """Return the rows of a frame that is small by Spark's estimate, unless they are large.
 
         Many partitions together may still exceed ``spark.driver.maxResultSize``. In both cases none
-        of the rows is used, and tasks compute them anew.
+        of the rows is used, and tasks compute them again.
         """
         if data.tasks:
             return None
@@ -146,15 +146,15 @@ class SparkEngine(EngineContext[SparkRows]):
                 return None
 
     def _distributed(self, rows: pa.Table) -> SparkRows:
-        """Return rows of the driver in a partition for each core.
+        """Return the driver's rows in one partition per core.
 
         Raises:
-            InputError: Spark has no counterpart of a column's type.
+            InputError: Spark has no equivalent of a column's type.
         """
         step = max(1, -(-rows.num_rows // self.cores))
         firsts = range(0, max(1, rows.num_rows), step)
         try:
-            # Rows are the same whatever brings them: what Spark can't hold is refused.
+            # Refuse types that Spark doesn't have, so that all ways to pass rows behave alike.
             from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
         except PySparkException as error:
             raise InputError(f"a column of the rows can't be stored: {error}") from error
@@ -162,32 +162,32 @@ class SparkEngine(EngineContext[SparkRows]):
 
     @property
     def cores(self) -> int:
-        """Number of cores of the executors, as Spark knows it (``spark.default.parallelism``)."""
+        """Number of cores of the executors, from ``spark.default.parallelism``."""
         return int(self._session.sparkContext.defaultParallelism)
 
     @property
     def result_bytes(self) -> int:  # type: ignore[override]  # may change between jobs
-        """What ``spark.driver.maxResultSize`` allows; the default where it sets no limit."""
+        """The limit ``spark.driver.maxResultSize``; its default if there is none."""
         conf = self._session.sparkContext._jsc.sc().conf()
         return int(conf.getSizeAsBytes(_RESULT_LIMIT, f"{RESULT_BYTES}b")) or RESULT_BYTES
 
     def from_driver(self, tables: Sequence[pa.Table]) -> SparkRows:
-        """Return the tables as partitions; they travel in the closure of a task."""
+        """Return the tables as partitions; the closure of a task contains them."""
         numbers = self._session.range(0, len(tables), 1, len(tables))
         given = _Given(tuple(as_ipc(table).to_pybytes() for table in tables))
         return SparkRows(numbers, tasks=(given,), given=tables[0].schema)
 
     def transform(self, data: SparkRows, task: Task, schema: pa.Schema) -> SparkRows:
-        """Add ``task`` to those of the rows; nothing runs yet."""
+        """Add ``task`` to the rows' tasks; nothing runs yet."""
         return replace(data, tasks=(*data.tasks, task), given=schema, by=None)
 
     def shuffle(
         self, data: SparkRows, column: str, parts: int, order: Sequence[str] = ()
     ) -> SparkRows:
-        """Move streams, each of the rows of one part, and of one value of the first sort column.
+        """Move streams, each with the rows of one part and one value of the first sort column.
 
-        Spark sorts by that column, of integers; by others the rows of each of its values are
-        sorted in memory.
+        Spark sorts by that integer column; for each of its values, rows are sorted by the other
+        columns in memory.
         """
         schema = self.schema(data)
         places = [name for name in order[:1] if pa.types.is_integer(schema.field(name).type)]
@@ -196,14 +196,14 @@ class SparkEngine(EngineContext[SparkRows]):
         return SparkRows(placed, Sorted(rest) if rest else Streams(), given=schema)
 
     def group(self, data: SparkRows, on: Sequence[str], parts: int) -> SparkRows:
-        """Move rows by the hash of the columns, and group those of a place in memory."""
+        """Move rows by the hash of the columns, and group the rows of each place in memory."""
         placed = moved(packed_frame(data, ByHash(tuple(on), parts)), parts)
         return SparkRows(placed, Grouped(tuple(on)), given=self.schema(data))
 
     def join(self, rows: SparkRows, found: SparkRows, on: Sequence[str], parts: int) -> SparkRows:
-        """Move both sides by the hash of the columns, and join those of a place in memory.
+        """Move both sides by the hash of the columns, and join each place in memory.
 
-        The parts of ``rows`` come first: so they keep their numbers if a lost cache is made anew.
+        The parts of ``rows`` come first, so they keep their numbers if a lost cache is recomputed.
         """
         left, right = self.schema(rows), self.schema(found)
         sides = [
@@ -215,13 +215,13 @@ class SparkEngine(EngineContext[SparkRows]):
         return SparkRows(placed, Joined(tuple(on), right), given=pa.schema([*left, *added]))
 
     def together(self, data: SparkRows, column: str) -> SparkRows:
-        """Read streams in the order in which they are kept, or bring the rows together."""
+        """Read streams in their kept order if that groups the rows, else group them."""
         if data.by != column or data.tasks:
             return super().together(data, column)
         return replace(data, unpack=Divided(column), by=None)
 
     def tally(self) -> Tally:
-        """Return a counter that Spark adds up as tasks finish (an accumulator)."""
+        """Return an accumulator, which Spark adds up as tasks finish."""
         return _SparkTally(self._session.sparkContext.accumulator(Counter(), _CounterSum()))
 
     @contextmanager
@@ -241,7 +241,7 @@ class SparkEngine(EngineContext[SparkRows]):
         by: str | None = None,
         in_place_of: SparkRows | None = None,
     ) -> Iterator[tuple[SparkRows, pa.Table]]:
-        """Keep packed rows with their counts, which one pass of Python makes."""
+        """Keep packed rows with their counts, both from one Python pass."""
         with ExitStack() as kept:
             with _own_errors():
                 packed = kept.enter_context(
@@ -255,7 +255,7 @@ class SparkEngine(EngineContext[SparkRows]):
             yield SparkRows(kept_rows, Streams(ROWS), given=self.schema(data), by=by), counts
 
     def collect(self, data: SparkRows) -> pa.Table:
-        """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
+        """Run the job and return its rows; for tasks' reports, not for the user's rows."""
         with _own_errors():
             return _as_table(streams(data), self.schema(data))
 
@@ -309,7 +309,7 @@ class _SparkTally(Tally):
 
     @property
     def total(self) -> ReportedNumbers:
-        """The sums; what ran twice, because rows were lost, is counted twice."""
+        """The sums; tasks that ran twice, because rows were lost, count twice."""
         return dict(self.counter.value)
 
 
@@ -340,15 +340,15 @@ def refuse_connect(value: object) -> None:
 
 
 def driver_addresses(context: SparkContext) -> tuple[str, str | None]:
-    """Return the driver's address for executors, and the one to bind if that is another.
+    """Return the driver's address for executors, and the one to bind if it differs.
 
-    With a ``local`` or ``local-cluster`` master all executors are on this machine, so nothing is
-    opened to others.
+    With a ``local`` or ``local-cluster`` master all executors are on this machine, so the address
+    is the loopback one.
     """
     if str(context.master).startswith("local"):
         return _LOOPBACK, None
     settings = context.getConf()
     bound = settings.get("spark.driver.bindAddress", None)
-    # Spark puts addresses of IPv6 in brackets.
+    # Spark puts IPv6 addresses in brackets.
     host = without_brackets(settings.get("spark.driver.host", _LOOPBACK))
     return host, bound and without_brackets(bound)

@@ -1,8 +1,8 @@
 """Values that Spark's hash partitioning sends to a wanted partition.
 
-``repartition(n, column)`` sends a row to partition ``pmod(murmur3(column), n)``. A write wants rows
-in exactly the partition that it has chosen, so for each partition it searches an integer with that
-hash, and partitions by these integers.
+``repartition(n, column)`` sends a row to partition ``pmod(murmur3(column), n)``. A write needs rows
+in exactly the partition that it has chosen. So for each partition it searches for an integer with
+that hash, and partitions by these integers.
 
 Source: Spark 3.5 ``HashPartitioning``, ``Murmur3_x86_32.hashInt``.
 """

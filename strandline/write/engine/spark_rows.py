@@ -1,16 +1,15 @@
-"""Rows on Spark: the caller's frame, or packed rows, and the tasks that run over them.
+"""Rows on Spark: the caller's frame, or packed rows, and the tasks that run on them.
 
-The first task gets the columns of the caller's frame. What it yields is packed (``packed_rows``),
-and tasks that follow one another run in one pass of Python. Packed rows are placed by
-``repartition`` with an explicit number of partitions: Spark keeps that number whatever
-``spark.sql.shuffle.partitions`` says, and adaptive execution neither coalesces nor splits such
-partitions.
+The first task gets the columns of the caller's frame. Its output is packed (``packed_rows``), and
+consecutive tasks run in one pass of Python. Packed rows are placed by ``repartition`` with an
+explicit number of partitions: Spark keeps that number whatever ``spark.sql.shuffle.partitions``
+says, and adaptive execution neither coalesces nor splits such partitions.
 
-Rows enter and leave tasks by ``mapInArrow``, which copies a stream where an RDD would pickle it,
-for four times the CPU time. Spark makes batches of 10,000 rows by default, which of streams would
-be gigabytes. So frames of packed rows belong to sessions of their own: clones of the caller's,
-whose settings stay as they are. Spark reads settings when it plans a frame, when it makes its RDD
-(3.5), or in its tasks (4.x), each time those of the frame's session.
+Rows enter and leave tasks by ``mapInArrow``, which copies a stream; an RDD would pickle it, for
+four times the CPU time. By default Spark makes batches of 10,000 rows; as each packed row is a
+stream, that would be gigabytes. So frames of packed rows belong to separate sessions with other
+settings: clones of the caller's session, which isn't changed. Spark reads settings when it plans a
+frame, when it makes its RDD (3.5), or in its tasks (4.x), always from the frame's session.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ logger = logging.getLogger(__name__)
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _CACHE: Final = {"spark.sql.inMemoryColumnarStorage.batchSize": "1"}
-"""For caches: each stream is an object of its own.
+"""Setting for caches: each cached object is a single stream.
 
-Java's serializer, by which a cache goes to disk, holds the last 100 objects that a task writes
-(``spark.serializer.objectStreamReset``), and by default each has 10,000 streams.
+Java's serializer, which writes a cache to disk, holds the last 100 objects that a task writes
+(``spark.serializer.objectStreamReset``), and by default each object has 10,000 streams.
 """
 _STREAMS: Final = {
     **_CACHE,
-    # Of streams, which have up to 4 MiB.
+    # Records are streams of up to 4 MiB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
-    # There is nothing to adapt, and each cache would be computed by a job of its own.
+    # There is nothing to adapt, and adaptive execution would compute each cache in a separate job.
     _ADAPTIVE: "false",
 }
 _PACKED: Final = StructType(
@@ -74,10 +73,10 @@ class SparkRows:
     Attributes:
         frame: The caller's frame, or packed rows.
         unpack: Unpacks the rows; ``None``: they are the columns of the frame.
-        tasks: What runs over the rows, one after the other.
-        given: Schema of the rows after the tasks; ``None``: of the frame.
-        by: Column by whose values packed rows are divided, in the order of their places, if they
-            are kept so.
+        tasks: The tasks that run on the rows, one after the other.
+        given: Schema of the rows after the tasks; ``None``: the frame's.
+        by: Column by whose values the kept packed rows are divided, in the order of their places;
+            ``None`` if they aren't.
     """
 
     frame: DataFrame
@@ -90,7 +89,7 @@ class SparkRows:
 def packed_frame(rows: SparkRows, pack: Pack) -> DataFrame:
     """Return a frame of packed rows; nothing runs yet.
 
-    The columns of a caller's frame come in small batches, unless they are kept first.
+    The columns of a caller's frame come in small batches, unless they are cached first.
     """
     if rows.unpack is None:
         return _packed_columns(rows, pack, _STREAMS)
@@ -109,7 +108,7 @@ def _in_worker(run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch
 
 
 def of_streams(kept: DataFrame) -> DataFrame:
-    """Return a frame of packed rows that are kept, for tasks over them."""
+    """Return a frame of kept packed rows, for tasks that read them."""
     return _with_settings(kept, _STREAMS)
 
 
@@ -124,12 +123,12 @@ def moved(packed: DataFrame, parts: int) -> DataFrame:
 
 
 def streams(rows: SparkRows) -> list[bytes]:
-    """Run the tasks in a job, and return what they yield as Arrow streams."""
+    """Run the tasks in a job, and return their output as Arrow streams."""
     return _collected(packed_frame(rows, Whole()))
 
 
 def count_streams(counted: DataFrame) -> list[bytes]:
-    """Return the counts of a frame that ``Counted`` packed; if it is kept, Python runs once."""
+    """Return the counts of a frame that ``Counted`` packed; if it is cached, Python runs once."""
     return _collected(counted.where(f"part = {COUNTS}"))
 
 
@@ -138,11 +137,10 @@ def _collected(packed: DataFrame) -> list[bytes]:
 
 
 def run_moves(packed: DataFrame) -> None:
-    """Run the stages that move rows to the partitions of a frame, but none of its own.
+    """Run the stages that move rows to the partitions of a frame, but not the frame's own stage.
 
-    A job over one partition runs the stages before it for all of them. This one has a partition
-    more than the frame, and runs over that: an empty one. It is the JVM's alone, as it would keep
-    a Python process of its own.
+    A job on one partition runs the stages before it for all partitions. This job runs on an extra,
+    empty partition. It runs only in the JVM, as Python would keep a separate process for it.
     """
     context = packed.sparkSession.sparkContext
     rows = packed._jdf.javaRDD()
@@ -156,13 +154,13 @@ def run_moves(packed: DataFrame) -> None:
 def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[DataFrame]:
     """Keep packed rows in executors' memory, or on their disks, while the block runs.
 
-    They are packed by the first job over the frame.
+    The first job on the frame packs them.
 
     Args:
         rows: The rows.
         pack: Packs them.
-        in_order: Whether the packed rows of each part are sorted by place. To sort them when they
-            are read would need their memory twice: Spark can't evict a cache that is being read.
+        in_order: Whether the packed rows of each part are sorted by place. Sorting them on read
+            would need their memory twice: Spark can't evict a cache that is being read.
     """
     is_columns = rows.unpack is None
     packed = _packed_columns(rows, pack, _CACHE) if is_columns else packed_frame(rows, pack)
@@ -171,7 +169,7 @@ def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[D
     try:
         packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         if is_columns:
-            # What the caller's frame does is planned by now, as the caller's session says.
+            # By now the caller's frame is planned, with the settings of the caller's session.
             packed.sparkSession.conf.set(_ADAPTIVE, "false")
         yield packed
     finally:
@@ -180,10 +178,10 @@ def cached(rows: SparkRows, pack: Pack, *, in_order: bool = False) -> Iterator[D
 
 
 def free_rows(kept: DataFrame) -> None:
-    """Free the memory of kept rows, which others have been made of.
+    """Free the memory of kept rows from which other rows were computed.
 
-    They are still kept in name: to unpersist their frame would plan other caches anew, which are
-    made of it and aren't filled.
+    The frame stays marked as cached: unpersisting it would plan those caches again that are
+    computed from it and not yet filled.
     """
     with _freeing():
         relation = kept._jdf.queryExecution().withCachedData()
@@ -192,7 +190,7 @@ def free_rows(kept: DataFrame) -> None:
 
 @contextmanager
 def _freeing() -> Iterator[None]:
-    """Log an error: the memory matters less than the write, which goes on or has ended."""
+    """Log an error instead of raising it: freeing memory matters less than the write."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - py4j raises errors of many kinds without its JVM
@@ -200,12 +198,12 @@ def _freeing() -> Iterator[None]:
 
 
 def _with_settings(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
-    """Return the same frame in a session like its own but for some settings."""
+    """Return the same frame in a session that differs from its own in some settings."""
     session = frame.sparkSession
     clone = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
     for name, value in settings.items():
         clone.conf.set(name, value)
-    # The class in whose package a release has it.
+    # The Dataset class; its package depends on Spark's version.
     datasets = reduce(getattr, frame._jdf.getClass().getName().split("."), session._jvm)
     plan = frame._jdf.queryExecution().analyzed()
     return type(frame)(datasets.ofRows(clone._jsparkSession, plan), clone)
@@ -213,7 +211,7 @@ def _with_settings(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _FromColumns:
-    """Runs tasks over the columns of a frame, and packs the result."""
+    """Runs tasks on the columns of a frame, and packs the result."""
 
     tasks: tuple[Task, ...]
     pack: Pack
@@ -225,7 +223,7 @@ class _FromColumns:
 
 @dataclass(frozen=True, slots=True)
 class _FromPacked:
-    """Runs a stage over packed rows."""
+    """Runs a stage on packed rows."""
 
     stage: Stage
 
@@ -235,7 +233,7 @@ class _FromPacked:
 
 
 def _packed(batch: pa.RecordBatch) -> Iterator[Packed]:
-    """Yield the packed rows of a batch, whose streams stay where they are in memory."""
+    """Yield the packed rows of a batch, without copying their streams."""
     parts, places, streams = batch.columns
     for part, place, stream in zip(parts.to_pylist(), places.to_pylist(), streams, strict=True):
         yield part, place, stream.as_buffer()
@@ -253,10 +251,10 @@ def _batch(packed: Packed) -> pa.RecordBatch:
 
 
 def _addressable(data: DataFrame) -> DataFrame:
-    """Return a frame without the columns that ``mapInArrow`` takes for fields of structs.
+    """Return a frame without the columns that ``mapInArrow`` would treat as fields of structs.
 
-    Only deletes, which ignore other columns than the key's, come with some: no table has a column
-    with such a name.
+    No table has a column with such a name. Only rows of deletes may have one, as deletes ignore all
+    columns but the key's.
     """
     names = [name for name in data.columns if not {".", "`"} & set(name)]
     if len(names) == len(data.columns):

@@ -1,7 +1,7 @@
 """``run_in_threads`` runs a stage's tasks on threads of this process; the first failure stops all.
 
-The calling thread takes tasks like the others, so a stage of one task starts no thread, and the
-connections that this thread keeps to the timeline service are used again.
+The calling thread runs tasks, too, so a stage of one task starts no thread, and the connections
+that this thread keeps to the timeline service are reused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
     """Run a stage's tasks and return their results in the order of their numbers.
 
     Args:
-        run: Runs the task with a number from 0 to ``tasks - 1``. While the event is set, another
-            task has failed: ``run`` should then end soon, by ``StageStoppedError``.
+        run: Runs the task with a number from 0 to ``tasks - 1``. If the event is set, another task
+            has failed: ``run`` should then soon raise ``StageStoppedError``.
         tasks: Number of tasks.
-        threads: Maximum number of tasks that run at the same time; fewer do where no more threads
-            can be started.
+        threads: Maximum number of tasks that run at the same time; fewer if no more threads can be
+            started.
 
     Raises:
-        BaseException: What the first task to fail raised, or an interrupt of the calling thread;
-            all threads have ended by then, unless another interrupt comes while they do.
+        BaseException: The error of the first task that failed, or an interrupt of the calling
+            thread; all threads have ended by then, unless another interrupt ended that wait.
     """
     stop = threading.Event()
-    # Each is changed by single atomic calls: a lock could stay locked after an interrupt.
+    # Change each by single atomic calls: a lock could stay locked after an interrupt.
     numbers = iter(range(tasks))
     results: dict[int, R] = {}
     failures: list[BaseException] = []
@@ -46,7 +46,7 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
         try:
             while not stop.is_set() and (number := next(numbers, None)) is not None:
                 results[number] = run(number, stop)
-        # Also an interrupt, which only reaches the main thread.
+        # An interrupt, too; only the main thread gets one.
         except BaseException as error:  # noqa: BLE001 - raised by the calling thread
             failures.append(error)
             stop.set()
@@ -59,12 +59,12 @@ def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads
         work()
         join_all(helpers)
     except BaseException:
-        # An interrupt between the steps: the helpers end before their next file.
+        # After an interrupt between the steps, too: the helpers end before their next file.
         stop.set()
         join_all(helpers)
         raise
     if failures:
-        # Taken out of the list, as the error's traceback refers to this frame.
+        # Remove it from the list, as the error's traceback refers to this frame.
         raise failures.pop(0)
     return [results[number] for number in range(tasks)]
 

@@ -1,13 +1,13 @@
-"""Shortens what PySpark does before and after each task in a Python process that it uses again.
+"""Shortens PySpark's work before and after each task in a reused Python process.
 
 *Before*: ``importlib.invalidate_caches``. Spark puts ``pyspark.zip`` and the jar of its core on
-Python's path, and Python keeps a finder for each archive, and for each folder of one that it looked
-for modules in, in ``sys.path_importer_cache``. Before Python 3.13 every such finder then reads its
-archive's directory anew (python/cpython#103200): 70 to 90 ms a task. Without finders there is
-nothing to read, and the next import makes one again, from the directory that ``zipimport`` has in
+Python's path. ``sys.path_importer_cache`` has a finder for each archive, and for each folder inside
+one where Python searched for modules. Before Python 3.13 this call makes every such finder read its
+archive's directory again (python/cpython#103200): 70 to 90 ms per task. Without finders there is
+nothing to read; the next import makes a new finder, from the directory that ``zipimport`` has in
 memory.
 
-*After*: ``gc.collect``, which takes 25 ms or more, as it visits all objects of all modules, unless
+*After*: ``gc.collect``, which takes 25 ms or more, as it visits the objects of all modules, unless
 they are frozen.
 
 Source: PySpark 3.5 ``pyspark/worker.py``, ``pyspark/daemon.py``.
@@ -31,21 +31,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class InWorker:
-    """A function of a part's rows, which isn't unpickled for a part without any.
+    """A function of a part's rows that isn't unpickled if the part is empty.
 
-    Its modules, whose import takes a new process as long as some 100,000 rows, come with it. A file
-    of one row group, as of any pandas or pyarrow, gives rows to one part of several.
+    Unpickling imports its modules, which takes a new process as long as some 100,000 rows. Empty
+    parts are common: a file of one row group, as pandas and pyarrow write, fills one of several
+    parts.
 
     Attributes:
         run: The pickled function.
-        added_files: Returns the folder of ``prepare_reuse``.
+        added_files: Returns the argument of ``prepare_reuse``.
     """
 
     run: bytes
     added_files: Callable[[], str]
 
     def __call__(self, given: Iterator[Any]) -> Iterator[Any]:
-        """Run it, and leave the process so that its next task begins without delay."""
+        """Run it, then prepare the process so that its next task begins without delay."""
         return prepare_reuse(self._made(iter(given)), self.added_files())
 
     def _made(self, given: Iterator[Any]) -> Iterator[Any]:
@@ -55,11 +56,11 @@ class InWorker:
 
 
 def prepare_reuse(rows: Iterator[T], added_files: str) -> Iterator[T]:
-    """Yield what a task yields, and then forget finders and freeze modules.
+    """Yield a task's output, then forget finders and freeze modules.
 
     Args:
-        rows: What the task yields.
-        added_files: See ``forget_finders``.
+        rows: The task's output.
+        added_files: As in ``forget_finders``.
     """
     try:
         yield from rows
@@ -71,7 +72,7 @@ def prepare_reuse(rows: Iterator[T], added_files: str) -> Iterator[T]:
 def forget_finders(added_files: str) -> None:
     """Forget the finders of all archives, except those that may be replaced while Spark runs.
 
-    Modules that are loaded stay, and others can still be imported.
+    Loaded modules stay, and others can still be imported.
 
     Args:
         added_files: Folder of the files of ``SparkContext.addPyFile``, whose finders stay.
@@ -84,10 +85,10 @@ def forget_finders(added_files: str) -> None:
 
 @cache
 def freeze_modules() -> None:
-    """Exempt all objects from garbage collection that exist at the first call.
+    """Exempt all objects that exist at the first call from garbage collection.
 
-    Later calls do nothing: objects of each task would be frozen, and never be collected if they
-    refer to each other.
+    Later calls do nothing: they would freeze objects of each task, and those in reference cycles
+    would never be collected.
     """
     gc.collect()
     gc.freeze()

@@ -1,11 +1,11 @@
-"""``Index``: the contract of all indexes. ``LocationRequest``: what a write asks of its index.
+"""``Index``: the contract of all indexes. ``LocationRequest``: a write's request to its index.
 
 An index finds the stored files that hold the keys of a write. ``SearchTagging`` joins the rows to
-what it finds, whichever index that is.
+the locations that any index finds.
 
 ``Tagging`` finds the stored file of each row's key, and counts the rows by file. The driver asks
-its view for the newest base files of the write's partitions; tasks ask no view. It is implemented
-by ``SearchTagging``, which searches the keys in these files, and ``BucketTagging``.
+its view for the newest base files of the write's partitions; tasks don't use the view. ``Tagging``
+is implemented by ``SearchTagging``, which searches the keys in these files, and ``BucketTagging``.
 
 Source: Hudi 1.2.0 ``HoodieIndex``.
 """
@@ -37,10 +37,10 @@ def stored_value(number: int) -> str:
 
 
 def location_schema(ordering: Mapping[str, pa.DataType], *, everywhere: bool = False) -> pa.Schema:
-    """Return the schema of locations: of stored keys that meet a key of the write.
+    """Return the schema of locations: stored keys that match a key of the write.
 
     A location has the row's partition path, unless keys were searched ``everywhere``; the key; the
-    number of the stored file; and the stored row's ordering values if they are asked for.
+    number of the stored file; and the stored row's ordering values if requested.
     """
     path = [] if everywhere else [(PARTITION_PATH, pa.string())]
     values = [(stored_value(at), kind) for at, kind in enumerate(ordering.values())]
@@ -54,7 +54,7 @@ class LocationRequest(Generic[D]):
     Attributes:
         engine: Runs the search.
         rows: Keyed rows, persisted.
-        counts: What they count to, by partition path.
+        counts: The numbers of rows, by partition path.
         files: The newest base files of the partitions that may hold the keys; a file's number is
             its position.
         storage: The table's storage.
@@ -72,7 +72,7 @@ class LocationRequest(Generic[D]):
 
 
 class Index(ABC):
-    """Finds the stored file of each row's key, in the files that the write asks for."""
+    """Finds the stored file of each row's key, in the files of the write's request."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class Index(ABC):
     def locations(self, request: LocationRequest[D]) -> D:
         """Return the locations (``location_schema``) of each key of the write, one for each file.
 
-        No location comes twice.
+        No location occurs twice.
         """
 
 
@@ -94,7 +94,7 @@ class SearchScope(Enum):
 
     NOTHING = auto()
     PARTITIONS = auto()
-    """Those of the rows' partitions."""
+    """The files of the rows' partitions."""
     TABLE = auto()
 
 
@@ -106,10 +106,10 @@ class KeyedRows(Generic[D]):
         engine: Runs the tasks that follow.
         data: The rows in the engine's form, persisted.
         columns: Their columns as the table stores them; none for deletes.
-        counts: What they count to, by partition path.
-        row_bytes: Size of a row in memory, with what tasks add to it.
-        in_parts: Part → partition path → its number of rows, if rows may be written where they are;
-            the engine keeps them by partition path then. ``None``: they may not.
+        counts: The numbers of rows, by partition path.
+        row_bytes: Size of a row in memory, including columns that tasks add.
+        in_parts: Part → partition path → number of rows, if rows may be written in place; then the
+            engine keeps them by partition path. ``None``: they may not.
     """
 
     engine: EngineContext[D]
@@ -126,15 +126,15 @@ class TaggedRows(Generic[D]):
 
     Attributes:
         data: The rows in the engine's form.
-        counts: What they count to, by partition path; rows with one key may be combined.
+        counts: The numbers of rows, by partition path; rows with one key may be combined.
         updates: Number of rows by the number of the stored file.
         inserts: Number of rows of keys that aren't stored, by partition path.
         columns: The rows' columns, apart from those that tasks add to all rows.
-        files: The stored files; a file without a name is a group that is to be opened.
-        combine: Whether rows with one key are still to be combined where they are written.
-        parts: Part of all rows of each partition path; those of a part come one partition after the
-            other, ascending by its path. ``None``: rows of a partition are anywhere.
-        in_parts: As of the keyed rows, if these are the same.
+        files: The stored files; a file without a name is a new file group.
+        combine: Whether the write tasks must still combine rows with one key.
+        parts: Part of all rows of each partition path; within a part, partitions follow one another
+            in the order of their paths. ``None``: a partition's rows may be in any part.
+        in_parts: As in the keyed rows, if these are the same rows.
     """
 
     data: D
@@ -165,7 +165,7 @@ class Tagging(ABC, Generic[D]):
     def tagged(
         self, rows: KeyedRows[D], files: tuple[StoredFile, ...]
     ) -> AbstractContextManager[TaggedRows[D]]:
-        """Tag rows; what comes of them may be used while the block runs.
+        """Tag rows; the result may be used while the block runs.
 
         Args:
             rows: The rows.
@@ -173,5 +173,5 @@ class Tagging(ABC, Generic[D]):
 
         Raises:
             RowsChangedError: The rows aren't those that were counted.
-            UnsupportedTableError: The files are those of another kind of index.
+            UnsupportedTableError: The files belong to another kind of index.
         """

@@ -2,11 +2,11 @@
 
 ``BucketCountTask`` counts the rows of each partition and bucket. The driver opens a file group for
 each bucket that has none and gets a row that isn't a delete. ``BucketTagTask`` then tags each row
-with its bucket's file, so rows move once, to the task that writes them. Rows with one key meet
-there, and are combined there.
+with its bucket's file, so rows move once, to the task that writes them. That task combines rows
+with one key.
 
-Deletes whose bucket has no file group even then have nothing to delete and are dropped. Those whose
-bucket is opened are kept: they may be newer than another row of the write with the same key.
+Deletes whose bucket still has no file group have nothing to delete and are dropped. Deletes in a
+newly opened bucket are kept: they may be newer than another row of the write with the same key.
 
 A record's bucket is ``(h & 0x7fffffff) % buckets``, where h is Java's ``List.hashCode`` of the
 values of the hash fields: 31-fold sums of ``String.hashCode``, which is itself a 31-fold sum of
@@ -76,11 +76,11 @@ COUNT_SCHEMA: Final = pa.schema(
         (KEY_HASH, pa.int64()),
     ]
 )
-"""Number of rows of a partition's bucket, apart for deletes and other rows."""
+"""Number of rows in a partition's bucket, separately for deletes and other rows."""
 _NONE: Final = -1
 
 _LIKELY_BUCKETS: Final = 10_000
-"""Above any sensible number of buckets: two in a million UUIDs begin with a number below it."""
+"""Above any sensible number of buckets; two in a million UUIDs start with a smaller number."""
 
 BucketNumberArray = npt.NDArray[np.int32]
 _DIGITS: Final = 8
@@ -150,7 +150,7 @@ class BucketRule:
 
 @dataclass(frozen=True, slots=True)
 class BucketCountTask:
-    """Counts rows by partition and bucket, deletes apart from other rows.
+    """Counts rows by partition and bucket, deletes separately from other rows.
 
     Attributes:
         rule: Finds the rows' buckets.
@@ -221,8 +221,8 @@ def stored_buckets(
         buckets: Number of buckets of a partition.
 
     Raises:
-        UnsupportedTableError: A file id names no bucket, one that is too great, or the bucket of
-            another file.
+        UnsupportedTableError: A file id names no bucket, a bucket that is too large, or the bucket
+            of another file.
     """
     found: dict[int, StoredFile] = {}
     for file in files:
@@ -250,12 +250,12 @@ def stored_buckets(
 
 
 def refuse_bucket_files(partition: str, files: Iterable[StoredFile]) -> None:
-    """Refuse a partition whose files are all a bucket index's, for a writer with another index.
+    """Refuse a partition whose files all belong to a bucket index, for a writer with another index.
 
-    Hudi stores nowhere that a table has a bucket index, but its file ids begin with small numbers.
+    Hudi doesn't record that a table has a bucket index, but its file ids begin with small numbers.
 
     Raises:
-        UnsupportedTableError: They are.
+        UnsupportedTableError: All files belong to a bucket index.
     """
     numbers = [bucket_of(file.file_id) for file in files]
     if numbers and all(each is not None and each < _LIKELY_BUCKETS for each in numbers):
@@ -275,8 +275,8 @@ class BucketTagging(Tagging[D]):
         buckets: Number of buckets of a partition.
         hash_fields: Columns of the record key that are hashed.
         operation: The kind of write.
-        tally: Takes what the tasks count.
-        combine_inserts: Whether rows with one key are combined though keys aren't compared.
+        tally: Gets the tasks' counts.
+        combine_inserts: Whether rows with one key are combined although keys aren't compared.
         properties: Which rows are deletes.
     """
 
@@ -290,13 +290,13 @@ class BucketTagging(Tagging[D]):
 
     def scope(self, *, fills: bool) -> SearchScope:
         """Return the rows' partitions: any row may go to a stored bucket."""
-        # Rows that replace the stored groups open new ones in each bucket.
+        # Rows that replace stored groups open a new group in each bucket.
         replaces = self.operation.replaces is not Replaces.NOTHING
         return SearchScope.NOTHING if replaces else SearchScope.PARTITIONS
 
     @contextmanager
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
-        """Tag rows; they are computed again for each use, as that costs no more than a cache."""
+        """Tag rows; each use computes them again, which costs no more than a cache."""
         engine = self.engine
         stored = _by_bucket(files, self.buckets)
         rule = BucketRule(
@@ -311,7 +311,7 @@ class BucketTagging(Tagging[D]):
             stored.get(at) or StoredFile(at[0], new_bucket_file_id(at[1]), "", 0) for at in numbers
         )
         combine = self.operation.needs_match or self.combine_inserts
-        # Rows are combined where they are written, after a shuffle.
+        # Write tasks combine the rows, after a shuffle.
         columns = rows.columns.append(ROW_NUMBER_FIELD) if combine else rows.columns
         tag = BucketTagTask(columns, rule, numbers)
         yield TaggedRows(
@@ -330,8 +330,8 @@ def _written(counts: pa.Table, stored: Set[tuple[str, int]]) -> Mapping[tuple[st
 
     Args:
         counts: Rows of ``COUNT_SCHEMA``.
-        stored: The (partition path, bucket) that have a file. Others are opened if they get a row
-            that isn't a delete.
+        stored: The (partition path, bucket) pairs that have a file. Others are opened if they get a
+            row that isn't a delete.
     """
     found: dict[tuple[str, int], RowCount] = {}
     opened = set(stored)
@@ -362,10 +362,10 @@ def bucket_numbers(
 
     Args:
         keys: Record keys without nulls.
-        fields: Names of the hash fields; matter only for keys of several columns.
+        fields: Names of the hash fields; used only for keys of several columns.
         buckets: Number of buckets of a partition.
 
-    Cost: about 0.3 µs a key of one column, 4 µs a key of several.
+    Cost: about 0.3 µs per key of one column, 4 µs per key of several.
     """
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     compound = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))

@@ -1,9 +1,9 @@
-"""Tagging by tasks that have whole partitions: all rows of them, and all stored files.
+"""Tagging by tasks that have whole partitions: all their rows, and all their stored files.
 
 Such a task finds the keys of its rows by itself, and writes them in place: rows move once, and
-neither keys nor what was found of them move at all. A task holds the rows of one partition at a
-time, or of several small ones, so this suits batches with at most some thousand rows in each, if
-the work can be divided that way.
+neither keys nor locations move. A task holds the rows of one partition at a time, or of several
+small ones. So this suits batches with at most some thousand rows per partition, if partitions
+divide the work evenly.
 
 Source: none; Hudi moves keys, locations and rows by three shuffles.
 """
@@ -34,11 +34,11 @@ from strandline.write.tasks.row_order import by_partition_path
 from timeline.storage.base import Storage
 
 _MOST_ROWS: Final = 31_250
-"""Rows of a partition that a task holds: as many as a place has of the largest task of a join."""
+"""The most rows of a partition that a task holds, as in a place of a join's largest task."""
 _ROW_BYTES: Final = 100
-"""Bytes of a stored file that are searched in the time that one row takes."""
+"""Bytes of a stored file whose search takes as long as one row."""
 _ROWS_AT_ONCE: Final = 4096
-"""Rows of small partitions that are joined at once: each join costs 1 ms, whatever its rows."""
+"""Rows of small partitions that are joined at once: each join costs at least 1 ms."""
 _KEY: Final = (PARTITION_PATH, RECORD_KEY)
 _NOWHERE: Final = -1
 
@@ -46,17 +46,17 @@ _NOWHERE: Final = -1
 def colocated(
     counts: Mapping[str, RowCount], files: Sequence[StoredFile], cores: int, least: int
 ) -> dict[str, int] | None:
-    """Return the part of each partition, so that parts take about as long as if they were divided.
+    """Return the part of each partition, if this divides the work about evenly.
 
     Args:
         counts: The rows of each partition path.
         files: The stored files of these partitions.
         cores: Number of tasks that can run at the same time.
-        least: Number of parts that so many rows are worth.
+        least: Minimum number of parts for this number of rows.
 
     Returns:
         Partition path → part, from 0. ``None``: a partition has too many rows, there are too many
-        partitions, or a partition or several take much longer than a part should.
+        partitions, or some would take much longer than a part should.
     """
     if any(count.rows > _MOST_ROWS for count in counts.values()):
         return None
@@ -66,10 +66,10 @@ def colocated(
     paths = sorted(counts)
     weights = [stored[path] + counts[path].rows * _ROW_BYTES for path in paths]
     parts = pack(weights, min(len(paths), max(least, tasks_for(weights, cores))))
-    # On Spark each is a stream of its own in what a task sends to a part.
+    # On Spark a task sends each partition of a part as a separate stream.
     if len(paths) > PLACES * (max(parts, default=0) + 1):
         return None
-    # Otherwise files are searched in a stage of their own, and rows are divided in any way.
+    # Otherwise a separate stage searches the files, and rows are divided in any way.
     sizes = [file.size for file in files]
     searched = heaviest(sizes, pack(sizes, max(1, tasks_for(sizes, cores))))
     joined = sum(count.rows for count in counts.values()) * _ROW_BYTES // least
@@ -81,8 +81,8 @@ def colocated(
 def found_in_place(request: LocationRequest[D], search: FileSearch, parts: Mapping[str, int]) -> D:
     """Return the rows with the stored files that hold their keys, in the parts of their partitions.
 
-    A row comes once for each file, or once with null. The rows of a part come one partition after
-    the other, ascending by path; those of a key are adjacent.
+    A row appears once for each file, or once with null. Within a part, partitions follow one
+    another in the order of their paths; rows with one key are adjacent.
 
     Args:
         request: The rows and files.
@@ -104,7 +104,7 @@ def found_in_place(request: LocationRequest[D], search: FileSearch, parts: Mappi
 
 @dataclass(frozen=True, slots=True)
 class PlaceTask:
-    """Adds the part and the place of each row: those of its partition.
+    """Adds to each row the part and the place of its partition.
 
     Attributes:
         parts: Part of each partition path.
@@ -152,7 +152,7 @@ class FindTask:
     search: FileSearch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition after the other, those of several small ones together."""
+        """Yield the rows partition by partition, several small partitions at once."""
         with tallied(self.storage, self.tally, "tag") as storage:
             for some in _gathered(by_partition_path(batches)):
                 placed = pa.concat_tables([each for _, each in some])

@@ -1,8 +1,8 @@
 """Searches the keys of a write in the stored files of their partitions.
 
-Files are packed into tasks by size. Each key is sent to the tasks that have files of its partition,
-which read a file's keys only if its footer doesn't rule out all keys searched for. So what moves is
-keys of the write, not stored ones, and no task has a whole partition if there are several files.
+Files are packed into tasks by size. Each key is sent to the tasks that have files of its partition.
+They read a file's keys only if its footer doesn't rule out all keys searched for. So the write's
+keys move, not the stored ones, and a partition with several files can be divided among tasks.
 
 ===============  ==========================  =====================================
 Index type       Files                       A file's keys are read unless
@@ -185,7 +185,7 @@ class FileSearch:
     def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
         """Return the locations of the keys that a file holds."""
         values = [one_chunk(column_of(found.stored, n)).cast(k) for n, k in self.ordering.items()]
-        # A file that was inserted into may hold a key twice; its newest row decides on a move.
+        # After inserts a file may hold a key twice; its newest row decides on a move.
         _, once, groups = np.unique(found.at, return_index=True, return_inverse=True)
         if values and len(once) < len(groups):
             once = winners(groups, RowOrder.of(values, np.zeros(len(groups), np.bool_)))
@@ -221,7 +221,7 @@ class SearchTask:
         first = next(rows, None)
         if first is None:
             return
-        # An engine may number the parts of a stage otherwise.
+        # Don't use the engine's part number: an engine may number a stage's parts differently.
         files = self.files[first.column(TASK)[0].as_py()]
         with tallied(self.storage, self.tally, "tag") as storage:
             for path, keys in _distinct_keys(chain([first], rows), _KEYS_AT_ONCE):
@@ -230,7 +230,7 @@ class SearchTask:
 
 
 def _head(name: str) -> str:
-    """Return the column in which a field lies that a dotted name addresses."""
+    """Return the top-level column of a dotted field name."""
     return name.partition(".")[0]
 
 
@@ -247,13 +247,13 @@ def _distinct_keys(
                 waiting, size = [], 0
             current = path
             if size >= at_once:
-                # The last key may go on in this run, and then belongs to it alone.
+                # The last key may continue in this run; then it must be counted only there.
                 last = waiting[-1][-1]
                 held = pa.concat_arrays(waiting)
                 yield current, pc.unique(held.filter(pc.not_equal(held, last)))
                 waiting, size = [pa.array([last.as_py()], pa.string())], 1
             waiting.append(keys)
-            # Long keys count for several, so that one array holds all.
+            # A long key counts as several, so that all keys fit in one array.
             size += max(len(keys), keys.nbytes // _KEY_BYTES)
     if waiting:
         yield current, pc.unique(pa.concat_arrays(waiting))
@@ -292,7 +292,7 @@ class SearchIndex(Index):
 
     @property
     def file_search(self) -> FileSearch:
-        """What searches keys in the files of their own partition."""
+        """The search for keys in the files of their own partition."""
         form = location_schema({})
         return FileSearch(by_range=self.by_range, by_filter=self.by_filter, ordering={}, form=form)
 

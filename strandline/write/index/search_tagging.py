@@ -1,10 +1,10 @@
 """``SearchTagging``: tags rows with the stored files in which an index finds their keys.
 
 The index searches the keys in the newest base files of the write's partitions, the rows are joined
-to what it finds, and rows with one key are combined. If tasks can have whole partitions
+to the locations found, and rows with one key are combined. If tasks can have whole partitions
 (``colocated``), rows go to the task with their partition's files. Otherwise their keys go to the
-tasks that have these files, and rows and what was found are joined by the hash of the key. A write
-that neither matches nor combines rows needs none of this: its rows are counted already.
+tasks that have these files, and rows and locations are joined by the hash of the key. A write that
+neither matches nor combines rows skips all this: its rows are counted already.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from strandline.write.tasks.row_count import (
 from timeline.storage.base import Storage
 
 _ROWS_A_TASK = 10_000, 500_000
-"""Rows that are worth a task of their own, and rows of the largest task."""
+"""Rows that are worth a separate task, and rows of the largest task."""
 
 TAG_PROFILE_SCHEMA = pa.schema(
     [
@@ -64,10 +64,10 @@ class SearchTagging(Tagging[D]):
         index: Finds the stored keys.
         operation: The kind of write.
         storage: The table's storage.
-        tally: Takes what the tasks count.
-        combine_inserts: Whether rows with one key are combined though keys aren't looked up.
+        tally: Gets the tasks' counts.
+        combine_inserts: Whether rows with one key are combined although keys aren't looked up.
         ordering_fields: Ordering columns that decide which of several rows is the newest.
-        properties: Which rows are deletes, and what the newest row takes from older ones.
+        properties: Which rows are deletes, and which values the newest row takes from older ones.
     """
 
     engine: EngineContext[D]
@@ -111,7 +111,7 @@ class SearchTagging(Tagging[D]):
         kept = engine.persist_counted(made, count, TAG_PROFILE_SCHEMA, in_place_of=rows.data)
         with kept as (tagged, counts):
             profile = TagProfile.read(counts)
-            # Each pass over the keyed rows: an engine may have computed them anew for it.
+            # Check each pass over the keyed rows: an engine may have computed them again for it.
             spreads = self._searches(files) and parts is None
             for stage in (SEARCHED, TAGGED) if spreads else (TAGGED,):
                 refuse_changed(rows.counts, counted_by(stage, self.tally.total))
@@ -119,7 +119,7 @@ class SearchTagging(Tagging[D]):
             yield TaggedRows(tagged, profile.tagged, *numbers, columns, files, parts=parts)
 
     def _is_needed(self, columns: pa.Schema) -> bool:
-        """Whether rows are matched, combined, or dropped as they delete nothing."""
+        """Whether rows are matched, combined, or dropped because they delete nothing."""
         operation = self.operation
         inserts = operation.fills_small_files or operation.replaces is not Replaces.NOTHING
         marks = {IS_DELETED, self.properties.delete_column}
@@ -131,7 +131,7 @@ class SearchTagging(Tagging[D]):
 
     def _parts(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Mapping[str, int] | None:
         """Return the part of each partition if tasks can have whole ones."""
-        # The rows of a key may be of several partitions.
+        # The rows of one key may belong to several partitions.
         if not self._searches(files) or self.index.is_global:
             return None
         return colocated(rows.counts, files, self.engine.cores, self._task_count(rows))
@@ -184,7 +184,7 @@ class SearchTagging(Tagging[D]):
 def task_count(rows: int, cores: int) -> int:
     """Return the number of tasks for rows that may be divided in any way.
 
-    There are no more tasks than cores, unless they would become large.
+    There are at most as many tasks as cores, unless they would become too large.
     """
     small, large = _ROWS_A_TASK
     return max(1, min(cores, rows // small), -(-rows // large))
@@ -195,7 +195,7 @@ class TagProfileTask(Count):
     """Counts tagged rows by partition and the file that holds their keys."""
 
     def begin(self) -> TaggedCount:
-        """Return a count without rows."""
+        """Return an empty count."""
         return TaggedCount()
 
 
@@ -218,7 +218,7 @@ class TaggedCount(RunningCount):
 
 @dataclass(frozen=True, slots=True)
 class TagProfile:
-    """Sum over all tagged rows.
+    """The sums over all tagged rows.
 
     Attributes:
         updates: Number of rows to update by the number of the stored file.

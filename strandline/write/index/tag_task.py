@@ -1,15 +1,15 @@
 """``TagTask``: turns rows joined to locations into tagged rows.
 
-It gets rows of one key adjacent, each once for every stored file that holds the key. It keeps the
-newest of them if the write combines rows, and drops deletes of keys that aren't stored. It holds
-some thousand rows, a batch, and the rows of one key.
+Rows of one key come adjacent, each once for every stored file that holds the key. The task keeps
+the newest of them if the write combines rows, and drops deletes of keys that aren't stored. It
+holds some thousand rows, a batch, and the rows of one key.
 
-A global index finds keys in whichever partition. If a key is stored in another partition than the
-write's row, that row either updates the stored one where it is, or *moves* the record: the stored
-row is removed and the write's row inserted. A record moves only if the write's row wins over the
-stored one; a late row or a delete goes to the stored row, where the merge decides. A key stored in
-several partitions, which needs inserts that aren't compared, is removed from all but the row's own;
-Hudi 1.2.0 inserts such a row once for each removal.
+A global index finds keys in any partition. If a key is stored in another partition than the write's
+row, that row either updates the stored one in place, or *moves* the record: the stored row is
+removed and the write's row inserted. A record moves only if the write's row wins over the stored
+one; a late row or a delete goes to the stored row, where the merge decides. Inserts without key
+comparison may have stored a key in several partitions; then it is removed from all but the row's
+own. Hudi 1.2.0 inserts such a row once for each removal.
 
 Source: Hudi 1.2.0 ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and
 ``mergeForPartitionUpdatesAndDeletionsIfNeeded``.
@@ -45,7 +45,7 @@ from strandline.write.tasks.row_count import (
 TAGGED: Final = "tag"
 """Stage of a write's tally: the rows before they were combined."""
 _ROWS_AT_ONCE: Final = 10_000
-"""Rows that are combined at once if batches are small; Spark's have so many."""
+"""Rows that are combined at once if batches are small; as many as in Spark's batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TagTask:
         ordering_fields: Ordering columns that decide which row is the newest.
         only_stored: Whether rows whose key isn't stored are dropped, as for deletes.
         placement: With a global index, the partition that each row goes to.
-        properties: Which rows are deletes, and what the newest row takes from older ones.
+        properties: Which rows are deletes, and which values the newest row takes from older ones.
     """
 
     schema: pa.Schema
@@ -103,9 +103,9 @@ class TagTask:
 
 
 def whole_groups(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield tables of rows such that the rows of a group, which are adjacent, are in one table.
+    """Yield tables of rows; the rows of a group, which are adjacent, are in one table.
 
-    Batches of one group each are gathered until they have ``_ROWS_AT_ONCE`` rows.
+    Small batches are gathered until they have ``_ROWS_AT_ONCE`` rows.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -113,7 +113,7 @@ def whole_groups(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Itera
         if not batch.num_rows:
             continue
         last_start = int(np.flatnonzero(_starts(batch, key))[-1])
-        # The last group may go on in the next batch, the first one may have begun in the last.
+        # The last group may continue in the next batch; the first may have begun in the previous.
         if last_start:
             yield pa.Table.from_batches([*waiting, batch.slice(0, last_start)])
             waiting, rows = [], 0
@@ -127,13 +127,13 @@ def whole_groups(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Itera
 
 
 def _continues(earlier: pa.RecordBatch, later: pa.RecordBatch, key: Sequence[str]) -> bool:
-    """Whether a batch begins with the group that the one before ends with."""
+    """Whether a batch begins with the group at the end of the previous one."""
     ends = [earlier.slice(earlier.num_rows - 1), later.slice(0, 1)]
     return not _starts(pa.Table.from_batches(ends), key)[1]
 
 
 def _starts(rows: pa.RecordBatch | pa.Table, key: Sequence[str]) -> Mask:
-    """Return where a row differs in its key from the one before; true for the first."""
+    """Return where a row's key differs from the previous row's; true for the first."""
     starts: Mask = np.zeros(rows.num_rows, np.bool_)
     starts[0] = True
     for name in key:
@@ -147,7 +147,7 @@ def _starts(rows: pa.RecordBatch | pa.Table, key: Sequence[str]) -> Mask:
 
 
 def _each_once(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the rows that stand for the least file that holds their key, or for none."""
+    """Return each row once: with the lowest file number that holds its key, or with none."""
     if FILE not in rows.schema.names:
         return rows
     files = pc.fill_null(one_chunk(rows.column(FILE)), -1).to_numpy()
@@ -159,15 +159,15 @@ def _each_once(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class GlobalPlacement:
-    """Where rows go whose keys were looked up in all partitions.
+    """Decides where rows go whose keys were looked up in all partitions.
 
     Attributes:
         partitions: Partition path of each stored file by its number.
         moves: Whether records move to the partition of the write's row.
         ordering_fields: Ordering columns; empty by commit time and for deletes.
         delete: Whether all rows are hard deletes.
-        properties: Which rows are deletes, and, unless records move, what the newest row of a key
-            takes from older ones.
+        properties: Which rows are deletes, and, unless records move, which values the newest row of
+            a key takes from older ones.
     """
 
     partitions: tuple[str, ...]
@@ -181,7 +181,7 @@ class GlobalPlacement:
 
         Args:
             rows: Keyed rows, all rows of a key together: each once for every ``FILE`` that holds
-                its key, if records move with the stored row's ordering values; or once with nulls.
+                its key, or once with nulls. If records move, with the stored row's ordering values.
 
         Returns:
             Rows in the same columns and ``REMOVES``; inserts have no ``FILE``.
@@ -211,7 +211,7 @@ class GlobalPlacement:
 
     @staticmethod
     def _inserts(moved: pa.Table, at_home: pa.Table) -> pa.Table:
-        """Return one insert for each moved record that isn't stored in its new partition too."""
+        """Return one insert for each moved record that isn't also stored in its new partition."""
         codes = one_chunk(moved.column(RECORD_KEY)).dictionary_encode()
         known = pc.is_in(codes.dictionary, value_set=one_chunk(at_home.column(RECORD_KEY)))
         _, first = np.unique(codes.indices.to_numpy(), return_index=True)

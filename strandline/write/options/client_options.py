@@ -5,11 +5,10 @@ without effect, or harmless (``strandline.write.options.foreign_options``). Hudi
 for some settings. ``ALIASES`` maps them to the name used here; two that disagree are refused, as
 are settings that contradict each other. All refusals are one error.
 
-An option in none of the lists is refused if at most two letters make it a name of a list: a
-misspelt option would otherwise be ignored, and a table without partitions, say, is so for good.
-Other unknown options that begin with ``hoodie.`` or ``strandline.``, and those without effect, are
-named by warnings of the log and of the client's first result; the rest is meant for other
-libraries.
+An option in none of the lists is refused if changing at most two letters makes it a listed name: a
+misspelt option would otherwise be ignored, with lasting results such as a table without partitions.
+Warnings in the log and in the client's first result name other unknown options that begin with
+``hoodie.`` or ``strandline.``, and options without effect. The rest is meant for other libraries.
 """
 
 from __future__ import annotations
@@ -98,13 +97,13 @@ def parse_options(options: Mapping[str, object], refusals: Refusals | None = Non
 
     Args:
         options: Name → value.
-        refusals: Gets what is refused, for a caller that has more to check; without it that is
+        refusals: Collects refusals, for a caller that has more to check; without it they are
             raised.
 
     Raises:
         ConfigError: The options aren't a mapping of text to single values; or values aren't
-            allowed, ask for something this writer lacks, or contradict each other, or an option's
-            name is a misspelt one. The message names all of them.
+            allowed, ask for a feature this writer lacks, or contradict each other, or an option's
+            name is misspelt. The message names all of them.
     """
     if not isinstance(options, Mapping):
         raise ConfigError(f"options are {options!r}; allowed: a mapping of names to values")
@@ -126,7 +125,7 @@ def parse_options(options: Mapping[str, object], refusals: Refusals | None = Non
 
 
 def option_warnings(values: Settings) -> tuple[str, ...]:
-    """Return what a user must know of options that are ignored: unknown, or without effect."""
+    """Return warnings about ignored options: unknown ones, and those without effect."""
     listed = (*REFUSED, *WITHOUT_EFFECT, *HARMLESS)
     ours = [(n, v) for n, v in sorted(values.other.items()) if n.startswith(_OURS)]
     unknown = [name for name, _ in ours if find(name, listed) is None]
@@ -139,7 +138,7 @@ def option_warnings(values: Settings) -> tuple[str, ...]:
 
 
 def _well_formed(options: Mapping[str, object], refusals: Refusals) -> dict[str, object]:
-    """Return the options without those whose text would be mistaken, such as that of a list."""
+    """Return the options without those whose text would be misread, such as lists."""
     kept: dict[str, object] = {}
     for name, value in options.items():
         with refusals.kept():
@@ -165,7 +164,7 @@ def _refuse_unlisted(name: str, value: str, names: frozenset[str]) -> None:
         ConfigError: The message names the reason, or the right name.
     """
     if name not in names:
-        # Before the prefixes, which match whatever is misspelt behind them.
+        # Check before the prefixes, which would match names that are misspelt after them.
         _refuse_misspelt(name, value, names)
     refused, ignored = find(name, REFUSED), find(name, (*WITHOUT_EFFECT, *HARMLESS))
     if refused and (ignored is None or refused[0] > ignored[0]) and refused[1].asks(value):
@@ -184,7 +183,7 @@ def _refuse_contradictions(values: Settings, refusals: Refusals) -> None:
 
 
 def _check_file_sizes(values: Settings) -> None:
-    """Refuse a small-file limit above the size up to which files are filled."""
+    """Refuse a small-file limit above the maximum file size."""
     most, small = settings.MAX_FILE_SIZE, settings.SMALL_FILE_LIMIT
     if values.is_set(most) and values.is_set(small) and values.get(most) < values.get(small):
         raise ConfigError(
@@ -211,16 +210,16 @@ def key_generator_type(values: Settings) -> str | None:
 def _agreed(
     values: Settings, by_name: Setting[str], by_class: Setting[str], meaning: str
 ) -> str | None:
-    """Return what two settings of one thing say; ``None`` if neither is set.
+    """Return the common value of two settings for the same thing; ``None`` if neither is set.
 
     Args:
         values: The options.
-        by_name: The setting of its name.
-        by_class: The setting of its class in Java.
-        meaning: The name that the class has, if it is set.
+        by_name: The setting that takes a name.
+        by_class: The setting that takes a Java class.
+        meaning: The name for that class, if it is set.
 
     Raises:
-        ConfigError: They say different things.
+        ConfigError: They contradict each other.
     """
     named, class_name = values.get(by_name), values.get(by_class)
     if named and class_name and named != meaning:
@@ -239,7 +238,7 @@ def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
 
 
 def _is_within(left: str, right: str, edits: int) -> bool:
-    """Whether so many edits make two texts equal: letters added, left out, replaced or swapped."""
+    """Whether ``edits`` letters added, removed, replaced or swapped suffice to make texts equal."""
     if abs(len(left) - len(right)) > edits:
         return False
     ends = min(len(left), len(right))
@@ -293,7 +292,7 @@ def evolution_rules(values: Settings) -> EvolutionRules:
 def _without_aliases(
     options: Mapping[str, object], refusals: Refusals
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the options under the names used here, and these names → those that were given."""
+    """Return the options under the names used here, and a map of these names to the given ones."""
     named: dict[str, object] = {}
     given_as: dict[str, str] = {}
     for name, value in options.items():
@@ -312,7 +311,7 @@ def _without_aliases(
 
 
 def _same(name: str, left: object, right: object) -> bool:
-    """Whether two values of an option mean the same; that they are allowed is checked later."""
+    """Whether two values of an option mean the same; whether they are allowed is checked later."""
     if str(left) == str(right):
         return True
     setting: Setting[Any] | None = _BY_NAME.get(name)

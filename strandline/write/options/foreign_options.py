@@ -1,10 +1,10 @@
-"""Options of Hudi that jobs bring along and this writer has no setting for.
+"""Options of Hudi that jobs pass and for which this writer has no setting.
 
-An option that asks for something the writer doesn't do is refused with the reason, unless its value
-is the one that asks for nothing. Where the rows are right without it, but a table grows or is laid
-out otherwise, it has no effect: it is ignored with a warning. An option that changes neither is
-harmless. A name that ends with a dot stands for all names that begin with it; the longest entry
-that matches decides. ``strandline.write.options.client_options`` applies the lists.
+An option that asks for a feature the writer lacks is refused with the reason, unless its value
+turns the feature off. If rows are correct without the option, but the table's size or layout
+differs, the option is ignored with a warning. An option that changes neither is harmless. A name
+that ends with a dot stands for all names with this prefix; the longest matching entry decides.
+``strandline.write.options.client_options`` applies the lists.
 
 Source: Hudi 1.2.0 and 0.15.0 ``DataSourceWriteOptions``, ``HoodieWriteConfig`` and the classes that
 ``HoodieWriteConfig`` includes.
@@ -22,8 +22,8 @@ class HudiOption:
 
     Attributes:
         names: Full names, or prefixes that end with a dot.
-        reason: Why the options are refused or ignored; goes on after a colon.
-        asks_nothing: Values, in lower case, for which the writer lacks nothing.
+        reason: Why the options are refused or ignored; shown after a colon.
+        asks_nothing: Values, in lower case, that turn the feature off.
     """
 
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class HudiOption:
     asks_nothing: tuple[str, ...] = ()
 
     def asks(self, value: str) -> bool:
-        """Whether the value asks for what the writer lacks."""
+        """Whether the value asks for a feature that the writer lacks."""
         return value.strip().lower() not in self.asks_nothing
 
 
@@ -45,7 +45,7 @@ _MERGERS: Final = (
 
 
 def _entry(names: str, reason: str, asks_nothing: tuple[str, ...] = ()) -> HudiOption:
-    """Return the entry of names that are separated by spaces and lack their ``hoodie.``."""
+    """Return the entry of names that are separated by spaces, without ``hoodie.``."""
     return HudiOption(tuple(f"hoodie.{name}" for name in names.split()), reason, asks_nothing)
 
 
@@ -226,7 +226,7 @@ REFUSED: Final = (
         "it follows from hoodie.write.table.version",
     ),
 )
-"""Options that ask for something this writer doesn't do."""
+"""Options that ask for features this writer lacks."""
 
 WITHOUT_EFFECT: Final = (
     _entry(
@@ -264,7 +264,7 @@ WITHOUT_EFFECT: Final = (
         _FALSE,
     ),
 )
-"""Options whose effect is missing, though not on rows: ignored with a warning."""
+"""Options whose missing effect doesn't change rows: ignored with a warning."""
 
 HARMLESS: Final = (
     _entry(
@@ -341,7 +341,7 @@ HARMLESS: Final = (
 
 
 def find(name: str, options: tuple[HudiOption, ...]) -> tuple[int, HudiOption] | None:
-    """Return the entry that has the longest match, and its length; ``None`` if none matches."""
+    """Return length and entry of the longest match; ``None`` if none matches."""
     found = [
         (len(entry), option)
         for option in options

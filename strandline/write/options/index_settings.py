@@ -1,10 +1,10 @@
-"""Settings of the indexes, and ``IndexOptions``: what they mean for one table.
+"""Settings of the indexes, and ``IndexOptions``: the index of one table.
 
 Names and defaults are Hudi's. Hudi's data source stores none of them in a table, but reads each
 property of a table as the default of the option with that name. A bucket index is part of a table's
-layout: a writer with another index, or another number of buckets, would put rows where the next one
-doesn't look for them. So this writer stores the options of a bucket index in the tables that it
-creates, and refuses options that contradict them.
+layout: a writer with another index, or another number of buckets, would write rows to buckets where
+the next writer doesn't search. So this writer stores the options of a bucket index in the tables
+that it creates, and refuses options that contradict them.
 
 Source: Hudi 1.2.0 ``HoodieIndexConfig``, ``HoodieWriterUtils``.
 """
@@ -107,7 +107,7 @@ class IndexOptions:
 
     @classmethod
     def of(cls, values: Settings, config: TableConfig) -> IndexOptions:
-        """Return what options and the table's properties say.
+        """Return the index that options and the table's properties define.
 
         Raises:
             ConfigError: They contradict each other, or a hash field isn't a column of the record
@@ -151,7 +151,7 @@ class IndexOptions:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties that a new table gets: those of a bucket index."""
+        """The properties of a bucket index, for a new table; empty for other indexes."""
         if not self.is_bucket:
             return {}
         return {
@@ -174,7 +174,7 @@ def bucket_contradictions(values: Settings, index_type: str) -> Iterator[ConfigE
 
 
 def stored_index(config: TableConfig) -> Mapping[str, str]:
-    """Return those properties of a table that describe its bucket index; none if it has none."""
+    """Return the properties that describe a table's bucket index; empty if it has none."""
     properties = config.properties
     if properties.get(INDEX_TYPE.name, "").strip().upper() != BUCKET:
         return {}
@@ -182,10 +182,10 @@ def stored_index(config: TableConfig) -> Mapping[str, str]:
 
 
 def _stored(config: TableConfig) -> Settings:
-    """Return the settings of a table's bucket index; none for other indexes.
+    """Return the settings of a table's bucket index; empty for other indexes.
 
     Raises:
-        UnsupportedTableError: One has a value that isn't allowed, such as consistent hashing.
+        UnsupportedTableError: A setting's value isn't allowed, such as consistent hashing.
     """
     try:
         return Settings.parse(stored_index(config), _STORED)
@@ -196,10 +196,10 @@ def _stored(config: TableConfig) -> Settings:
 def _disagreements(
     values: Settings, stored: Settings, keys: tuple[str, ...]
 ) -> Iterator[ConfigError]:
-    """Yield the error of each option that contradicts a stored one, whatever columns' order.
+    """Yield the error of each option that contradicts a stored one; column order is ignored.
 
     Args:
-        values: The options. One that is empty isn't compared.
+        values: The options. Empty ones aren't compared.
         stored: The stored ones. Empty hash fields mean all columns of the record key.
         keys: The columns of the record key.
     """

@@ -1,7 +1,7 @@
 """Settings of the writer.
 
-Names and defaults are Hudi's; where a default differs, ``doc`` says why. What Hudi has and this
-writer lacks is a setting with one allowed value, so asking for it is refused by name rather than
+Names and defaults are Hudi's; where a default differs, ``doc`` says why. A Hudi feature that this
+writer lacks is a setting with one allowed value, so that asking for it is refused by name, not
 ignored. ``strandline.write.options.client_options`` parses them.
 """
 
@@ -25,7 +25,7 @@ _PAYLOAD: Final = "org.apache.hudi.common.model."
 
 
 def _time_text(name: str, default: str, doc: str, *, allowed: Iterable[str] = ()) -> Setting[str]:
-    """Declare a setting of partitions of times, stored in the table's properties."""
+    """Declare a setting of timestamp partitions, stored in the table's properties."""
     return Setting(timestamp_path.PREFIX + name, default, doc, "table", allowed=tuple(allowed))
 
 
@@ -384,7 +384,7 @@ TIME_ZONE: Final = _time_text(
 TIME_SETTINGS: Final[tuple[Setting[str], ...]] = tuple(
     each for each in declared(globals()) if each.name.startswith(timestamp_path.PREFIX)
 )
-"""Of partitions of times, for the key generators TIMESTAMP and CUSTOM."""
+"""Settings of timestamp partitions, for the key generators TIMESTAMP and CUSTOM."""
 
 WRITE_SETTINGS: Final = declared(globals())
 """All settings of this module."""

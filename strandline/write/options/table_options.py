@@ -1,12 +1,12 @@
-"""What options say about a table: the properties of a new one, or the same as an existing one's.
+"""Options that describe a table: they define a new table, and must agree with an existing one.
 
 Tables with properties that this writer can't honour are refused before anything is written.
 
-Hudi has two names each for the merge mode and the key generator, by type and by class.
+Hudi has two settings each for the merge mode and the key generator, one by type and one by class.
 
-The key generator comes from the properties, and from options that they lack. Hudi stores the
-settings of ``TIMESTAMP`` with the table. Of ``CUSTOM`` it stores the types of the partition columns
-from version 9 on, and never how times become paths: each writer must bring that.
+The key generator comes from the properties, and from options for what they lack. Hudi stores the
+settings of ``TIMESTAMP`` with the table. For ``CUSTOM`` it stores the types of the partition
+columns from version 9 on, but never the time format of paths: each writer must set that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BY_NAME: Final[Mapping[str, Setting[str]]] = {
     setting.name.removeprefix(PREFIX): setting for setting in TIME_SETTINGS
 }
 _REQUIRED: Final = frozenset({TYPE, OUTPUT_FORMAT})
-"""Settings without which there are no paths: a table that has them has all that aren't defaults."""
+"""Settings that paths require: a table with these stores all others that aren't defaults, too."""
 
 
 def new_config(values: Settings) -> TableConfig:
@@ -105,7 +105,7 @@ def new_config(values: Settings) -> TableConfig:
 
 
 def refuse_disagreement(config: TableConfig, values: Settings) -> None:
-    """Refuse options that contradict the table's properties; those that aren't set don't.
+    """Refuse options that contradict the table's properties; unset options don't.
 
     Raises:
         ConfigError: The message names each option and both values.
@@ -140,7 +140,7 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
 
 
 def _given(values: Settings, by_name: Setting[str], by_class: Setting[str]) -> str:
-    """Return which of two settings of one thing the options contain, as it was given."""
+    """Return which of two settings for the same thing is set, under its given name."""
     return values.called(by_name if values.is_set(by_name) else by_class)
 
 
@@ -202,7 +202,7 @@ def refuse_metadata_table(config: TableConfig, base_path: str) -> None:
 
 
 def generator_of(config: TableConfig, values: Settings) -> KeyGenerator:
-    """Return the key generator of a table, as the table's keys are by default.
+    """Return the key generator of a table, with the default form of keys.
 
     Raises:
         ConfigError: A setting that the generator needs is in neither the properties nor the
@@ -226,7 +226,7 @@ def generator_of(config: TableConfig, values: Settings) -> KeyGenerator:
 
 
 def with_time_settings(config: TableConfig, values: Settings) -> TableConfig:
-    """Return the properties of a new table with those of ``TIMESTAMP`` that the options set."""
+    """Return the properties of a new table plus the ``TIMESTAMP`` settings in the options."""
     if config.key_generator_type != TIMESTAMP:
         return config
     return config.with_properties(
@@ -288,10 +288,10 @@ def _by_name(fields: Iterable[str]) -> dict[str, str]:
 
 
 def _times(config: TableConfig, values: Settings) -> TimestampFormat:
-    """Return the format of times; if the table has none, that of the options.
+    """Return the time format of the table; if it has none, that of the options.
 
-    What a table with a format leaves out has its default there: an option that changes it would
-    give stored rows another path.
+    In a table with a format, settings that aren't stored have their defaults: an option that
+    changes one would give stored rows another path.
     """
     stored = _expanded(_stored_times(config))
     given = {name: values.get(each) for name, each in _BY_NAME.items() if values.is_set(each)}
@@ -303,7 +303,7 @@ def _times(config: TableConfig, values: Settings) -> TimestampFormat:
 
     if not changes_paths(given):
         return found
-    # Some options, such as patterns and their delimiter, may differ together only.
+    # Some options, such as patterns and their delimiter, may only differ together.
     alone = (name for name, value in given.items() if changes_paths({name: value}))
     name = next(alone, next(iter(given)))
     held = next((stored[each] for each in _expanded({name: ""}) if stored.get(each)), None)
@@ -317,7 +317,7 @@ def _times(config: TableConfig, values: Settings) -> TimestampFormat:
 
 
 def _stored_times(config: TableConfig) -> dict[str, str]:
-    """Return the table's settings of times by their names behind ``PREFIX``."""
+    """Return the table's time settings, by name without ``PREFIX``."""
     return {
         name: config.properties[key]
         for name in _BY_NAME
@@ -327,7 +327,7 @@ def _stored_times(config: TableConfig) -> dict[str, str]:
 
 
 def _expanded(found: Mapping[str, str]) -> dict[str, str]:
-    """Return settings of times with the zone for both, if set, as the two that it replaces."""
+    """Return time settings with the common zone, if set, expanded to the two that it replaces."""
     made = {name: value for name, value in found.items() if name != ZONE}
     if found.get(ZONE) is not None:
         made |= {INPUT_ZONE: found[ZONE], OUTPUT_ZONE: found[ZONE]}

@@ -1,14 +1,13 @@
-"""A write in stages: frozen values, each made from the one before, whose types say what happened.
+"""A write in stages: frozen values, each made from the previous; a type says what has happened.
 
 ::
 
     Checked → Ready → Begun → Tagged → Placed → Written → Committed → WriteResult
 
-``Checked`` means that the table and all rows can be written, and that nothing is; ``Ready`` that
+``Checked`` means that the table and all rows can be written, and nothing has been; ``Ready`` that
 the table exists and failed writes are rolled back; ``Begun`` that the instant is requested and the
-timeline is read that look-ups are pinned to; ``Tagged`` that each row knows its stored file;
-``Placed`` that each knows the file it goes to; ``Written`` that the files exist, which only an
-inflight instant may have; ``Committed`` that readers see them. ``tidied`` removes what a write
-needs no longer, cleans, and returns the result. ``strandline.write.job`` has their order, and ends
-the heartbeat whatever happens.
+timeline read to which look-ups are pinned; ``Tagged`` that each row has its stored file; ``Placed``
+that each row has its target file; ``Written`` that the files exist, which requires an inflight
+instant; ``Committed`` that readers see them. ``tidied`` removes leftovers, cleans, and returns the
+result. ``strandline.write.job`` runs them in order, and always ends the heartbeat.
 """

@@ -1,6 +1,6 @@
-"""``Begun``: a write has its instant, by which it begins for others, and a timeline to look up at.
+"""``Begun``: a write has its instant, which other writers see, and the timeline for its look-ups.
 
-Before, in ``Ready``, the table exists, and what failed writes have left is rolled back.
+Before that, in ``Ready``, the table exists, and failed writes are rolled back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A write whose table exists, and has nothing of failed writes.
+    """A write whose table exists, without remains of failed writes.
 
     Attributes:
         rows: The rows with their keys.
@@ -57,7 +57,7 @@ class Begun:
     Attributes:
         rows: The rows with their keys.
         target: The table.
-        rolled_back: As of ``Ready``.
+        rolled_back: As in ``Ready``.
         transaction: The instant, and the timeline that look-ups are pinned to.
         tally: Counts the storage calls of tasks.
         files: The data files that tasks in the driver's process may have created.
@@ -76,11 +76,11 @@ def ready(request: WriteRequest, checked: Checked) -> Ready:
 
     Raises:
         ConfigError: The table can't be created.
-        TableError: The metadata table can't be dropped, or a failed write not be rolled back.
+        TableError: The metadata table can't be dropped, or a failed write can't be rolled back.
         LockError: The lock can't be acquired, or was lost.
     """
     target = request.context.ready(checked.target)
-    # A client that knows what it has left knows that there is nothing to roll back.
+    # The client's own last timeline has nothing to roll back.
     if target.is_left:
         return Ready(checked.rows, target, ())
     # Before the timeline for this write's look-ups is read.
@@ -94,13 +94,13 @@ def begun(request: WriteRequest, ready: Ready, heartbeat: Heartbeat, files: Begu
 
     Args:
         request: The write.
-        ready: What has happened.
+        ready: The previous stage.
         heartbeat: The write's heartbeat, not started.
-        files: Takes the data files that tasks in the driver's process may create.
+        files: Gets the data files that tasks in the driver's process may create.
 
     Raises:
-        TimelineOutdatedError: The target's timeline is what the client's last write left, and
-            another writer, or a task of one, has been here since. The instant, if it was
+        TimelineOutdatedError: The target's timeline is the one after the client's last write, and
+            another writer, or one of its tasks, has been active since. The instant, if it was
             requested, is rolled back.
         ConcurrentWriteError: Another writer requested the same time, or a later one.
         LockError: The lock can't be acquired.
@@ -114,17 +114,17 @@ def begun(request: WriteRequest, ready: Ready, heartbeat: Heartbeat, files: Begu
 def until_committed(request: WriteRequest, begun: Begun) -> Iterator[None]:
     """End the heartbeat if the block fails, and roll back a commit that conflicts.
 
-    Not while a data file may still appear: nobody would find it after the rollback.
+    Don't roll back while a data file may still appear: no later write would find it.
     """
     transaction = begun.transaction
     try:
         yield
-    # Also an interrupt: the heartbeat's thread would keep a dead write alive.
+    # On an interrupt, too: the heartbeat's thread would keep a dead write alive.
     except BaseException as failure:
-        # Before the heartbeat ends: another writer may then roll the write back at once.
+        # Set before the heartbeat ends: another writer may then roll the write back at once.
         begun.files.is_left = True
         is_undone = False
-        # Another task's failure may have come first; those of executors tell only of theirs.
+        # Another task may have failed first; executors' tasks report only their own failure.
         late = bool(begun.files.unanswered) or isinstance(failure, CreateUnansweredError)
         if late and isinstance(failure, StrandlineError):
             failure.hint = "; ".join(filter(None, (failure.hint, transaction.wait_hint)))
@@ -159,7 +159,7 @@ def _requested(request: WriteRequest, target: Target, heartbeat: Heartbeat) -> T
             return _request_pinned(context, target, heartbeat, action)
     except TimelineOutdatedError:
         context.last_timeline.is_sole = False
-        # At once: the write that begins again may be refused before it repairs the table.
+        # Roll back at once: the repeated write may be refused before it repairs the table.
         heartbeat.give_up()
         own = Instant(heartbeat.instant, action, State.REQUESTED)
         with request.account.timed("rollback"):
@@ -184,7 +184,7 @@ def _request_pinned(
     try:
         transaction = _request(context, target, heartbeat, action, look)
     except ConcurrentWriteError as error:
-        # Its time was chosen after those of the last timeline, which may lack the newest.
+        # The instant's time was chosen after the last timeline's, which may lack the newest.
         raise TimelineOutdatedError from error
     found, instant = transaction.timeline, transaction.instant
     if has_markers or not is_left_with(found, target.timeline, instant, target.config):
@@ -199,8 +199,8 @@ def _request(
     action: str,
     look: Callable[[], Timeline] | None = None,
 ) -> Transaction:
-    # Other writers' instants are excluded only while a lock is held, and after the target was
-    # opened this one may have waited for them, or rolled them back.
+    # The lock excludes other writers only while it is held. Since the target was opened, this write
+    # may have waited for their instants, or rolled them back.
     is_known = target.is_left or not (context.lock.has_provider or target.timeline.pending())
     return Transaction(
         target.meta,

@@ -1,4 +1,4 @@
-"""``Checked``: the table and all rows of a write can be written; nothing is."""
+"""``Checked``: the table and all rows of a write can be written; nothing has been."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Checked:
 def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
     """Check table and rows, and keep the keyed rows while the block runs.
 
-    The rows of a batch within the client's ``DriverLimits`` are the driver's: it fetches them if
-    the engine takes them for few, or they come back with their counts. Otherwise they stay with the
-    engine, persisted.
+    The driver holds the rows of a batch within the client's ``DriverLimits``: it fetches them if
+    the engine estimates few, or gets them with their counts. Otherwise they stay in the engine,
+    persisted.
 
     Args:
         request: The write.
@@ -104,8 +104,8 @@ def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
 def may_stay(operation: Operation, engine: EngineContext[Any], settings: Settings) -> bool:
     """Whether rows may be written in the parts where they lie.
 
-    Nothing may sort, match or combine them, or send them to stored files. In the driver's memory
-    they move for little.
+    They may if nothing sorts, matches or combines them, or sends them to stored files. If the
+    driver holds them, they always move, which costs little in memory.
     """
     settled = operation.sorts and settings.get(SORT_MODE) != UNSORTED
     moves = operation.needs_match or operation.fills_small_files or settings.get(COMBINE_INSERT)
@@ -131,7 +131,7 @@ def _table_and_task(request: WriteRequest, incoming: pa.Schema) -> tuple[Target,
     if create:
         rules = evolution_rules(context.settings)
         target, columns = target.columns_of(incoming, context.history, rules)
-        # Raises an error for a type that marks no deletes.
+        # Raises an error for a column type that can't mark deletes.
         target.merge_properties.deletes(columns.empty_table())
     else:
         key_columns = target.key_columns_of(incoming)

@@ -48,7 +48,7 @@ def _complete(request: WriteRequest, written: Written) -> None:
     target, transaction, report = written.begun.target, written.begun.transaction, written.report
     if report.stats and not written.is_exact:
         storage = request.context.storage.for_cause("marker")
-        # Before completion, which would make files of discarded attempts visible as well.
+        # Delete before completion, which would make files of discarded attempts visible, too.
         deleted = delete_unreported(storage, transaction.time, report.paths)
         if deleted:
             logger.info("deleted %d files of repeated task attempts", len(deleted))

@@ -1,6 +1,6 @@
-"""``Placed``: each row of a write knows the file it goes to, and which groups the write replaces.
+"""``Placed``: each row of a write has its target file, and the replaced groups are known.
 
-Replaced groups are those of the write's timeline: groups that another writer adds later stay, as in
+Only groups on the write's timeline are replaced. Groups that another writer adds later stay, as in
 Hudi, if it looked up no keys; otherwise the commits conflict (``strandline.commit.conflict``).
 
 Source: Hudi 1.2.0 ``UpsertPartitioner``, ``SparkInsertOverwriteCommitActionExecutor``,
@@ -30,17 +30,17 @@ from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
 
 Clustered = Mapping[tuple[str, str], Instant]
-"""(Partition path, file id) of a group in a pending clustering → the clustering."""
+"""(Partition path, file id) of a group in a pending clustering → the clustering's instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A write whose files are planned; nothing of it is on storage but the requested instant.
+    """A write whose files are planned; only its requested instant is on storage.
 
     Attributes:
         tagged: The write.
         placement: The files, and the rows of each.
-        replaced: Partition path → ids of the file groups that are replaced, none in a new one.
+        replaced: Partition path → ids of the replaced file groups; empty for a new partition.
     """
 
     tagged: Tagged
@@ -72,7 +72,7 @@ def placed(request: WriteRequest, tagged: Tagged) -> Placed:
 
 
 def _placement(request: WriteRequest, tagged: Tagged, clustered: Clustered) -> Placement:
-    """Return the files that rows go to; new rows stay where they lie if that makes few more."""
+    """Return the target files of rows; new rows stay in their parts if that adds few files."""
     rows, sizing = tagged.rows, tagged.sizing
     moved = place(rows.updates, rows.inserts, rows.files, clustered, sizing, fills=tagged.fills)
     if rows.in_parts is None:
@@ -83,7 +83,7 @@ def _placement(request: WriteRequest, tagged: Tagged, clustered: Clustered) -> P
 
 
 def _record_bytes(request: WriteRequest, begun: Begun, sizing: Sizing) -> int:
-    """Return a record's size in a file, which is hardly larger than that of a row in memory."""
+    """Return a record's estimated size in a file, at most about a row's size in memory."""
     if request.context.settings.is_set(RECORD_SIZE):
         return sizing.record_bytes
     return min(sizing.record_bytes, begun.rows.row_bytes)

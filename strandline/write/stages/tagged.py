@@ -1,4 +1,4 @@
-"""``Tagged``: each row of a write knows the stored file that has its key, or that none has.
+"""``Tagged``: each row of a write has the stored file with its key, or none if none has it.
 
 The driver looks up the newest base files that the index must know, at the write's timeline; tasks
 search the keys in them.
@@ -38,7 +38,7 @@ from timeline.storage.base import Storage
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A write whose rows know their stored files.
+    """A write whose rows are tagged with their stored files.
 
     Attributes:
         begun: The write.
@@ -59,9 +59,9 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
 
     Raises:
         RowsChangedError: The rows aren't those that were counted.
-        UnsupportedTableError: The stored files are those of another kind of index.
+        UnsupportedTableError: The stored files belong to another kind of index.
         WriteConflictError: Another writer has changed the schema since the table was opened.
-        ConcurrentWriteError: Another writer may not be written beside.
+        ConcurrentWriteError: Another writer's pending instant allows no concurrent write.
     """
     context, operation, target = request.context, request.operation, begun.target
     transaction = begun.transaction
@@ -98,7 +98,7 @@ def _stored_files(
         alone=isinstance(begun.rows.engine, DriverEngine),
     )
     try:
-        # A view that lists storage takes the timeline read when the instant was requested.
+        # A view that lists storage reuses the timeline read when the instant was requested.
         with context.storage.reusing_listing(), closing(location.open(report)) as view:
             if scope is SearchScope.TABLE:
                 view.load_all_partitions()
@@ -129,7 +129,7 @@ def tagging_by(
     ordering_fields: tuple[str, ...],
     properties: MergeProperties,
 ) -> Tagging[Any]:
-    """Return the tagging of one write; arguments as of ``SearchTagging``."""
+    """Return the tagging of one write; arguments as for ``SearchTagging``."""
     if options.is_bucket:
         buckets, fields = options.buckets, options.hash_fields
         return BucketTagging(engine, buckets, fields, operation, tally, combine_inserts, properties)

@@ -1,4 +1,4 @@
-"""What follows a commit: the service learns of it, old files are cleaned, the client remembers.
+"""Steps after a commit: sync the service, clean old files, keep the timeline for the next write.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
 """
@@ -19,24 +19,24 @@ from timeline.storage.meanwhile import meanwhile
 def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
     """Sync the service with a commit; delete the write's markers and heartbeat meanwhile.
 
-    None of the three depends on another: the next write sweeps what a crash leaves.
+    The three are independent: the next write sweeps the leftovers of a crash.
 
     Returns:
-        The driver's view, synced with the commit; ``None`` if that failed, or if nobody needs it:
-        no service is ready, and there is nothing to clean as far as is known.
+        The driver's view, synced with the commit; ``None`` if that failed, or if it isn't needed:
+        no service is ready, and there is probably nothing to clean.
 
-    Cost: of syncing, none if nobody needs it.
+    Cost: the sync costs nothing if it isn't needed.
     """
     written, account, storage = committed.written, request.account, request.context.storage
 
     def delete_markers() -> None:
         known = written.report.markers if written.is_exact else None
         with account.survived("deleting its markers"):
-            # An attempt may have ended after the sweep before the completion, and looked for its
-            # instant before that; this sweep finds its file.
+            # An attempt may have checked its instant before the completion, and ended after the
+            # previous sweep; this sweep finds its file.
             paths, marked = frozenset(written.report.paths), storage.for_cause("marker")
             if written.late:
-                # The next writes' sweeps find it by its marker.
+                # The sweeps of the next writes find the late file by its marker.
                 delete_unreported(marked, written.begun.transaction.time, paths)
                 return
             written.markers.finish(marked, paths, known)
@@ -51,17 +51,17 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
 
 
 def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | None) -> WriteResult:
-    """Clean if that is automatic, and return the write's result.
+    """Clean if automatic cleaning is on, and return the write's result.
 
     Args:
         request: The write.
         committed: Its commit.
-        view: As ``told`` returned it.
+        view: The view that ``told`` returned.
     """
     begun, cleaned = committed.written.begun, _cleaned(request, committed, view)
     in_driver = begun.rows.engine.in_process
-    # Tasks of executors may outlive their stage, and leave markers at any time; a late file's
-    # markers were left.
+    # Executors' tasks may outlive their stage and leave markers at any time, and the markers of
+    # late files weren't deleted.
     if in_driver and not committed.written.late:
         _keep_timeline(request, committed, cleaned)
     return request.account.result(
@@ -91,16 +91,16 @@ def _cleaned(
 ) -> CleanResult | None:
     """Clean; return ``None`` if there was nothing to clean.
 
-    Cost: no call if nothing is to be cleaned as far as is known.
+    Cost: no call if there is probably nothing to clean.
     """
     context, account, begun = request.context, request.account, committed.written.begun
     if view is None or not _cleans(context, committed):
         return None
     with account.survived("rolling back failed writes"):
         if context.rollbacks(begun.target.meta).repair_lazily():
-            # The cleaner asks this view for the files of partitions.
+            # The cleaner gets the files of partitions from this view.
             view.sync()
-    # Only a lock that processes share lets another writer begin a clean meanwhile.
+    # Another writer can begin a clean meanwhile only with a lock shared between processes.
     alone = nullcontext() if context.lock.is_shared else context.storage.reusing_listing()
     with account.survived("cleaning"), account.timed("clean"), alone:
         return context.clean(begun.target.meta, view)
@@ -115,9 +115,9 @@ def _cleans(context: WriteContext, committed: Committed) -> bool:
 def _keep_timeline(
     request: WriteRequest, committed: Committed, cleaned: CleanResult | None
 ) -> None:
-    """Keep the timeline that a write has left for the client's next one, if it knows it."""
+    """Keep the timeline after this write for the client's next one, if it is known."""
     context, begun = request.context, committed.written.begun
-    # A lock that processes share means other writers; a lazy clean looks for failed writes.
+    # A lock shared between processes means other writers; a lazy clean looks for failed writes.
     if context.lock.is_shared or context.rollback_policy.lazy or request.account.has_warnings:
         return
     timeline = committed.timeline

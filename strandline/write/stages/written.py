@@ -1,8 +1,8 @@
 """``Written``: the files of a write exist, each with its marker; readers don't see them yet.
 
 The instant is inflight before the first marker. The service keeps markers if
-``hoodie.write.markers.type`` says so, there is a service that sees the table's storage, and it
-takes all their names; else they are direct.
+``hoodie.write.markers.type`` says so, the service can access the table's storage, and it accepts
+all their names; otherwise they are direct.
 
 Source: Hudi 1.2.0 ``WriteMarkersFactory``, ``BaseSparkCommitActionExecutor``.
 """
@@ -51,11 +51,11 @@ class Written:
 
     Attributes:
         begun: The write.
-        report: What the tasks have written.
+        report: The files that the tasks have written.
         markers: The write's markers.
-        is_exact: Whether there can be no files but those of the report.
-        late: Whether the file of a repeated attempt may still appear: storage didn't answer. It has
-            the rows, the file group and the instant of the reported one.
+        is_exact: Whether no files but the reported ones can exist.
+        late: Whether the file of a repeated attempt may still appear, because storage didn't
+            answer. It has the rows, file group and instant of the reported file.
     """
 
     begun: Begun
@@ -70,8 +70,8 @@ def written(request: WriteRequest, placed: Placed) -> Written:
 
     Raises:
         RowsChangedError: The rows aren't those that were counted.
-        ConcurrentWriteError: The heartbeat has expired, another writer rolled this back, or one
-            changes the same file groups, if such conflicts are detected early.
+        ConcurrentWriteError: The heartbeat has expired, another writer rolled this write back, or
+            another one changes the same file groups (early conflict detection).
         StorageError: A file can't be written.
     """
     begun, rows = placed.tagged.begun, placed.tagged.rows
@@ -80,10 +80,10 @@ def written(request: WriteRequest, placed: Placed) -> Written:
     with request.account.timed("write"):
         marking = begin_markers(request.context, begun.transaction, placed.placement.buckets)
         report = _write_files(request, placed, marking.markers)
-    # The files of executors, whose tasks add to a copy.
+    # Add the files of executors, whose tasks only change a copy of the set.
     begun.files.created.update(report.paths)
     refuse_changed(rows.counts, report.given)
-    # Only the driver's own tasks tell it of every file that they have begun.
+    # Only the driver's own tasks report every file that they have begun.
     is_exact = begun.rows.engine.in_process and begun.files.marked <= set(report.paths)
     request.account.add(
         storage_calls(begun.tally.total), marker_fallbacks=marking.fallbacks + report.fallbacks
@@ -93,7 +93,7 @@ def written(request: WriteRequest, placed: Placed) -> Written:
 
 
 def _write_files(request: WriteRequest, placed: Placed, markers: WriteMarkers) -> WriteReport:
-    """Write the files of a plan, in the tasks that have their rows."""
+    """Write the planned files, each in the task that has its rows."""
     begun, rows, buckets = placed.tagged.begun, placed.tagged.rows, placed.placement.buckets
     if not buckets:
         return WriteReport()
@@ -146,13 +146,13 @@ class AssignedRows(Generic[D]):
 def assigned_rows(
     engine: EngineContext[D], tagged: TaggedRows[D], placement: Placement, order: Sequence[str]
 ) -> AssignedRows[D]:
-    """Assign rows to buckets, and move them to the tasks that write these, if they aren't there.
+    """Assign rows to buckets, and move them to the buckets' write tasks if they aren't there.
 
     Args:
         engine: Runs the tasks.
         tagged: The rows.
-        placement: The buckets; there must be one.
-        order: What the rows of a task are sorted by, the bucket first.
+        placement: The buckets; at least one.
+        order: Columns by which a task's rows are sorted, the bucket first.
     """
     form = assigned_schema(tagged.columns)
     if placement.in_parts is not None:
@@ -174,7 +174,7 @@ class BegunMarkers:
 
     Attributes:
         markers: The markers.
-        fallbacks: Why they are direct, if the service should have kept them.
+        fallbacks: Why they are direct, if the service was meant to keep them.
     """
 
     markers: WriteMarkers
@@ -184,12 +184,12 @@ class BegunMarkers:
 def begin_markers(
     context: WriteContext, transaction: Transaction, buckets: Sequence[Bucket]
 ) -> BegunMarkers:
-    """Choose a write's markers, and make them ready for its tasks.
+    """Choose a write's markers, and prepare them for its tasks.
 
     Args:
         context: The client's context.
         transaction: The write's transaction; its instant is inflight.
-        buckets: The files that it is going to write.
+        buckets: The files that the write will create.
 
     Raises:
         StorageError: The choice couldn't be recorded on storage.

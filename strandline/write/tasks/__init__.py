@@ -1,4 +1,4 @@
-"""The tasks of a write, the columns that they add to rows, and the plan of files they follow.
+"""The tasks of a write, the columns that they add to rows, and the plan of the files.
 
 Rows are keyed (``key_task``), counted (``row_count``), assigned to buckets (``assign_task``) and
 written (``write_task``). ``placement`` decides from counts which file group takes which rows. Tasks

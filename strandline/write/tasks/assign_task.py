@@ -1,7 +1,7 @@
 """``AssignTask``: gives each row the number of its bucket, and of the task that writes it.
 
-Rows of all groups of a batch are assigned at once by array operations: an update by its file's
-number; an insert by a binary search of its key's hash among the bounds of its partition's shares,
+Array operations assign all rows of a batch at once. An update is assigned by its file's number. An
+insert is assigned by a binary search: of its key's hash among the bounds of its partition's shares,
 or of its key among their least keys.
 """
 
@@ -25,7 +25,7 @@ from strandline.write.tasks.row_count import KEY_HASH, changed, refuse_without_k
 _HASHES: Final = 2**32
 _NOT_COUNTED: Final = -1
 _PIECE_ROWS: Final = 8_192
-"""Rows that are searched at once: arrays of megabytes would be new pages of memory each time."""
+"""Rows that are searched at once: arrays of megabytes would get new memory pages each time."""
 _Numbers = npt.NDArray[np.int32]
 
 
@@ -49,7 +49,7 @@ class AssignTask:
         """Yield the rows with the numbers of their bucket and task.
 
         Raises:
-            RowsChangedError: A row came that wasn't there when the rows were counted.
+            RowsChangedError: There is a row that wasn't counted.
         """
         form = assigned_schema(self.schema)
         by_file = np.array([*self.updates, _NOT_COUNTED], np.int32)
@@ -75,8 +75,8 @@ class AssignTask:
 class _InsertSearch:
     """The shares of all partitions as one ascending array.
 
-    The bounds of the n-th partition's shares are raised by n, and so is the hash of a key, as a
-    fraction, that is searched among them.
+    The number n is added to the bounds of the n-th partition's shares, and to the hashes, as
+    fractions, of the keys searched among them.
     """
 
     def __init__(self, inserts: Mapping[str, InsertShares]) -> None:

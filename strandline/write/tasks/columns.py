@@ -25,7 +25,7 @@ BUCKET: Final = "_strandline_bucket"
 TASK: Final = "_strandline_task"
 """Number of the task that an engine moves a row to."""
 PLACE: Final = "_strandline_place"
-"""Place of a row among those of its task."""
+"""Place of a row within its task's part."""
 
 ROW_NUMBER_FIELD: Final = pa.field(ROW_NUMBER, pa.int64())
 _KEYS: Final = (
@@ -61,7 +61,7 @@ def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.Re
 
 
 def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the distinct values of some columns in the form ``schema``, with the rows' count."""
+    """Yield the distinct values of some columns with their row counts, in the form ``schema``."""
     grouped = rows.group_by(list(by), use_threads=False)
     counts = grouped.aggregate([([], "count_all"), (KEY_HASH, "sum")])
     for batch in counts.combine_chunks().to_batches():

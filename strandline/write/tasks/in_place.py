@@ -1,8 +1,8 @@
 """Writes rows in the parts where they lie: each part opens its own groups in its partitions.
 
-To move rows costs as much as to write them. Rows that match no stored ones and that nothing sorts
-may stay if this opens few groups more than moving would, and leaves no task with much more than
-others. Hudi's bulk inserts always stay, whatever number of files that makes.
+Moving rows costs as much as writing them. Rows that needn't be matched or sorted may stay if this
+opens only a few more groups than moving would, and gives no task much more work than others. Hudi's
+bulk inserts always stay, whatever the number of files.
 
 Source: Hudi 1.2.0 ``NonSortPartitioner``.
 """
@@ -33,10 +33,10 @@ from strandline.write.tasks.placement import (
 from strandline.write.tasks.row_count import changed, refuse_without_key
 
 _GROUPS: Final = 2
-"""How many times as many groups may be opened so that rows need not move."""
+"""Factor by which more groups may be opened so that rows needn't move."""
 _HEAVIER: Final = 2
-"""How much heavier than a task of moved rows a part may be: to move its rows, which its own task
-must do, takes half as long as to write them, or longer."""
+"""Factor by which a part may be heavier than a task of moved rows: moving its rows is that task's
+work, too, and takes at least half as long as writing them."""
 
 
 def placed_in_parts(
@@ -46,7 +46,7 @@ def placed_in_parts(
     cores: int,
     new_file_id: Callable[[], str] = new_file_id,
 ) -> Placement | None:
-    """Return the placement of rows that stay in their parts; ``None`` if they had better move.
+    """Return the placement of rows that stay in their parts; ``None`` if moving them is better.
 
     Args:
         parts: Part → partition path → its number of rows, all of them new.
@@ -82,7 +82,7 @@ def placed_in_parts(
 
 
 def _is_spread(parts: Mapping[int, Mapping[str, int]], moved: Placement, cores: int) -> bool:
-    """Whether no part takes longer to write than to move, and then to write on all cores."""
+    """Whether no part takes longer to write in place than to move and then write on all cores."""
     rows = sum(sum(counts.values()) for counts in parts.values())
     tasks = pack(moved.weights, min(cores, len(moved.weights)))
     least = rows * heaviest(moved.weights, tasks) // sum(moved.weights)
@@ -90,7 +90,7 @@ def _is_spread(parts: Mapping[int, Mapping[str, int]], moved: Placement, cores: 
 
 
 def _in_order(paths: Mapping[str, int]) -> list[str]:
-    """Return the paths in the order in which an engine brings their rows; none if it might not."""
+    """Return the paths in the order in which an engine yields their rows; empty if it may not."""
     if len(paths) > TOGETHER_VALUES:
         return []
     places = places_of(pa.array(paths, pa.string()))
@@ -100,14 +100,14 @@ def _in_order(paths: Mapping[str, int]) -> list[str]:
 
 
 def _even(rows: int, room: int) -> list[int]:
-    """Return the numbers of rows of as few groups as hold them."""
+    """Return the numbers of rows per group, for the fewest groups that hold all rows."""
     groups = -(-rows // room)
     return [rows // groups + (number < rows % groups) for number in range(groups)]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignInPartTask:
-    """Turns keyed rows into assigned rows; those of a partition path come together.
+    """Turns keyed rows into assigned rows; rows of one partition path are adjacent.
 
     Attributes:
         schema: The columns of the rows.

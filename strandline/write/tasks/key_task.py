@@ -1,15 +1,15 @@
 """The first task of a write: cast rows to the table's schema, add record key and partition path.
 
-The task also finds rows that can't be written, which get no key. They are counted with the others:
-so none is lost with a task's attempt. If there are any, ``ProblemTask`` reads the rows again, and
-the driver reports the columns and the total before anything is written.
+The task also finds rows that can't be written; they get no key. They are counted with the others,
+so that none is lost with a task's attempt. If there are any, ``ProblemTask`` reads the rows again,
+and the driver reports the columns and the total before anything is written.
 
-Of a small batch the driver gets the rows with their counts, and then needs no executor. The first
+For a small batch the driver gets the rows with their counts, and then needs no executor. The first
 action of a write keys its rows, counts them and caches both. In the same pass each task encodes its
-rows as an Arrow IPC stream, up to ``TASK_BYTES``, and returns it beside its counts. If the streams
-have all rows that were counted, and these are within the limits, the driver writes them itself;
-otherwise the executors do, from their cache. So the caller's plan is evaluated once. (Hudi always
-writes on its executors.)
+rows as an Arrow IPC stream, up to ``TASK_BYTES``, and returns it with its counts. If the streams
+have all rows that were counted, within the limits, the driver writes them itself; otherwise the
+executors write them from their cache. So the caller's plan is evaluated once. (Hudi always writes
+on its executors.)
 
 Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows before a write.
 """
@@ -60,16 +60,16 @@ _SHOWN: Final = 400
 """Maximum length of a list of columns, or of a partition path, in a message."""
 _MARKERS: Final = directory_path("0" * 17)
 _LONGEST_NAME: Final = "0" * 160
-"""As long as the name of a marker, with a file id, a write token and an instant."""
+"""A sample with the length of a marker's name: file id, write token and instant."""
 _ROW_BITS: Final = 33
-"""Bits of a row's number that count the rows of its part; the part's number is above them."""
+"""Low bits of a row's number, which count the rows of its part; the high bits are the part."""
 PROBLEM: Final = "problem"
 """Why counted rows can't be written."""
 PROBLEM_SCHEMA: Final = pa.schema([(PROBLEM, pa.string()), (ROWS, pa.int64())])
 PART: Final = "part"
 """Number of the part of counted rows."""
 STREAM: Final = "stream"
-"""Column with a task's rows, in what tasks count; null in the other rows."""
+"""Column of the counts with a task's rows as a stream; null in the other rows."""
 DECODED_BYTES: Final = "decoded_bytes"
 """Column with the size of those rows in memory."""
 PROFILE_SCHEMA = pa.schema(
@@ -86,9 +86,9 @@ PROFILE_SCHEMA = pa.schema(
 TASK_BYTES: Final = 2 << 20
 """Maximum length of a task's stream."""
 _SHARES: Final = 512
-"""A task's stream is no longer than this share of what the results of a job may have."""
+"""A task's stream takes at most this share of a job's result limit."""
 _FULL_TASKS: Final = 32
-"""Tasks that may return so much; those with higher numbers return less."""
+"""Number of tasks that may return this share; tasks with higher numbers return less."""
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -99,12 +99,12 @@ class KeyTask:
     Attributes:
         schema: Columns to cast the rows to.
         generator: Makes keys and paths.
-        attempt: Returns the running attempt, whose part numbers the rows: every attempt gives a row
-            of the batch the same number.
+        attempt: Returns the running attempt. A row's number contains its part, so every attempt
+            gives it the same number.
         ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
-        key_columns: For deletes, which have no columns: the table's key and partition columns, to
-            which theirs are cast. Empty: as given.
-        properties: Which rows are deletes, that need no ordering value.
+        key_columns: For deletes, which have no other columns: the table's key and partition
+            columns, to which the given ones are cast. Empty: no cast.
+        properties: Which rows are deletes; they need no ordering value.
     """
 
     schema: pa.Schema
@@ -137,7 +137,7 @@ class KeyTask:
     def _keyed(self, batch: pa.RecordBatch, numbers: pa.Array, form: pa.Schema) -> pa.RecordBatch:
         rows = conform(batch, self.schema)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        # Keys are those of values as stored: a timestamp in us has another text than one in ms.
+        # Make keys from values as stored: a timestamp in us has another text than one in ms.
         keyed = rows if columns else batch
         if self.key_columns.names:
             keyed = conform(batch, self.key_columns)
@@ -180,7 +180,7 @@ class KeyTask:
 
 @dataclass(frozen=True, slots=True)
 class ProblemTask:
-    """Counts the caller's rows by why they can't be written.
+    """Counts the caller's rows by the reason why they can't be written.
 
     Attributes:
         key_task: Finds the problems.
@@ -210,7 +210,7 @@ class KeyProfileTask(Count):
     attempt: Callable[[], TaskAttempt]
 
     def begin(self) -> KeyProfile:
-        """Return a profile without rows."""
+        """Return an empty profile."""
         part = self.attempt().partition
         return KeyProfile(BatchEncoder(self.limits, part), part)
 
@@ -231,7 +231,7 @@ class KeyProfile(RunningCount):
     def add(self, batch: pa.RecordBatch) -> None:
         """Count and encode rows."""
         self._encoder.add(batch)
-        # Numbers only: a column of a batch from Spark keeps all its columns in memory.
+        # Keep only numbers: one column of a Spark batch would keep all its columns in memory.
         rows = pa.Table.from_batches([batch.select([PARTITION_PATH, KEY_HASH])])
         add_counts(self._sums, counts_of(rows))
 
@@ -286,7 +286,7 @@ def bad_rows(problems: pa.Table, bad: int, total: int) -> InputError:
     """Return the error for rows that can't be written.
 
     Args:
-        problems: All rows of ``ProblemTask``; of other rows, if the frame has changed meanwhile.
+        problems: All rows of ``ProblemTask``; they may not match if the frame has changed since.
         bad: How many rows had a problem when they were keyed.
         total: Number of all rows.
     """
@@ -303,7 +303,7 @@ def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
     """Check that the partitions' files and markers can be created.
 
     Raises:
-        InputError: The storage can't hold so long a name or path; the message names a partition.
+        InputError: A name or path is too long for the storage; the message names a partition.
     """
     for partition in partitions:
         folder = f"{_MARKERS}/{partition}" if partition else _MARKERS
@@ -375,7 +375,7 @@ def _require(role: str, names: tuple[str, ...], setting: Setting[str], schema: p
 
 
 class BatchEncoder:
-    """Encodes a task's rows as they pass, until they exceed a limit.
+    """Encodes a task's rows as they are read, until they exceed a limit.
 
     Args:
         limits: The batch's limits.
@@ -398,7 +398,7 @@ class BatchEncoder:
         self._rows += batch.num_rows
         self._fits = self._fits and self._rows <= self._limits.rows
         self.decoded_bytes += batch.nbytes
-        # One batch of long rows may exceed the limit by far: it isn't encoded.
+        # One batch of long rows may far exceed the limit; then it isn't encoded.
         self._fits = self._fits and self.decoded_bytes <= self._limits.bytes
         if not self._fits:
             return
@@ -408,7 +408,7 @@ class BatchEncoder:
         self._fits = self._sink.tell() <= self._max_bytes
 
     def finish(self) -> bytes | None:
-        """Return the stream; ``None`` without rows, or with too many.
+        """Return the stream; ``None`` if there are no rows, or too many.
 
         May be called once.
         """
@@ -422,12 +422,12 @@ class BatchEncoder:
 def stream_bytes(partition: int, result_bytes: int) -> int:
     """Return the maximum length of the stream of a task by its number, from 0.
 
-    A task doesn't know how many there are. With this harmonic bound 100,000 tasks together return
-    at most three fifths of what the results of a job may have.
+    A task doesn't know the number of tasks. With this harmonic bound 100,000 tasks together return
+    at most three fifths of a job's result limit.
 
     Args:
         partition: Number of the task.
-        result_bytes: See ``EngineContext.result_bytes``.
+        result_bytes: As in ``EngineContext.result_bytes``.
     """
     most = min(TASK_BYTES, result_bytes // _SHARES)
     return min(most, most * _FULL_TASKS // (partition + 1))
@@ -436,11 +436,11 @@ def stream_bytes(partition: int, result_bytes: int) -> int:
 def decoded_batch(
     profile: pa.Table, counts: Mapping[str, RowCount], schema: pa.Schema, limits: DriverLimits
 ) -> pa.Table | None:
-    """Return all rows of a batch; ``None`` if a task didn't return its rows, or a limit is passed.
+    """Return all rows of a batch; ``None`` if a task's rows are missing, or a limit is exceeded.
 
     Args:
-        profile: What the tasks returned: the columns ``STREAM`` and ``DECODED_BYTES``.
-        counts: The rows that they counted.
+        profile: The tasks' results: the columns ``STREAM`` and ``DECODED_BYTES``.
+        counts: The rows that the tasks counted.
         schema: Schema of a batch without rows.
         limits: The batch's limits.
     """

@@ -1,12 +1,12 @@
-"""Refuses partitions that lie below one another, because readers look for none below a partition.
+"""Refuses nested partitions, because readers don't search for partitions below a partition.
 
 Partition paths have different depths only if a value has a slash that isn't encoded. Of the
 partitions ``a`` and ``a/b`` Hudi's listing, and ours, finds only ``a``, so that the rows of ``a/b``
 would be committed but neither read nor replaced.
 
 The driver compares the paths of one write before anything is written. A task that opens a partition
-compares it with those that are stored. Two writers that open ``a`` and ``a/b`` at the same time
-don't see each other.
+compares it with stored partitions. This doesn't detect two writers that open ``a`` and ``a/b`` at
+the same time.
 
 Source: Hudi 1.2.0 ``FSUtils.getAllPartitionFoldersThreeLevelsDown``; Hudi doesn't check this.
 """
@@ -31,10 +31,10 @@ _SHOWN: Final = 400
 
 
 def refuse_nested(partitions: Collection[str]) -> None:
-    """Check that no partition of a write lies below another one of it.
+    """Check that no partition of a write lies below another partition of it.
 
     Raises:
-        InputError: One does; the message names both.
+        InputError: One lies below another; the message names both.
 
     Cost: linear in the segments of the paths; no request.
     """
@@ -45,23 +45,23 @@ def refuse_nested(partitions: Collection[str]) -> None:
 
 
 def refuse_nested_in_table(storage: Storage, partition: str) -> None:
-    """Check that a partition that is to be opened lies neither below nor above a stored one.
+    """Check that a new partition lies neither below nor above a stored one.
 
     Args:
         storage: The table's storage.
         partition: A path that had no partition metadata file just before.
 
     Raises:
-        InputError: It does; the message names both.
+        InputError: It lies below or above one; the message names both.
 
-    Cost: a list, and a stat for each slash of the path.
+    Cost: a list call, and a stat for each slash of the path.
     """
     failed = "the write has failed"
     for above in _above(partition):
         if storage.stat(f"{above}/{FILE_NAME}") is not None:
             raise _refusal(partition, above, failed)
     for found, _ in discover_partitions(storage, partition):
-        # Another task, which has made the same checks, may have opened the partition itself.
+        # Another task may have opened the same partition, after the same checks.
         if found != partition:
             raise _refusal(found, partition, failed)
 

@@ -25,14 +25,14 @@ from timeline.instant import Instant
 
 _NO_BUCKET: Final = -1
 _TASK_BYTES: Final = 512 * 1024 * 1024
-"""Bytes of files that a task writes at most, if it writes more than one."""
+"""The most bytes that a task writes, if it writes more than one file."""
 _EVEN: Final = 1.25
-"""How much heavier a task may be so that rows need not move; moving them costs about as much."""
+"""Factor by which a task may be heavier so that rows needn't move; moving costs about as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """The newest base file of a group; ``size`` in bytes. A group to be opened has no name."""
+    """The newest base file of a group; ``size`` in bytes. A new group has no name."""
 
     partition: str
     file_id: str
@@ -80,13 +80,13 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class InsertShares:
-    """The buckets of one partition's inserts, and each one's share.
+    """The buckets of one partition's inserts, and each bucket's share.
 
     Attributes:
         numbers: Numbers of the buckets.
         bounds: Upper bound of each bucket's share of [0, 1), ascending; the last is 1.
-        keys: Least key of each bucket but the first, ascending; empty if buckets are chosen by the
-            hash of the key.
+        keys: Least key of each bucket but the first, ascending; empty if the key's hash chooses the
+            bucket.
     """
 
     numbers: tuple[int, ...]
@@ -96,7 +96,7 @@ class InsertShares:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """A number of rows that come one after the other and go to one bucket."""
+    """A number of consecutive rows that go to one bucket."""
 
     bucket: int
     rows: int
@@ -143,7 +143,7 @@ class Placement:
         """Return the part of each bucket's rows if they can be written where they are.
 
         Args:
-            parts: Part of all rows of each partition; ``None``: a partition's rows are anywhere.
+            parts: Part of all rows of each partition; ``None``: a partition's rows may be in any.
             cores: Number of tasks that can run at the same time.
 
         Returns:
@@ -274,21 +274,21 @@ def rewritten_bytes(buckets: Iterable[Bucket], stored: Iterable[StoredFile]) -> 
 
 
 def tasks_for(weights: Sequence[int], cores: int) -> int:
-    """Return the number of tasks for items of some bytes that can't be divided.
+    """Return the number of tasks for indivisible items of some bytes.
 
-    There are no more tasks than cores, unless they would become large.
+    There are at most as many tasks as cores, unless they would become too large.
     """
     fair = -(-sum(weights) // _TASK_BYTES)
     return min(len(weights), max(cores, fair))
 
 
 def is_even(heaviest_part: int, least: int) -> bool:
-    """Whether the heaviest part of a division is at most a quarter heavier than that of another."""
+    """Whether a division's heaviest part is at most a quarter heavier than that of another."""
     return heaviest_part <= _EVEN * least
 
 
 def heaviest(weights: Sequence[int], parts: Sequence[int]) -> int:
-    """Return the weight of the heaviest part; ``parts`` has that of each item."""
+    """Return the weight of the heaviest part; ``parts`` has the part of each item."""
     loads: Counter[int] = Counter()
     for weight, part in zip(weights, parts, strict=True):
         loads[part] += weight
@@ -296,7 +296,7 @@ def heaviest(weights: Sequence[int], parts: Sequence[int]) -> int:
 
 
 def pack(weights: Sequence[int], parts: int) -> tuple[int, ...]:
-    """Return the part of each item, so that the heaviest part is light (longest first).
+    """Return the part of each item, keeping the heaviest part light (longest first).
 
     Cost: ``n log(n)``. The heaviest part is at most 4/3 of the lightest possible.
 

@@ -1,14 +1,14 @@
-"""``RowCount``: how many rows, and of which keys, to compare two passes over the same rows.
+"""``RowCount``: number and key hashes of rows, to compare two passes over the same rows.
 
 A write reads its rows twice, once to count them and once to write them, and assigns buckets in
-between. The rows are cached, but an engine that loses a cached part computes it anew: Spark does
-when an executor is lost. If the frame isn't deterministic (``uuid``, a clock, a sample), other rows
-come then: some would be written twice, others not at all. So the driver compares, before it
-commits, the rows of each partition path in every pass with those of the pass before.
+between. The rows are cached, but an engine that loses a cached part computes it again, as Spark
+does when an executor is lost. If the frame isn't deterministic (``uuid``, a clock, a sample), that
+gives different rows: some would be written twice, others not at all. So before it commits, the
+driver compares the rows of each partition path in every pass with those of the previous pass.
 
 Rows are compared by their number and the sum of their keys' hashes, which doesn't depend on their
-order. A row carries the hash from the task that made its key. Other columns aren't compared:
-whatever their values are, each row is written once.
+order. Each row contains the hash, from the task that made its key. Other columns aren't compared:
+whatever their values, each row is written once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from timeline.errors import RowsChangedError
 
 ROWS: Final = "rows"
-"""Number of rows, in what tasks count."""
+"""Number of rows, in tasks' counts."""
 KEY_HASH: Final = "_strandline_key_hash"
-"""Hash of a row's key, made with the key; summed in what tasks count."""
+"""Hash of a row's key, made with the key; a sum in tasks' counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ def as_numbers(
 
 
 def counted_by(stage: str, numbers: Mapping[tuple[str, ...], int]) -> dict[str, RowCount]:
-    """Return partition path → what the tasks of a stage counted; a repeated task counts once.
+    """Return partition path → count by the tasks of a stage; a repeated task counts once.
 
     Raises:
-        RowsChangedError: Two attempts of a task had other rows.
+        RowsChangedError: Two attempts of a task had different rows.
     """
     attempts: dict[tuple[str, str], dict[str, RowCount]] = {}
     for (of_stage, part, attempt, *what), number in numbers.items():
@@ -128,10 +128,10 @@ def count_of(rows: pa.Table) -> RowCount:
 
 
 def refuse_without_key(rows: pa.RecordBatch | pa.Table) -> None:
-    """Refuse keyed rows without a key, which weren't there when the rows were checked.
+    """Refuse keyed rows without a key: they appeared after the rows were checked.
 
     Raises:
-        RowsChangedError: There is one.
+        RowsChangedError: There is such a row.
     """
     if rows.column(RECORD_KEY).null_count:
         raise changed(None, "a row came that can't be written")

@@ -3,8 +3,8 @@
 * ``NONE``: rows keep the order in which tasks get them. They stay in their parts if that makes few
   more files (``strandline.write.tasks.in_place``), or go to a file by the hash of their key.
 * ``PARTITION_SORT``: the rows of each file are sorted by record key.
-* ``GLOBAL_SORT``: besides, the files of a partition have disjoint key ranges of nearly equal
-  numbers of rows, which are estimated from a sample of the keys.
+* ``GLOBAL_SORT``: in addition, the files of a partition have disjoint key ranges with nearly equal
+  numbers of rows, estimated from a sample of the keys.
 
 Keys are ordered by their UTF-8 bytes.
 
@@ -31,17 +31,17 @@ from strandline.write.tasks.placement import InsertShares, Placement
 from strandline.write.tasks.row_count import KEY_HASH, RowCount
 
 _SAMPLED_A_BUCKET: Final = 200
-"""Keys sampled for each bucket; the numbers of rows then differ by some 7 %."""
+"""Keys sampled for each bucket; the buckets' row numbers then differ by about 7 %."""
 _HASHES: Final = 2**32
 _SAMPLE = pa.schema([(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """Samples keyed rows by the hashes of their keys, so that a repeated task finds the same.
+    """Samples keyed rows by the hashes of their keys, so that a repeated task samples the same.
 
     Attributes:
-        below: Bound of the hashes of sampled keys, by partition path; others aren't sampled.
+        below: Upper bound of sampled keys' hashes, by partition path; others aren't sampled.
     """
 
     below: Mapping[str, int]
@@ -64,7 +64,7 @@ def by_key_ranges(
     Args:
         engine: Samples the keys.
         rows: Keyed rows, persisted.
-        counts: What they count to, by partition path.
+        counts: The numbers of rows, by partition path.
         placement: The buckets, and their shares of the rows.
 
     Cost: a pass over the rows if a partition has several buckets.
@@ -96,7 +96,7 @@ def _with_ranges(shares: InsertShares, keys: list[str]) -> InsertShares:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOrderTask:
-    """Sorts the rows of each partition, of which it holds one at a time.
+    """Sorts the rows of each partition; it holds one partition at a time.
 
     Attributes:
         order: Columns to sort by.
@@ -113,7 +113,7 @@ class PartitionOrderTask:
 
 
 def by_partition_path(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (partition path, its rows) of rows that come one partition after the other."""
+    """Yield (partition path, its rows) of rows that are grouped by partition."""
     for path, runs in groupby(_runs(batches), key=itemgetter(0)):
         yield path, pa.Table.from_batches([run for _, run in runs])
 

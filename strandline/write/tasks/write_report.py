@@ -1,4 +1,4 @@
-"""``WriteReport``: what the write tasks tell the driver, in rows of one column of JSON."""
+"""``WriteReport``: the write tasks' report to the driver, as rows with one JSON column."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STATUS_SCHEMA: Final = pa.schema([(STATUS, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """Sum of the write tasks' status rows.
+    """The sum of the write tasks' status rows.
 
     Attributes:
         stats: Statistics of each file, in order of paths.
         counts: Numbers of rows by outcome, over all files.
-        given: Partition → the rows that the tasks were given.
+        given: Partition → count of the tasks' input rows.
         fallbacks: Why tasks wrote markers that the timeline service should have written.
-        null_elements: Columns, written first, in which a list has a null element.
+        null_elements: First-written columns in which a list has a null element.
     """
 
     stats: tuple[WriteStat, ...] = ()
@@ -76,7 +76,7 @@ class WriteReport:
 
 
 def plain(flat: WriteStat | MergeCounts) -> dict[str, Any]:
-    """Return the fields of a value without values inside, which ``asdict`` would copy deeply."""
+    """Return a flat value's fields as a dict; ``asdict`` would copy them deeply."""
     return {name: getattr(flat, name) for name in type(flat).__slots__}
 
 

@@ -1,8 +1,8 @@
 """``WriteTask``: writes the base files of a task's buckets.
 
-All rows of a bucket are in one task, whose rows are sorted by bucket, so that it holds one bucket
-at a time. New groups are streamed into their files; a bucket with a stored file is gathered before
-it is merged, and so is one whose rows are combined. For each bucket the task creates a marker
+All rows of a bucket are in one task, sorted by bucket, so that it holds one bucket at a time. New
+groups are streamed into their files; a bucket that is merged into a stored file or whose rows are
+combined is read completely first. For each bucket the task creates a marker
 (``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
@@ -55,25 +55,25 @@ from timeline.table.partition_metadata import write_partition_metadata
 logger = logging.getLogger(__name__)
 
 _PIECE_ROWS: Final = 65_536
-"""Rows of a new file that are stamped at once: each piece costs 0.3 ms, whatever its rows."""
+"""Rows of a new file that get meta columns at once: each piece costs at least 0.3 ms."""
 
 
 @dataclass(slots=True)
 class BegunFiles:
     """Data files that tasks in the driver's process may have created.
 
-    The driver then knows every file of every attempt, and no attempt outlives its stage. Executors
-    get a copy that tells them so: an attempt there may run on after its stage has ended
-    (speculation, a lost executor), and the driver learns only of files whose status it received.
+    Here the driver knows every file of every attempt, and no attempt outlives its stage. Executors
+    get a copy with ``in_driver`` false: there an attempt may continue after its stage has ended
+    (speculation, a lost executor), and the driver knows only files whose status it received.
     Several threads add paths by single atomic calls.
 
     Attributes:
         marked: Files whose markers may exist.
         created: Files that may exist.
-        unanswered: Files that may still appear, as a remote storage didn't answer.
-        in_driver: Whether the driver reads what is added here; false for a pickled copy.
-        is_left: Whether the write has ended. Repeated interrupts end it before its tasks have; then
-            a task creates no more files, and deletes one that it has created since.
+        unanswered: Files that may still appear, because a remote storage didn't answer.
+        in_driver: Whether the driver reads additions to this object; false for a pickled copy.
+        is_left: Whether the write has ended. Repeated interrupts may end it before its tasks; then
+            a task creates no more files, and deletes any that it has created since.
     """
 
     marked: set[str] = field(default_factory=set)
@@ -100,14 +100,14 @@ class WriteTask:
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
         markers: The write's markers.
-        tally: Takes the task's storage calls.
+        tally: Gets the task's storage calls.
         attempt: Returns the running attempt of the task.
-        begun: Takes the path of each file before its marker and the file are created. A task whose
-            files the driver doesn't learn of that way looks afterwards whether its instant is still
-            inflight; for the others the driver looks.
+        begun: Gets the path of each file before its marker and the file are created. A task on an
+            executor checks afterwards whether its instant is still inflight; for tasks in the
+            driver, the driver checks.
         looks_around: Whether a new partition may lie below or above a stored one.
-        first_written: Columns that no stored file has; of those it is told whether a list has a
-            null element.
+        first_written: Columns that no stored file has; the report says in which of them a list has
+            a null element.
     """
 
     storage: Storage
@@ -136,7 +136,7 @@ class WriteTask:
         fallbacks: list[Fallback] = []
         try:
             yield from self._written(chain([first], rows), begun, fallbacks)
-        # An interrupted or stopped task runs in the driver, which looks after ``self.begun``.
+        # Only tasks in the driver are interrupted or stopped; the driver handles ``self.begun``.
         except Exception:
             if begun and not self.begun.in_driver:
                 self._delete_if_ended(begun)
@@ -155,11 +155,11 @@ class WriteTask:
 
         Args:
             rows: The task's rows, sorted by bucket.
-            begun: Takes the path of each file before it is created.
-            fallbacks: Takes the reasons why the service didn't create markers.
+            begun: Gets the path of each file before it is created.
+            fallbacks: Gets the reasons why the service didn't create markers.
         """
         attempt = self.attempt()
-        # Every row of a new file is an insert: its keys are unique, or the write doesn't care.
+        # Every row of a new file is an insert: its keys are unique, or needn't be.
         new_rules = replace(self.rules, append=True)
         known: set[str] = set()
         paths: dict[int, str] = {}
@@ -169,13 +169,13 @@ class WriteTask:
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
-            # A partition with a committed file has its metadata file since before that one.
+            # A partition with a committed file already has its metadata file.
             if bucket.base_file is None and bucket.partition not in known:
-                # Before its first data file: without this file Hudi's readers see no rows there.
+                # Create it before the first data file: without it Hudi's readers see no rows.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
-            # Before the file: its marker is gone if another writer has rolled the instant back
-            # since, and a create that fails may still have taken effect.
+            # Add before creating the file: if another writer has rolled the instant back since,
+            # the marker is gone, and a create that fails may still have taken effect.
             begun.append(paths[number])
             self.begun.created.add(paths[number])
             try:
@@ -193,7 +193,7 @@ class WriteTask:
     def _stop_if_left(self, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
 
-        A file that was created before the write ended has its marker, by which it is rolled back.
+        A file that was created before the write ended is rolled back by its marker.
         """
         if not self.begun.is_left:
             return
@@ -209,8 +209,8 @@ class WriteTask:
         task = self.tasks[number]
         coming = (each for each in range(number, len(self.tasks)) if self.tasks[each] == task)
         numbers = list(islice(coming, self.markers.at_once))
-        # Before the data files: a rollback deletes what is marked, wherever the task dies. The
-        # write token differs between attempts, so a repeated task never meets an earlier file.
+        # Markers before data files: a rollback deletes all marked files, wherever the task dies.
+        # The write token differs between attempts, so a repeated task never finds an earlier file.
         names = [
             marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
             for each in numbers
@@ -234,7 +234,7 @@ class WriteTask:
             )
 
     def _delete_if_ended(self, paths: Sequence[str]) -> None:
-        """Delete a failed task's files if its instant has ended, and with it their markers."""
+        """Delete a failed task's files if its instant, and with it their markers, is gone."""
         try:
             delete_if_ended(self._meta, self.rules.instant, paths)
         except StrandlineError as error:
@@ -247,7 +247,7 @@ class WriteTask:
     def _make_partition(self, partition: str) -> None:
         """Write the partition's metadata file if there is none."""
         storage = self.storage.for_cause("table")
-        # Another task may create it right after this; then the create leaves that one as it is.
+        # Another task may create it right after this check; then the create keeps that file.
         if storage.stat(_below(partition, PARTITION_FILE)) is None:
             if self.looks_around and partition:
                 refuse_nested_in_table(storage, partition)
@@ -294,7 +294,7 @@ class WriteTask:
     def _looked_through(
         self, pieces: Iterator[pa.Table], null_elements: set[str]
     ) -> Iterator[pa.Table]:
-        """Yield the pieces; add the columns written first in which a list has a null element."""
+        """Yield the pieces; record first-written columns in which a list has a null element."""
         for piece in pieces:
             for name in self.first_written:
                 chunks = piece.column(name).chunks if name in piece.schema.names else ()
@@ -313,11 +313,11 @@ class _FileReport:
     """A written file: its statistics, its rows by outcome and as given, the next sequence number.
 
     Attributes:
-        stat: For the commit.
+        stat: Its statistics for the commit.
         counts: Rows by outcome.
         given: The bucket's rows of the write.
         next_seqno: First sequence number of the next file.
-        null_elements: Columns, written first, in which a list has a null element.
+        null_elements: First-written columns in which a list has a null element.
     """
 
     stat: WriteStat
@@ -335,7 +335,7 @@ def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.
 
 
 def _larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces put together, uncopied, until they have ``_PIECE_ROWS`` rows."""
+    """Yield the pieces concatenated, without a copy, up to ``_PIECE_ROWS`` rows."""
     waiting: list[pa.Table] = []
     rows = 0
     for piece in pieces:
@@ -353,7 +353,7 @@ def by_bucket(
 ) -> Iterator[tuple[int, Iterator[pa.Table]]]:
     """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
 
-    The pieces of a bucket must be used before the next bucket is asked for.
+    The pieces of a bucket must be read before the next bucket is requested.
     """
     for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
         yield number, (piece for _, piece in pieces)
