@@ -1,4 +1,4 @@
-"""Commits: how one write, table service or repair changes the timeline beside other writers.
+"""Commits: how a write, table service or repair changes the timeline alongside other writers.
 
 The transaction and its steps, markers, heartbeats, locks and conflicts belong here; the content of
 a write and the merging of rows don't.

@@ -1,20 +1,20 @@
 """Completing an instant so that its outcome is known: completed, not completed, or in doubt.
 
 The completed file is the commit point, and creating it may fail in three ways: it wasn't created;
-it was, but the answer was lost; or the request is still under way and may create it later. An
-object store's client repeats an unanswered request, so "exists already" may be the result of its
-own success.
+it was, but the response was lost; or the request is still under way and may create it later. An
+object store's client repeats an unanswered request, so "exists already" may result from its own
+success.
 
 Only the writer that requested an instant completes it, so any completed file of the instant is its
 own. From table version 8 on the file's name has the completion time, so exclusive creation doesn't
 exclude a second file under a new time. A create is therefore repeated under the same name only.
 
-Another writer that takes this one for dead may roll the instant back at the same time. It puts its
-rollback on the timeline and then checks whether the instant has completed, before it deletes a
-file; this writer completes the instant first, and then searches the timeline for such a rollback.
-So at least one of the two sees the other. A window remains: readers may see the commit briefly
-before it is withdrawn, and a writer that dies in between leaves a completed instant without its
-files. A lock provider closes this window.
+Another writer that considers this one dead may roll the instant back at the same time. It puts its
+rollback on the timeline, and then, before it deletes a file, checks whether the instant has
+completed. This writer completes the instant first, and then searches the timeline for such a
+rollback. So at least one of the two sees the other. A window remains: readers may see the commit
+briefly before it is withdrawn, and a writer that dies in between leaves a completed instant without
+its files. A lock provider closes this window.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def complete_surely(
         meta: The table's meta client.
         instant: The instant in state inflight, requested by the caller.
         metadata: The commit's metadata.
-        completion_time: See ``TableMetaClient.complete``.
+        completion_time: As in ``TableMetaClient.complete``.
         check_alive: Called before the create is repeated; raises if another writer may have taken
             over meanwhile.
-        just_seen: See ``TableMetaClient.complete``.
+        just_seen: As in ``TableMetaClient.complete``.
 
     Raises:
         ConcurrentWriteError: It was rolled back and isn't completed.
@@ -199,7 +199,7 @@ def rolled_back_by(
     return ConcurrentWriteError(
         f"{instant.action} {instant.requested_time} of {meta.storage.base_path} was rolled back by"
         f" {rollback.requested_time} of another writer, and isn't committed",
-        hint="the other writer took this one for dead; repeat the write",
+        hint="the other writer considered this one dead; repeat the write",
     )
 
 
@@ -218,7 +218,7 @@ def _rollback_of_completed(
             now = meta.active_timeline()
             found = rollback_of(meta, {completed.requested_time}, now, seen)
             return now, restore_since(now, seen) if found is None else found[0]
-        # Whichever call failed, the commit is completed: the caller mustn't take it for failed.
+        # Whichever call failed, the commit is completed: the caller mustn't treat it as failed.
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

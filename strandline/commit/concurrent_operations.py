@@ -54,7 +54,7 @@ from timeline.storage.read_limits import FileKind
 from timeline.timeline import Timeline
 
 _VERSION: Final = 1
-"""To be incremented by a change after which readers of this version would miss a conflict."""
+"""Increment it with a change after which readers of this version would miss a conflict."""
 
 
 def conflicts_in_doubt(
@@ -70,7 +70,7 @@ def conflicts_in_doubt(
     Args:
         meta: The table's meta client.
         now: The active timeline under the lock.
-        ours: The commit that compares itself with them.
+        ours: The commit that is compared with them.
         strategy: Decides which file groups conflict.
 
     Cost: three calls for each inflight write; a read for one in doubt.
@@ -166,14 +166,14 @@ def operations_archived_since(
         meta: The table's meta client.
         seen: The active timeline that the commit's look-ups were pinned to.
         now: The active timeline under the lock.
-        ours: The commit that compares itself with them.
+        ours: The commit that is compared with them.
 
     Raises:
         WriteConflictError: A write was neither rolled back nor archived with its content.
 
-    Cost: none while all writes pending in ``seen`` are on the active timeline; for each one that
-        isn't, a read of each later rollback, and what ``archived_operation`` reads if none names
-        it.
+    Cost: none while all writes pending in ``seen`` are on the active timeline. For each one that
+        isn't: a read of each later rollback, and if none names it, the reads of
+        ``archived_operation``.
     """
     for instant in seen.pending().write_timeline():
         if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(

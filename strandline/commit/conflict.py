@@ -2,7 +2,7 @@
 
 Concurrency is optimistic: writers work in parallel, and a writer that completes later compares the
 file groups that it changed with those of the instants that it hasn't seen. A copy-on-write file is
-made from its predecessor, so of two commits from one predecessor the later would undo the earlier.
+made from its predecessor, so the later of two commits from one predecessor would undo the earlier.
 Inserts into new file groups never conflict, not even with equal keys.
 
 An overwrite concerns a whole partition: two overlapping overwrites would both add their rows, and
@@ -229,9 +229,9 @@ def candidates(
     """Return the instants that a commit must be compared with, in timeline order.
 
     They are the writes and table services that have completed since the timeline was read at the
-    commit's start. Hudi takes those later than the last one completed then, and those pending then.
-    Planned ones count, too, because they remove file groups once they complete: clusterings
-    whenever they were planned, others if they were planned after ours.
+    commit's start. (Hudi compares those later than the last one completed at that time, and those
+    pending at that time.) Planned ones count, too, because they remove file groups once they
+    complete: clusterings whenever they were planned, others if they were planned after ours.
 
     Args:
         seen: The active timeline that the commit's look-ups were pinned to.

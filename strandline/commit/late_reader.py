@@ -51,7 +51,7 @@ def wait_for_late_readers(
         timeline: The active timeline, read after that.
         settings: When a heartbeat expires.
         clock: Measures the age of heartbeats and requests.
-        wait: Waits for a number of seconds.
+        wait: Sleeps for a number of seconds.
 
     Cost: none without an earlier requested commit; else, at each poll, a list and three calls for
         each.

@@ -89,7 +89,7 @@ class Beat:
         token: Identifies the writer within its process.
         ended: Whether the writer recorded that it failed.
         completing: Whether the writer may have sent the request that completes the instant.
-        late: Whether it failed, but data files of it may still appear until the beat has expired.
+        late: Whether it failed, but its data files may still appear until the beat has expired.
     """
 
     instant: str
@@ -147,8 +147,8 @@ def writer_is_gone(beat: Beat) -> bool:
 
     It recorded that it failed, or it is a failed write of this process, or its process ended before
     it began to complete its instant. False for heartbeats of Hudi and of other machines, and for a
-    write of which a file may still appear: for these only the expiry counts. A rollback before that
-    wouldn't find the file, which readers take for committed once the timeline begins later.
+    write with a file that may still appear: for these only the expiry counts. An earlier rollback
+    wouldn't find the file, which readers treat as committed once the timeline begins later.
     """
     if beat.owner is None:
         return False
@@ -201,7 +201,7 @@ class LiveWrites:
         self._left: set[str] = set()
 
     def add(self, token: str) -> None:
-        """Add a write that begins to beat."""
+        """Add a write that starts its heartbeat."""
         with self._lock:
             self._tokens.add(token)
 

@@ -7,9 +7,9 @@ writer may be rolling its instant back. ::
     UNSTARTED ── start ──▶ BEATING ── announce_completion ──▶ COMPLETING
                               └───── stop, abandon, leave ───────┴──────▶ ENDED
 
-How it ends tells other writers what to do: ``stop`` deletes the file, of an instant that has
+The way it ends decides what other writers do: ``stop`` deletes the file, for an instant that has
 completed or was rolled back; after ``abandon`` the next writer rolls the instant back; after
-``leave`` it waits for the expiry first, as a request may still take effect.
+``leave`` that writer waits for the expiry first, as a request may still take effect.
 
 Source: Hudi 1.2.0 ``HoodieHeartbeatClient``.
 """
@@ -49,7 +49,7 @@ _MIN_WAIT_MS: Final = 1000
 
 
 class Phase(Enum):
-    """What a heartbeat is doing."""
+    """The phase of a heartbeat."""
 
     UNSTARTED = auto()
     BEATING = auto()
@@ -61,8 +61,8 @@ class Phase(Enum):
 class Heartbeat:
     """The heartbeat of one write, written by a daemon thread.
 
-    ``_writing`` serialises the writes of the heartbeat file; ``_lock`` guards the last beat's time
-    and is taken within it.
+    ``_writing`` serialises the writes of the heartbeat file; within it, ``_lock`` guards the last
+    beat's time.
 
     Args:
         storage: The table's storage.
@@ -121,15 +121,15 @@ class Heartbeat:
             self._thread = JoinedThread(self._run, name, daemon=True)
             self._thread.start()
         except BaseException:
-            # An interrupt of ``Thread.start`` leaves a thread that runs.
+            # An interrupt of ``Thread.start`` may leave a running thread.
             self._stopping.set()
             LIVE_WRITES.discard(self._token)
             raise
 
     def _create(self) -> None:
-        """Write the first beat of an instant that is going to be requested.
+        """Write the first beat of an instant that will be requested.
 
-        Two writers may choose the same time. The one that can't request the instant would otherwise
+        Two writers may choose the same time. Otherwise the one that can't request the instant would
         mark the other's heartbeat as failed.
         """
         try:
@@ -145,7 +145,7 @@ class Heartbeat:
                 ) from error
 
     def check(self) -> None:
-        """Check that no other writer may take this one for dead.
+        """Check that no other writer may consider this one dead.
 
         Raises:
             ConcurrentWriteError: The last beat has expired.
@@ -171,7 +171,7 @@ class Heartbeat:
         ``check`` again afterwards: the calls may have taken long.
 
         Args:
-            content: What the commit changes (``encode_announcement``).
+            content: The changes of the commit (``encode_announcement``).
 
         Raises:
             ConcurrentWriteError: The last beat has expired.
@@ -181,12 +181,12 @@ class Heartbeat:
         """
         self.check()
         self._phase = Phase.COMPLETING
-        # Not in the heartbeat: an unanswered beat may take effect later, and would overwrite it.
+        # A separate file: an unanswered beat may take effect later, and would overwrite it.
         self._storage.replace(announcement_path(self._instant), content)
         with self._writing:
             age_ms = self._age_ms()
-            # Hudi sees only beats, and the completing request should have most of a timeout. Not
-            # always, because GCS allows one write of an object per second.
+            # Hudi sees only beats, and the completing request should have most of a timeout. Don't
+            # always beat here, because GCS allows one write of an object per second.
             if age_ms is not None and age_ms > self._settings.interval_ms / 2:
                 self._beat()
         self.check()
@@ -201,7 +201,7 @@ class Heartbeat:
         """Stop the heartbeat and record that the write failed: the next writer rolls it back.
 
         Args:
-            late: Whether files of it may still appear. The rollback then waits for the expiry.
+            late: Whether its files may still appear. Then the rollback waits for the expiry.
         """
         self._end()
         if late:
@@ -209,7 +209,7 @@ class Heartbeat:
         else:
             LIVE_WRITES.discard(self._token)
         try:
-            # It takes precedence over an announcement, because the caller is certain that the
+            # This takes precedence over an announcement, because the caller is certain that the
             # instant wasn't completed.
             self._write(ended=True, late=late)
         except StorageError as error:
@@ -219,8 +219,9 @@ class Heartbeat:
     def withdraw(self, requested_path: str) -> None:
         """End the heartbeat of an instant that couldn't be requested because its file exists.
 
-        Hudi's writers don't check for heartbeats, so it may be theirs, and mustn't look failed. It
-        may also be this writer's own: an object store's client repeats an unanswered request.
+        Hudi's writers don't check for heartbeats, so the file may be theirs, and mustn't look
+        failed. It may also be this writer's own: an object store's client repeats an unanswered
+        request.
 
         Args:
             requested_path: The requested file.
@@ -280,7 +281,7 @@ class Heartbeat:
 
     def _beat(self) -> bool:
         """Write a beat, unless the last one has expired; return whether the writer is alive."""
-        # Before the beat: it would revive a writer that others already take for dead.
+        # Check before the beat: it would revive a writer that others already consider dead.
         if self._age_ms() is None:
             return False
         started = self._now()

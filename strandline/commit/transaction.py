@@ -78,7 +78,7 @@ class Transaction:
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
         action: Action of the instant.
-        seen: The active timeline as the caller has read it; ``None``: it is read under the lock,
+        seen: The active timeline, if the caller has read it; ``None`` reads it under the lock,
             which is required if the lock excludes other processes.
         look: Reads the timeline after the instant was requested.
 
@@ -118,18 +118,18 @@ class Transaction:
         self.after = Timeline()
         try:
             with lock.held("requesting a commit"):
-                # Its rollbacks can't name this instant, whereas those of the timeline read after
-                # the instant was requested may: another writer may take it for dead at once.
+                # Rollbacks on this timeline can't name this instant. Those on the timeline read
+                # after its request may: another writer may consider it dead at once.
                 self._before = meta.active_timeline() if seen is None else seen
                 time = times.next(newest_time(meta, self._before))
-                # Before the instant exists: without a heartbeat others take its write for failed.
+                # Before the instant exists: without a heartbeat others consider its write failed.
                 heartbeat.start(time)
                 lock.check()
                 # An expired heartbeat may have been deleted; ``start`` detects a later expiry.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
                 self.instant = self._requested(action, time)
-                # Read only now; all look-ups of the write are pinned to it.
+                # Read the timeline only now; all look-ups of the write are pinned to it.
                 self.timeline = (look or meta.active_timeline)()
                 check_newest(meta, self.instant, self.timeline)
         except BaseException:
@@ -162,7 +162,7 @@ class Transaction:
 
         Args:
             operation: Hudi's ``WriteOperationType``.
-            replaced: Of a replacecommit: partition path → ids of the file groups that it replaces.
+            replaced: For a replacecommit: partition path → ids of the file groups it replaces.
 
         Raises:
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
@@ -173,8 +173,8 @@ class Transaction:
         self._meta.storage.make_dir(directory_path(self.time))
         # Data files are created only while the instant is inflight, so the folder comes first.
         try:
-            # Hudi takes a replacecommit without plan and profile for a clustering, and fails when
-            # it compares its own commit with that.
+            # Hudi treats a replacecommit without plan and profile as a clustering, and fails when
+            # it compares its own commit with it.
             is_replacing = self.instant.action == REPLACE_COMMIT
             profile = CommitMetadata(operation_type=operation) if is_replacing else None
             self.instant = self._meta.transition_to_inflight(self.instant, profile)
@@ -218,8 +218,8 @@ class Transaction:
             # precedence over the announcement.
             with meanwhile(self._meta.storage, check_table):
                 # If this process ends before the completing call is answered, others mustn't roll
-                # the instant back at once. Before the timeline is read, so that this check of the
-                # instant is the last call before the completing one.
+                # the instant back at once. Announce before the timeline is read, so that its check
+                # of the instant is the last call before the completing one.
                 self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
@@ -235,7 +235,7 @@ class Transaction:
 
     @property
     def wait_hint(self) -> str:
-        """What the next write does if data files of this one may still appear, for messages."""
+        """What the next write does if this one's data files may still appear, for messages."""
         return (
             f"storage may still create a data file of instant {self.time}, so it is rolled back"
             f" when its heartbeat has expired, in {self._heartbeat.timeout_s:g} s; a next write"
@@ -276,8 +276,8 @@ class Transaction:
         try:
             is_gone = self._meta.active_timeline().find(self.time, self.instant.action) is None
             if is_gone:
-                # Another writer has rolled the instant back and deleted its heartbeat: the file
-                # that was written just now would never be deleted.
+                # Another writer has rolled the instant back and deleted its heartbeat: the
+                # heartbeat file just written would never be deleted.
                 self._heartbeat.stop()
                 self._meta.storage.delete_all(files)
         except StorageError as error:
@@ -335,7 +335,7 @@ class Transaction:
         """Compare this commit with those whose completion is in doubt, by their announcements.
 
         The lock excludes their writers, but not their storage requests, which may still take
-        effect: of two commits from one predecessor the later would undo the earlier.
+        effect: the later of two commits from one predecessor would undo the earlier.
         """
         for other in conflicts_in_doubt(self._meta, now, ours, self._strategy):
             raise WriteConflictError(
@@ -361,7 +361,7 @@ class Transaction:
         except ConcurrentWriteError:
             self._in_doubt = False
             raise
-        # Stays set by all other errors, interrupts included: the create may still take effect.
+        # All other errors, interrupts included, leave it set: the create may still take effect.
         self._in_doubt = False
 
     def _is_alone(self, now: Timeline) -> bool:

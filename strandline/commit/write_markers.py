@@ -6,16 +6,16 @@
                     gets no valid answer writes a ``MARKERS<n>`` itself
 ==================  ============================================================================
 
-The driver chooses one of them for the whole write, because Hudi's rollback ignores markers that are
-files of their own where there is a ``MARKERS.type``. That file is therefore created before the
-tasks begin, and even a task that works without the service adds lines, not files.
+The driver chooses one of them for the whole write, because Hudi's rollback ignores separate marker
+files if there is a ``MARKERS.type``. So that file is created before the tasks begin, and even a
+task that works without the service adds lines, not files.
 
-A marker is a name in a set, so creating it twice does no harm. So after a lost answer, when the
+A marker is a name in a set, so creating it twice is harmless. So after a lost response, when the
 service may or may not have the marker, the task writes it itself.
 
 Tasks with direct markers may search for concurrent writes themselves (``EarlyConflicts``); with
 markers of the timeline service, the service does (``strandline.server.marker.conflict``, which has
-the rules for both). In doubt no conflict is reported: the commit decides.
+the rules for both). If a conflict is uncertain, none is reported: the commit decides.
 
 Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``,
 ``SimpleDirectMarkerBasedDetectionStrategy``,
@@ -53,7 +53,7 @@ MERGE: Final = "MERGE"
 _AT_ONCE: Final = 10_000
 """Most markers of a task that are created together."""
 _OWN_NUMBERS: Final = range(1_000_000, 1_000_000_000)
-"""Numbers of the ``MARKERS<n>`` that tasks write: above the service's, and integers in Java."""
+"""Numbers of the ``MARKERS<n>`` that tasks write: above the service's, and a Java ``int``."""
 
 
 def marker_name(path: str, kind: str) -> str:
@@ -62,7 +62,7 @@ def marker_name(path: str, kind: str) -> str:
 
 
 class WriteMarkers(ABC):
-    """The markers of one write, as a value that reaches its tasks; pickles.
+    """The markers of one write, as a value that is sent to its tasks; pickles.
 
     Attributes:
         instant: Requested time of the write.
@@ -84,7 +84,7 @@ class WriteMarkers(ABC):
             names: The markers, relative to the base path.
 
         Returns:
-            Why the service didn't create them, if it should have.
+            Why the service didn't create them, if that was its job.
 
         Raises:
             WriteConflictError: Early conflicts are detected, and another write is changing, or has
@@ -111,7 +111,7 @@ class DirectMarkers(WriteMarkers):
 
     Attributes:
         instant: Requested time of the write.
-        early: How conflicts are detected after each marker; ``None``: at the commit only.
+        early: How conflicts are detected after each marker; ``None``: only at the commit.
     """
 
     instant: str
@@ -119,7 +119,7 @@ class DirectMarkers(WriteMarkers):
 
     @property
     def at_once(self) -> int:
-        """One: a crash leaves at most one marker without its file."""
+        """Return 1: a crash leaves at most one marker without its file."""
         return 1
 
     def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
@@ -158,7 +158,7 @@ class ServiceMarkers(WriteMarkers):
 
     @property
     def at_once(self) -> int:
-        """One if conflicts are detected, as each request asks whether a conflict was found."""
+        """Return 1 if conflicts are detected, as each request asks whether one was found."""
         return 1 if self.detects else _AT_ONCE
 
     def begin(self, storage: Storage) -> Fallback | None:
@@ -174,7 +174,7 @@ class ServiceMarkers(WriteMarkers):
         try:
             storage.create(path, TYPE)
         except AlreadyExistsError:
-            # The instant is new, so this is a call repeated after a lost answer.
+            # The instant is new, so this call was repeated after a lost response.
             logger.debug("%s already exists", path)
         try:
             # The service opens the table by its base path, which may resolve to another storage.
@@ -223,7 +223,7 @@ class ServiceMarkers(WriteMarkers):
             try:
                 storage.create(f"{directory_path(self.instant)}/{PREFIX}{number}", lines)
             except AlreadyExistsError:
-                # Another task's, or this one's after a lost answer; both remain valid.
+                # Another task's file, or this one's after a lost response; both remain valid.
                 continue
             return
 
@@ -235,7 +235,7 @@ def create_marker(storage: Storage, instant: str, name: str) -> None:
         # instant is archived.
         storage.create(f"{directory_path(instant)}/{name}")
     except AlreadyExistsError:
-        # The name contains the task attempt, so this is a call repeated after a lost answer.
+        # The name contains the task attempt, so this call was repeated after a lost response.
         return
 
 
@@ -261,7 +261,7 @@ class EarlyConflicts:
         """Raise if another write also has markers for the file groups of this write's markers.
 
         Raises:
-            WriteConflictError: One of them is.
+            WriteConflictError: Another write has markers for one of them.
 
         Cost: ``ConflictCheck.run``.
         """

@@ -23,7 +23,7 @@ from timeline.errors import LockError, StorageError
 logger = logging.getLogger(__name__)
 
 Wait = Callable[[float], None]
-"""Waits for a number of seconds; tests pass their own."""
+"""Sleeps for a number of seconds; tests pass their own function."""
 
 
 class LockProvider(ABC):
@@ -42,7 +42,7 @@ class LockProvider(ABC):
         """Acquire the lock, waiting at most ``timeout_s`` seconds.
 
         Returns:
-            Whether the lock is held. After ``False`` or an error, a request whose answer was lost
+            Whether the lock is held. After ``False`` or an error, a request whose response was lost
             may still have acquired it: repeat the call, or give up with ``unlock``.
 
         Raises:
@@ -161,7 +161,7 @@ class TableLock:
     def held(self, purpose: str) -> Iterator[None]:
         """Hold the lock while the block runs.
 
-        A failed release is only logged: the effects of the block stand.
+        A failed release is only logged: the effects of the block aren't undone.
 
         Args:
             purpose: Why the lock is held, for messages: ``"commit 20261122164930123"``.
@@ -201,8 +201,8 @@ class TableLock:
     def close(self) -> None:
         """Close the provider; a release that fails again is logged.
 
-        Writes under the lock stand: a caller that got an error from here would take the write for
-        failed and repeat it.
+        Writes under the lock stay committed: a caller that got an error from here would consider
+        the write failed and repeat it.
         """
         if self._provider is None:
             return

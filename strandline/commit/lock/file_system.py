@@ -47,7 +47,7 @@ class FileSystemLock(PollingProvider):
 
     Args:
         folder: Local path of the folder of the lock file.
-        expire_s: Age in seconds from which a lock file counts as abandoned; 0: never.
+        expire_s: Age in seconds at which a lock file counts as abandoned; 0: never.
         interval_s: Seconds between two polls of the lock.
         clock: Measures time-outs and ages.
         wait: Waits between two polls.
@@ -73,7 +73,8 @@ class FileSystemLock(PollingProvider):
         self._path = f"{within}/{LOCK_FILE}" if within else LOCK_FILE
         self._expire_s = expire_s
         self._storage = (storage or LocalStorage(folder)).for_cause("lock")
-        # Content of the file that this instance created, or may have created: an answer was lost.
+        # Content of the file that this instance created, or may have created if a response was
+        # lost.
         self._content: bytes | None = None
         self._held = False
         self._held_since = 0.0
@@ -83,8 +84,8 @@ class FileSystemLock(PollingProvider):
         if self._held:
             return True
         if self._expire_s:
-            # Else two writers that find the same expired file could delete it one after the other,
-            # the second one a file that the first has just created.
+            # Otherwise two writers could find the same expired file, and the second could delete
+            # the file that the first has just created.
             with self._turn() as is_ours:
                 return is_ours and self._look_and_create()
         return self._look_and_create()
@@ -92,7 +93,7 @@ class FileSystemLock(PollingProvider):
     def _look_and_create(self) -> bool:
         found = self._read()
         if found is not None and found == self._content:
-            # The create of an earlier attempt succeeded, but its answer was lost.
+            # The create of an earlier attempt succeeded, but its response was lost.
             self._held = True
             return True
         if found is not None:
@@ -107,7 +108,7 @@ class FileSystemLock(PollingProvider):
         try:
             self._storage.create(self._path, self._content)
         except AlreadyExistsError:
-            # NFS's client repeats a request whose answer was lost, and then finds its own file.
+            # NFS's client repeats a request whose response was lost, and then finds its own file.
             if self._read() != self._content:
                 self._content = None
                 return False
@@ -143,7 +144,7 @@ class FileSystemLock(PollingProvider):
         try:
             self._storage.delete(self._path)
         except StorageError:
-            # The answer may have been lost after the deletion.
+            # The response may have been lost after the deletion.
             if self._read() == self._content:
                 raise
         self._content = None

@@ -200,4 +200,4 @@ PROVIDERS: Final[dict[str, Callable[[ProviderOpener], LockProvider]]] = {
     _PACKAGE + "ZookeeperBasedLockProvider": ProviderOpener.zookeeper,
     _PACKAGE + "ZookeeperBasedImplicitBasePathLockProvider": ProviderOpener.implicit_zookeeper,
 }
-"""Class name in Hudi → what opens the provider."""
+"""Class name in Hudi → the method that opens the provider."""

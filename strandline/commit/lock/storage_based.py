@@ -5,9 +5,9 @@ and ``owner``. A client that finds it absent, expired or past ``validUntil`` wri
 under the condition that no other client has written the object since. The holder extends the lease
 from a thread and marks it expired to release it. Hudi has this provider since 1.0.2.
 
-A write whose answer was lost may have succeeded, or may do so later, and its repetition by the
+A write whose response was lost may have succeeded, or may do so later, and its repetition by the
 store's client then fails. The owner's name is unique to an instance, so reading the object shows
-which one wrote it.
+which instance wrote it.
 
 Source: Hudi 1.2.0 ``StorageBasedLockProvider``, ``StorageLockData``, ``S3StorageLockClient``.
 """
@@ -154,8 +154,8 @@ class StorageBasedLock(PollingProvider):
         found = self._file.read()
         if found is not None:
             data = LockData.parse(found[0], self._file.url)
-            # Ours is of a write without an answer. It is written anew: a release without an answer
-            # may come late, and must not find its version.
+            # If it is our own, its write wasn't answered. Write it again: an unanswered release may
+            # come late, and must not find the object's version.
             if data.owner != self._owner and data.holds_at(self._clock.now_ms()):
                 self._other = data
                 return None
@@ -167,21 +167,21 @@ class StorageBasedLock(PollingProvider):
     def _written(self, version: str | None) -> _Lease | None:
         """Write a lease if the object has this version; ``None`` if another client was first."""
         until_ms = self._clock.now_ms() + round(self._validity_s * 1000)
-        # Before the request, as the lease begins before its answer arrives.
+        # Computed before the request, as the lease begins before the response arrives.
         until_s = self._clock.monotonic() + self._validity_s
         content = LockData(False, until_ms, self._owner).to_bytes()
         self._in_doubt = True
         try:
             lease: _Lease | None = _Lease(self._file.write(content, version), until_ms, until_s)
         except AlreadyExistsError:
-            # Either another client was first, or the request was carried out, its answer lost,
+            # Either another client was first, or the request was carried out, its response lost,
             # and its repetition refused.
             found = self._file.read()
             is_ours = found is not None and found[0] == content
             lease = _Lease(found[1], until_ms, until_s) if found is not None and is_ours else None
         if lease is not None:
-            # Before the doubt is cleared: an interrupt in between would leave a lease that isn't
-            # released.
+            # Set before the doubt is cleared: an interrupt in between would leave a lease that
+            # isn't released.
             self._lease = lease
         self._in_doubt = False
         return lease
@@ -213,7 +213,7 @@ class StorageBasedLock(PollingProvider):
         return renewed is not None
 
     def _renewed_before(self) -> _Lease | None:
-        """Return the stored lease if it comes from an extension whose answer was lost."""
+        """Return the stored lease if it comes from an extension whose response was lost."""
         found = self._file.read()
         if found is None:
             return None
@@ -248,7 +248,7 @@ class StorageBasedLock(PollingProvider):
             raise LockError(f"{self._called} ended, or was taken by another client, while held")
 
     def _has_released_stored(self) -> bool:
-        """Release the stored lease if it comes from a write whose answer was lost."""
+        """Release the stored lease if it comes from a write whose response was lost."""
         found = self._file.read()
         if found is None:
             return False

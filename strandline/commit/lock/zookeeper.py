@@ -53,7 +53,7 @@ class ZookeeperAddress:
     """How to reach the lock.
 
     Attributes:
-        hosts: ``host:port`` of the servers, separated by commas; an optional path behind is a root.
+        hosts: ``host:port`` of the servers, separated by commas; a path after them is the root.
         path: The node below which clients queue.
         session_timeout_s: How long the server keeps the nodes of a client that is silent.
         connection_timeout_s: How long connecting may take.
@@ -95,7 +95,7 @@ class ZookeeperLock(LockProvider):
         self._address = address
         self._clock = clock or SystemClock()
         self._client: Any = None
-        # Prefix of this attempt's node, which finds it when the answer to its creation was lost.
+        # Prefix of this attempt's node; it finds the node if the response to its creation was lost.
         self._prefix = ""
         self._node: str | None = None
         self._session: object = None
@@ -111,7 +111,7 @@ class ZookeeperLock(LockProvider):
             self._held = self._asked(lambda: self._queued(deadline))
         finally:
             if not self._held:
-                # Else this node would get the lock once it is the lowest.
+                # Otherwise this node would get the lock once it is the lowest.
                 self._leave()
         return self._held
 
@@ -127,7 +127,7 @@ class ZookeeperLock(LockProvider):
                 return False
 
     def _waited_for(self, lower: str, deadline: float) -> bool:
-        """Wait until a node changes or goes; return whether that was before the deadline."""
+        """Wait until a node changes or is gone; return whether that was before the deadline."""
         changed = threading.Event()
         found = self._read(lower, lambda _: changed.set())
         if found is None:
@@ -200,7 +200,7 @@ class ZookeeperLock(LockProvider):
             raise LockError(f"{self.describe()} was lost while it was held: the session ended")
 
     def _leave(self) -> None:
-        """Leave the queue after a failed attempt, as far as the server can be reached."""
+        """Leave the queue after a failed attempt, if the server can be reached."""
         if self._client is None or not self._prefix:
             return
         try:
@@ -216,7 +216,8 @@ class ZookeeperLock(LockProvider):
         client = self._connected()
         node = self._find_own()
         if node is not None:
-            # A repeated request whose first answer was lost finds none; the session decides below.
+            # If the first response was lost, the repeated request finds no node; the session
+            # decides below.
             with suppress(NoNodeError):
                 self._request("delete", f"{self._address.path}/{node}")
         self._prefix, self._node = "", None
@@ -225,8 +226,8 @@ class ZookeeperLock(LockProvider):
     def is_held(self) -> bool:
         """Return whether this client's node exists in the session that created it.
 
-        Asks the server for its newest state: a client that was paused learns too late that its
-        session has ended.
+        Asks the server for its newest state: a client that was paused would otherwise notice too
+        late that its session has ended.
         """
         if not self._held or self._client is None or self._client.client_id != self._session:
             return False
