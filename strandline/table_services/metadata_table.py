@@ -71,11 +71,11 @@ def drop_metadata_table(
             if others and config.named_metadata_partitions:
                 raise _refusal(config, storage.base_path, others)
             if others:
-                return meta  # the remains do no harm, and Hudi may be building a new one
+                return meta  # the remains are harmless, and Hudi may be building a new one
         _log(config, storage.base_path)
         dropped = config.without_metadata_table()
         lock.check()
-        # Even if no partition is named any more: this deletes a backup left by a crash.
+        # Write even if no partition is listed any more: this deletes a backup left by a crash.
         write_table_config(storage, dropped, create=False)
         lock.check()
         storage.delete_tree(INDEX_DEFINITIONS_FOLDER)

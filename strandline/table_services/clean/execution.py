@@ -39,7 +39,7 @@ class CleanResult:
     Attributes:
         instant: Requested time of the clean.
         files_deleted: Number of files deleted, including those that were already missing.
-        bytes_deleted: Their size as the view knew it; 0 for a clean finished from its plan.
+        bytes_deleted: Their size according to the view; 0 for a clean finished from its plan.
         earliest_commit_to_retain: Oldest instant that stays readable; empty if the plan had none.
         seconds: Duration from reading the timeline to the completed instant.
         finished: Requested times of crashed cleans that were finished first.
@@ -116,7 +116,7 @@ class CleanExecution:
         start = time.perf_counter()
         plan = self._meta.read_plan(instant)
         assert isinstance(plan, CleanerPlan)
-        # Its writer died before the plan was written, so nothing was deleted.
+        # The clean's writer died before it wrote the plan, so nothing was deleted.
         if plan == CleanerPlan():
             logger.warning("deleting %s, whose plan is empty", instant)
             # Inflight first: a crash in between leaves a requested instant, which is found again.
@@ -208,7 +208,7 @@ def names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for partition, names in plan.files_to_be_deleted_per_partition.items():
         for name in names:
-            # Only the name counts: the table may have been moved since the plan was written, and
+            # Use only the name: the table may have been moved since the plan was written, and
             # nothing outside it may be deleted.
             found.setdefault(partition, {})[name.rpartition("/")[2]] = None
     for partition, files in plan.file_paths_to_be_deleted_per_partition.items():

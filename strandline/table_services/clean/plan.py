@@ -5,18 +5,18 @@ Invariant, for the earliest instant to retain ``E``:
     a reader at any timeline that ends at ``E`` or later finds every file that its view names.
 
 Such a reader reads each file group's newest slice at or before its own last instant, which is ``E``
-or later. So only the newest of the slices that began before ``E`` can be read; the older ones are
+or later. So of the slices that began before ``E`` only the newest can be read; the older ones are
 deleted. A group replaced before ``E`` can't be read and is deleted as a whole. Files named by a
 savepoint, slices that a pending compaction will read, and uncommitted files are kept.
 
 ``KEEP_LATEST_FILE_VERSIONS`` has no ``E``: the newest slices of each group stay, and the invariant
 holds for the newest timeline alone. Replaced groups are deleted at once, as in Hudi.
 
-A group has something to delete only if, since the last plan, a slice began in it before ``E`` on
-top of an older one, or it was replaced before ``E``. Both are recorded in the metadata of the write
+A group has files to delete only if, since the last plan, a slice that supersedes an older one began
+in it before ``E``, or it was replaced before ``E``. Both are recorded in the metadata of the write
 instants between the last clean's ``E`` and the new one; without ``E``, of those that completed
-since the last clean was planned. So only the partitions named there are examined, but not those
-that only got new groups, or logs.
+since the last clean was planned. So only the partitions named there are examined, except those that
+only got new groups or logs.
 
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
 aren't examined; after the deletion of a savepoint all partitions are examined, not only those

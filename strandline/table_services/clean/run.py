@@ -1,8 +1,8 @@
-"""``Cleaner``: finishes crashed cleans, then plans a clean and has it carried out.
+"""``Cleaner``: finishes crashed cleans, then plans a clean and carries it out.
 
 It lists only the timeline, and gets the files of partitions from the view. A clean that finds
-nothing leaves an empty clean at times, as a mark from which the next one goes on. If the last clean
-was archived, or writes since then were, the archive is read instead of all partitions.
+nothing sometimes leaves an empty clean, as a mark from which the next one continues. If the last
+clean or later writes were archived, the archive is read instead of all partitions.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``.
 """
@@ -115,7 +115,7 @@ class Cleaner:
 
     Args:
         meta_client: The table's meta client; storage calls are counted under ``clean``.
-        view: Returns the files of partitions; it is synced if it is behind.
+        view: Returns the files of partitions; it is synced if it lags.
         time_generator: Generator of instants' times.
         settings: Settings of the cleaner.
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
@@ -337,7 +337,7 @@ class Cleaner:
             return metadata
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
-        """Sync the view unless it has these instants; files it doesn't have are never deleted."""
+        """Sync the view unless it has these instants; files missing in it are never deleted."""
         known = self._view.timeline
         if not all(known.contains(instant) for instant in needed):
             self._view.sync()
@@ -402,7 +402,7 @@ def is_idle(
     Args:
         timeline: The active timeline, instants of any state.
         settings: Settings of the cleaner.
-        memory: What the driver's cleaners of this table remember.
+        memory: The memory of the driver's cleaners of this table.
         times: Generator of instants' times.
     """
     if _cleans(timeline.pending()):

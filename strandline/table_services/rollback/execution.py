@@ -8,8 +8,8 @@ writer continues. A missing file counts as deleted, so every step can be repeate
 
 Without a lock two writers may process the same rollback: one carries it out, and the other
 withdraws it because the target has completed in between. The exclusive create of the rollback's
-inflight file decides: an empty file means that it is carried out, one with ``WITHDRAWN`` that it is
-withdrawn. That file stays while the requested one exists, and a deleted requested file is never
+inflight file decides: an empty file means that it is carried out, and content ``WITHDRAWN`` that it
+is withdrawn. That file stays while the requested one exists, and a deleted requested file is never
 created again.
 
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``RollbackHelper``.
@@ -112,8 +112,8 @@ class RollbackExecution:
 
     def take_off(self, rollback: Instant) -> None:
         """Delete the files of a rollback that no writer carries out."""
-        # Requested first: a writer that creates the inflight file after its deletion here must find
-        # that the requested one is gone.
+        # Delete the requested file first: a writer that creates the inflight file after its
+        # deletion here must find that the requested one is gone.
         for state in (State.REQUESTED, State.INFLIGHT):
             self._meta.delete_instant_file(replace(rollback, state=state))
 
@@ -145,7 +145,7 @@ class RollbackExecution:
         """Carry out a rollback under its own heartbeat.
 
         Not a context manager: an interrupt between its generator and the block would leave the
-        heartbeat beating, and so keep all other writers from finishing the rollback.
+        heartbeat running, and so keep all other writers from finishing the rollback.
         """
         heartbeat = Heartbeat(self._storage, self._heartbeats, self._clock)
         try:
@@ -205,8 +205,8 @@ class RollbackExecution:
     def _refuse_newer(self, rollback: Instant, target: Instant, now: Timeline) -> None:
         """Withdraw the rollback of a completed instant if a newer write has begun, and raise.
 
-        Without a lock one may have begun since the first check. It searches for rollbacks after its
-        own request, so at least one of the two sees the other.
+        Without a lock a write may have begun since the first check. It searches for rollbacks after
+        its own request, so at least one of the two sees the other.
         """
         try:
             refuse_unless_newest(target, now)
@@ -237,14 +237,15 @@ class RollbackExecution:
     def _undo(self, info: InstantInfo, target: Instant | None, paths: tuple[str, ...]) -> None:
         """Delete a target's files and instant."""
         if target is not None and target.is_completed:
-            # Must come first, so that no reader takes deleted files for committed.
+            # Delete it first, so that no reader considers deleted files committed.
             self._meta.delete_instant_file(target)
         self._storage.delete_all(paths)
         late = self._target(info)
         if late is not None and late.is_completed:
-            # Its writer was suspended, has completed now, and may die before it sees this rollback.
+            # The target's writer was suspended, has completed now, and may die before it sees this
+            # rollback.
             self._meta.delete_instant_file(late)
-        # After its files: until then a crash leaves the target pending.
+        # Delete it after its files: until then a crash leaves the target pending.
         self._delete_pending(Instant(info.commit_time, info.action, State.INFLIGHT))
 
     def _complete(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> None:

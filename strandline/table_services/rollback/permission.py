@@ -1,4 +1,4 @@
-"""``Permission``: decides by heartbeats about rollbacks; waits for one that may expire."""
+"""``Permission``: decides by heartbeats what may be rolled back; waits if one may expire."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _POLL_S: Final = 1.0
 class Permission:
     """Decides whether pending instants may be rolled back.
 
-    Each check of a heartbeat takes the calls of ``read_beat``, twice if its writer is gone.
+    Each check of a heartbeat makes the calls of ``read_beat``, twice if its writer is gone.
 
     Args:
         storage: The table's storage.
         policy: The rules.
         lock: The table's lock.
         clock: Measures whether a beat has expired.
-        wait: Waits for a number of seconds.
+        wait: Sleeps for a number of seconds.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Permission:
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.
 
-        Live writers that take the same lock aren't disturbed; if the clean does the rollbacks, no
-        live writer is. For any other writer it waits until the writer has ended, has beaten again,
-        or has expired, by its time or because there was no beat during a whole timeout of waiting.
-        It also waits for a writer that ended in doubt: no lock prevents its request from taking
-        effect. One of which data files may still appear is left, or waited for, like a live one.
+        Live writers that take the same lock aren't rolled back; if the clean does the rollbacks, no
+        live writer is. For any other writer it waits until the writer has ended, sends another
+        beat, or expires: by its last beat's time, or because it sent no beat during a whole
+        timeout. It also waits for a writer that ended in doubt: no lock prevents its request from
+        taking effect. A writer whose data files may still appear is treated like a live one.
 
         Args:
             instant: The instant.
@@ -114,7 +114,7 @@ class Permission:
             if beat.modified_ms != first.modified_ms:
                 raise self._refusal(instant, beat)
             if self._clock.monotonic() >= deadline:
-                # Its time is in the future: the storage's clock has been set back.
+                # The beat's time is in the future: the storage's clock has been set back.
                 self._silent.add((beat.instant, beat.modified_ms))
                 return True
             self._wait(_POLL_S)
@@ -129,7 +129,7 @@ class Permission:
         Raises:
             ConcurrentWriteError: Its writer is alive, or may be, and doesn't take the same lock.
 
-        Cost: those of ``read_beat``.
+        Cost: that of ``read_beat``.
         """
         verdict, beat = self._judged(instant)
         # The heartbeat of a write that has just completed is gone, too.
@@ -150,7 +150,7 @@ class Permission:
     def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
         beat = read_beat(self._storage, instant.requested_time)
         if beat is not None and writer_is_gone(beat):
-            # Between the read and its end the writer may have announced its completion.
+            # Read again: before it ended, the writer may have announced its completion.
             beat = read_beat(self._storage, instant.requested_time)
         is_silent = beat is not None and (beat.instant, beat.modified_ms) in self._silent
         is_gone = is_silent or (beat is not None and writer_is_gone(beat))

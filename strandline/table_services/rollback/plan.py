@@ -40,7 +40,7 @@ class RollbackStep(Enum):
     WITHDRAW = "withdraw"
     """Delete the rollback's own files; no file of its target was deleted."""
     GO_ON = "go on"
-    """Delete what the plan names."""
+    """Delete the files in the plan."""
 
 
 def next_step(rollback: Instant, target: Instant | None) -> RollbackStep:
@@ -84,7 +84,7 @@ def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> Roll
         for path in sorted(paths)
     )
     plan = RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
-    # Checked before it is on the timeline, as it could never be carried out.
+    # Check it before it is on the timeline, as a bad plan could never be carried out.
     planned_paths(plan, base_path, f"the rollback of {target.action} {target.requested_time}")
     return plan
 

@@ -1,7 +1,7 @@
-"""``Rollbacks``: finds rollbacks to resume and failed writes to undo, and has them executed.
+"""``Rollbacks``: finds rollbacks to resume and failed writes to undo, and executes them.
 
-Each of them is searched again under the table's lock, because its writer may have completed it
-since the timeline was read.
+Each is looked up again under the table's lock, because its writer may have completed it since the
+timeline was read.
 
 Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.rollbackFailedWrites``.
 """
@@ -57,7 +57,7 @@ class Rollbacks:
         clock: Measures whether heartbeats have expired.
         lock: The table's lock.
         policy: Which instants may be rolled back.
-        wait: Waits for a number of seconds while another writer may be alive.
+        wait: Sleeps for a number of seconds while another writer may be alive.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Rollbacks:
 
         Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
         heartbeats. If the policy is lazy, it leaves failed writes to the clean, except those that
-        were completing, with which every commit to the same file groups would conflict.
+        were completing: every commit to the same file groups would conflict with them.
 
         Args:
             timeline: The active timeline, just read.
@@ -101,7 +101,7 @@ class Rollbacks:
         """
         repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
         undone = repair(timeline)
-        # Last, because the rollbacks above are planned from markers.
+        # Sweep last, because the rollbacks above are planned from markers.
         has_swept = self._sweep.run()
         if undone or has_swept:
             # A writer died, so other dead writers may have left heartbeats.
@@ -109,7 +109,7 @@ class Rollbacks:
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:
-        """Check that no writer undoes what a write has read, or completes beside it unchecked.
+        """Check that no writer undoes data that a write has read, or completes unchecked meanwhile.
 
         Each writer requests its instant, or its rollback of a completed one, before it searches for
         others, so at least one of two sees the other. With a lock that processes share, it waits
@@ -209,7 +209,7 @@ class Rollbacks:
         plans = self._rollbacks_in(timeline)
         failed = [i for i in timeline.pending() if self._is_write(i)]
         undone: dict[str, str] = {}
-        # Pending rollbacks come first: their targets may be pending, too, and need no second one.
+        # Pending rollbacks come first: if their targets are pending, too, one rollback is enough.
         for rollback, plan in plans:
             undone.update(self._resume(rollback, plan, timeline))
         for instant in failed:
@@ -220,8 +220,8 @@ class Rollbacks:
     def _repair_obstacles(self, timeline: Timeline) -> dict[str, str]:
         """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
 
-        If the next write built on such a commit, its rollback would delete files that the newer
-        commit was made from.
+        If the next write built on such a commit, the commit's rollback would delete files on which
+        the newer commit builds.
         """
         undone: dict[str, str] = {}
         for rollback, plan in self._rollbacks_in(timeline):
@@ -252,7 +252,7 @@ class Rollbacks:
                 return {}
             info = None if plan is None else plan.instant_to_rollback
             if plan is None or info is None:
-                # Its writer died before the plan was written, or while it withdrew the plan.
+                # Its writer died before it wrote the plan, or while it withdrew the plan.
                 self._execution.take_off(current)
                 return {}
             time = self._execution.resume(current, plan)
@@ -294,9 +294,9 @@ class Rollbacks:
             return True
         undoes_completed = target is not None and target.is_completed
         if undoes_completed and self._permission.shares_lock(rollback):
-            # It is carried out under the lock, so a writer that gets the lock finds it finished or
-            # its writer dead, and needn't wait until the last beat, perhaps from another machine,
-            # expires.
+            # A rollback is carried out under the lock. So if this writer has the lock, the other's
+            # rollback is finished or its writer is dead. Then the last beat, perhaps from another
+            # machine, needn't expire first.
             return True
         return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
 

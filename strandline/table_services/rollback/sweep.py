@@ -1,13 +1,13 @@
-"""Sweeps remains of ended instants: markers, files that no commit reports, heartbeats.
+"""Sweeps remains of ended instants: markers, unreported files, heartbeats.
 
 Marker folders remain after a crash between a commit's completion and the deletion of its markers,
 or when a task outlives its write; such a task may leave a file, too. A file is deleted only if its
 instant's own metadata, active or archived, doesn't report it, or if a rollback names its instant:
-the age of an instant proves nothing, because Hudi archives beyond savepoints, and rollbacks stay
+an instant's age proves nothing, because Hudi archives beyond savepoints, and keeps rollbacks
 longer.
 
 If the file of a repeated attempt may still appear, its write leaves all markers. They stay until a
-heartbeat of that time would have expired, so that every write in between sweeps, and one after it.
+heartbeat of that time would have expired, so that all writes until then sweep, and one afterwards.
 
 Heartbeats remain if a writer is killed before it requests its instant, or after it has completed
 it. Hudi leaves them.
@@ -66,8 +66,8 @@ class Sweep:
         Cost: one list call without marker folders; with some, one more, and for each a tree list
         and a read of its instant, maybe from the archive; a stat if the storage is remote.
         """
-        # Folders first: an instant is requested before it has one, so the timeline read afterwards
-        # has every instant that may still be pending.
+        # List the folders first: an instant is requested before it has a folder, so the timeline
+        # read afterwards has every instant that may still be pending.
         times = instants_with_markers(self._storage)
         if not times:
             return False
@@ -101,14 +101,14 @@ class Sweep:
     def _reported(
         self, time: str, instant: Instant | None, timeline: Timeline
     ) -> frozenset[str] | None:
-        """Return the files that an ended instant reports; none if it was rolled back.
+        """Return the files that an ended instant reports; empty if it was rolled back.
 
-        ``None`` means that nothing is known, so that no file may be deleted.
+        ``None`` means that they are unknown, so that no file may be deleted.
         """
         if instant is not None:
             return _files_in(self._meta.read(instant))
-        # Before any rollback: Hudi rolls back a failed compaction or clustering and then executes
-        # its plan at the same time, and rollbacks stay active longer than commits.
+        # Check before any rollback: Hudi rolls back a failed compaction or clustering and then
+        # executes its plan at the same time, and rollbacks stay active longer than commits.
         archive = self._archived()
         found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
@@ -140,8 +140,8 @@ def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms:
         two deletes.
     """
     storage = meta.storage
-    # Heartbeats first: a writer beats before it requests its instant, and doesn't request it after
-    # the expiry, so the timeline read afterwards has each instant that a beat may belong to.
+    # List heartbeats first: a writer sends a beat before it requests its instant, and doesn't
+    # request it after the expiry. So the timeline read afterwards has the instant of each beat.
     times = instants_with_heartbeat(storage)
     if not times:
         return
@@ -153,7 +153,7 @@ def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms:
 
 
 def _write_at(timeline: Timeline, time: str) -> Instant | None:
-    """Return the write requested at a time, ignoring other actions; the pending one of two."""
+    """Return the write requested at a time, ignoring other actions; of two the pending one."""
     found = (instant for instant in timeline.write_timeline() if instant.requested_time == time)
     return min(found, key=lambda instant: instant.is_completed, default=None)
 
