@@ -1,4 +1,4 @@
-"""Facts from the newest commits that a write needs: the table's schema, the size of its records.
+"""Facts that a write needs from the newest commits: the table's schema, the size of its records.
 
 A commit's metadata never changes, so a client reads each commit at most once.
 
@@ -64,7 +64,7 @@ class CommitSchema:
 
     Attributes:
         avro: The schema.
-        column_ids: See ``CommitFacts``.
+        column_ids: As in ``CommitFacts``.
         path: The commit's file, for messages.
     """
 
@@ -81,7 +81,7 @@ class CommitHistory:
         self._checked_schema = ""
 
     def remember(self, instant: Instant, metadata: CommitMetadata) -> None:
-        """Keep the facts of a commit just written, so that it need not be read."""
+        """Keep the facts of a commit just written, so that it needn't be read."""
         self._facts[instant] = CommitFacts.of(metadata)
 
     def newest_first(self, meta: TableMetaClient, timeline: Timeline) -> Iterator[CommitFacts]:

@@ -1,4 +1,4 @@
-"""Tables whose base files lack columns of the table that aren't null.
+"""Tables whose base files lack some columns although their values aren't null.
 
 Readers that treat a missing column as null would show nulls, and a rewrite would store them. Base
 files of a bootstrapped table may have only the meta columns; the others are in its source files. A
@@ -23,7 +23,7 @@ _NATIVE: Final = "native"
 
 
 def refuse_incomplete_files(config: TableConfig, base_path: str) -> None:
-    """Refuse bootstrapped tables, and those whose timeline or files are another format's.
+    """Refuse bootstrapped tables, and tables whose timeline or files have another format.
 
     Raises:
         UnsupportedTableError: The message names the property.

@@ -80,10 +80,10 @@ class _Layer:
     """Some keys by a part of their hashes.
 
     Attributes:
-        factor: Mixes hashes, so that each layer takes other bits.
-        tags: A part of the hash of the key in each slot, or one of two marks that no tag has; a
-            power of two of them. They are small, so that more fit into a cache.
-        keys: The position of the key in each slot; any if it is empty or contested.
+        factor: Mixes hashes, so that each layer uses other bits.
+        tags: A part of the hash of the key in each slot, or one of two marks that no tag has. Their
+            number is a power of two. They are small, so that more fit into a cache.
+        keys: The position of the key in each slot; undefined if it is empty or contested.
     """
 
     factor: np.uint32
@@ -92,7 +92,7 @@ class _Layer:
 
     @classmethod
     def of(cls, number: int, hashes: Hashes, at: Positions) -> tuple[_Layer, Positions]:
-        """Return the layer of keys at some positions, and the positions of those contested."""
+        """Return the layer of keys at some positions, and the positions of contested keys."""
         size = 1 << max(1, (_SLOTS * len(at) - 1).bit_length())
         factor = np.uint32(pow(_FACTOR, number, 1 << _BITS))
         made = cls(factor, np.full(size, _EMPTY, np.uint16), np.full(size, -1, np.int32))
@@ -111,7 +111,7 @@ class _Layer:
         """Return the pairs with equal tags, and the stored rows whose slots are contested.
 
         Args:
-            hashes: Those of all stored rows.
+            hashes: The hashes of all stored rows.
             among: Positions of the stored rows to look up; ``None`` for all.
         """
         rows, touched, behind = [_no_positions()], [_no_positions()], [_no_positions()]
@@ -135,7 +135,7 @@ class KeyTable:
     Attributes:
         keys: The keys.
         layers: Layers in the order in which they are searched.
-        rest: Positions of the keys that are contested in the last one.
+        rest: Positions of the keys that are contested in the last layer.
     """
 
     keys: pa.Array

@@ -3,7 +3,7 @@
 A stored row whose key is in the write is older than the write's row, and
 ``strandline.records.merge_rule`` decides which one is kept. A hard delete always wins.
 
-If the write's row loses it is *late*: the stored row keeps its values and its commit time, unless
+If the write's row loses, it is *late*: the stored row keeps its values and its commit time, unless
 it takes values that it lacks from the write's row. Rows that the write doesn't contain are copied
 with the new file's name. Rows of this write get its instant and a sequence number
 ``<instant>_<task partition>_<n>``. Stored rows keep their order; new rows follow in the write's
@@ -48,14 +48,14 @@ from strandline.records.row_selection import MAX_SIZE, compact, take_column, tak
 from strandline.records.schema.columns import column_of, conform
 
 REMOVES: Final = "_strandline_removes"
-"""Boolean column: the row removes the stored row whatever its ordering value, as it moves away."""
+"""Boolean column: the record moves away, so the stored row is removed whatever its ordering."""
 
 _FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
 
 _ARRAY_ROWS: Final = 8_192
 """Numbers made per step: arrays of megabytes would need new memory pages at each step."""
 _FEW: Final = 64
-"""Number of texts up to which formatting each is faster than numpy."""
+"""Number of texts up to which formatting them one by one is faster than numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class MergeRules:
         delete: Whether all rows of the write are hard deletes, which need only their keys.
         append: Whether keys aren't compared: every row of the write is an insert, even duplicates.
         properties: Which rows are deletes, and which values rows lack.
-        once_micros: See ``timestamp_label.once_in_micros``.
+        once_micros: As in ``timestamp_label.once_in_micros``.
     """
 
     schema: pa.Schema
@@ -220,7 +220,7 @@ class Merger:
         if self._rules.properties.fills and not self._rules.delete:
             return self._named(self._filled(stored, rows, touched, wins))
         self._late += int(np.count_nonzero(~wins))
-        # A late row must not change the stored commit time, which incremental readers take for the
+        # A late row must not change the stored commit time, which incremental readers use as the
         # time of the row's last change.
         rows, touched = rows[wins], touched[wins]
         deleted = self._deletes[touched]
@@ -325,7 +325,7 @@ def sequence_numbers(prefix: str, first: int, count: int) -> pa.ChunkedArray:
     """Return strings: a prefix followed by the numbers from ``first`` on, in decimal digits.
 
     Args:
-        prefix: What precedes each number; ASCII.
+        prefix: The text before each number; ASCII.
         first: The first number, not negative.
         count: How many numbers.
 
@@ -359,9 +359,9 @@ def replace_rows(
 ) -> pa.Table:
     """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
 
-    Numbers are replaced by ``replace_with_mask``, in half of the time of ``take`` from both tables'
-    values. For text ``take`` costs a third of ``replace_with_mask``, and it supports nested
-    columns.
+    Numbers are replaced by ``replace_with_mask``, in half of the time of a ``take`` from both
+    tables' values. For text ``take`` needs a third of the time of ``replace_with_mask``, and it
+    supports nested columns.
 
     Args:
         stored: The rows, with any columns.

@@ -9,12 +9,12 @@ rows of one write in their order.
 * A delete without an ordering value wins over everything older and loses to everything newer.
   Deletes by key alone are such deletes. So is a row that ``_hoodie_is_deleted`` flags if all its
   ordering values are null, or if it has one ordering column, of 32-bit integers or dates, with the
-  value 0, of dates 1970-01-01: Hudi's ``OrderingValues.isDefault`` compares with Java's ``Integer``
-  0, which equals no ``Long``, ``Double`` or ``String`` and no list of values.
+  value 0 (for dates 1970-01-01): Hudi's ``OrderingValues.isDefault`` compares with Java's
+  ``Integer`` 0, which equals no ``Long``, ``Double`` or ``String`` and no list of values.
 
-Hudi reads a null as that ``Integer`` 0: among integers and dates, which Spark has as ``Integer``,
-it is 0 and the day 0. On other types it fails with a ``ClassCastException`` or a
-``NullPointerException``; there a null is less than any value here.
+Hudi reads a null as that ``Integer`` 0: for integers and dates, which are ``Integer`` in Spark, it
+is 0 and the day 0. For other types Hudi fails with a ``ClassCastException`` or a
+``NullPointerException``; here a null of these types is less than any value.
 
 The row that is kept, newer or older, may take single values from the other one: those that it
 *lacks* (``strandline.records.merge_rule``). Neither is a delete.
@@ -22,8 +22,8 @@ The row that is kept, newer or older, may take single values from the other one:
 ``tests/kit/answers/merge_answers.json`` has real Hudi's answers to some hundred cases.
 
 ``MergeProperties`` are table properties that give single values a meaning when rows are merged.
-Hudi 1.2.0 stores them when a table of version 9 is created with a payload class of partial updates
-or of change data, and obeys them from then on, whatever a writer's options are.
+Hudi 1.2.0 stores them when a table of version 9 is created with a payload class for partial updates
+or change data, and applies them from then on, whatever a writer's options are.
 
 * ``hoodie.table.partial.update.mode``: the row that wins may *lack* values, which it takes from the
   row that loses; neither is a delete. With ``IGNORE_DEFAULTS`` it lacks the values that equal their
@@ -33,8 +33,8 @@ or of change data, and obeys them from then on, whatever a writer's options are.
 * ``hoodie.record.merge.property.hoodie.payload.delete.field`` and ``….marker``, also without the
   prefix: a row whose column has that text is a delete, like one flagged by ``_hoodie_is_deleted``.
 
-Hudi compares a value with the default by ``==``, the identity of Java's objects. Equal are nulls
-and the values of which Java caches one object: booleans, and integers that fit a byte. Every other
+Hudi compares a value with the default by ``==``, the identity of Java objects. So only nulls and
+values that Java caches as one object are equal: booleans, and integers that fit a byte. Every other
 value differs from an equal default.
 
 Source: Hudi 1.2.0 ``BufferedRecordMergerFactory``, ``OrderingValues``.
@@ -72,7 +72,7 @@ _JAVA_INTEGERS: Final = (pa.int32(), pa.date32())
 """Types whose values are Java's ``Integer``; Hudi treats a null as its 0."""
 
 Sources = npt.NDArray[np.int64]
-"""For each row or key, and each class of columns, the number of a row; -1 without one."""
+"""For each row or key, and each class of columns, the number of a row; -1 if there is none."""
 
 IGNORE_DEFAULTS: Final = "IGNORE_DEFAULTS"
 FILL_UNAVAILABLE: Final = "FILL_UNAVAILABLE"
@@ -87,7 +87,7 @@ _OURS: Final = "_strandline_"
 """Names of columns that the writer's tasks add begin with this."""
 _INTEGERS: Final = ("int", "long")
 _CACHED: Final = range(-128, 128)
-"""Integers of which Java keeps one object each (``Integer.valueOf``, ``Long.valueOf``)."""
+"""Integers that Java caches as one object each (``Integer.valueOf``, ``Long.valueOf``)."""
 _NO_DEFAULT: Final = object()
 """A default that equals no value."""
 
@@ -101,8 +101,8 @@ class MergeProperties:
             only ``_hoodie_is_deleted`` does.
         delete_marker: Its text in deletes.
         mode: ``IGNORE_DEFAULTS`` or ``FILL_UNAVAILABLE``; empty: the row that wins lacks nothing.
-        unavailable: Text that a row lacks; empty: there is none.
-        defaults: Columns whose default isn't null → the default, or a value that equals none.
+        unavailable: Text that stands for a missing value; empty: there is none.
+        defaults: Columns whose default isn't null → the default, or a value that equals no other.
     """
 
     delete_field: str = ""
@@ -140,7 +140,7 @@ class MergeProperties:
 
     @property
     def delete_column(self) -> str:
-        """The top-level column that contains the delete field; empty without one."""
+        """The top-level column that contains the delete field; empty if there is none."""
         return self.delete_field.split(".")[0]
 
     def deletes(self, rows: pa.Table | pa.RecordBatch) -> Mask:
@@ -187,7 +187,7 @@ class MergeProperties:
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch, name: str = IS_DELETED) -> Mask:
-    """Return a mask of the rows in which the bool column ``name`` is true; all false without it."""
+    """Return a mask of rows with a true bool column ``name``; all false if there is no column."""
     if name not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
     return as_mask(pc.fill_null(one_chunk(rows.column(name)), False))
@@ -352,7 +352,7 @@ def fold(
 ) -> tuple[Positions, Sources]:
     """Fold each group by ``newer_wins``; the winner takes the values that it lacks.
 
-    ``winners`` suffices if rows lack nothing; for single columns one sort isn't enough.
+    If rows lack nothing, ``winners`` suffices; to merge single columns one sort isn't enough.
 
     Args:
         groups: Group of each row, rows from the oldest to the newest; numbered from 0 without gaps.
@@ -417,9 +417,9 @@ def merged_pairs(
         properties: Which values the winner lacks.
 
     Returns:
-        One merged row a pair, in order, with the columns of ``newer``; and a mask of the pairs that
-        differ from the older row, as the newer one has won, or has given it a value that it lacked,
-        even if both lack it.
+        One merged row per pair, in order, with the columns of ``newer``; and a mask of the pairs
+        that differ from the older row: the newer one has won, or the older one took a value that it
+        lacked, even if both lacked it.
     """
     changed, result = wins.copy(), older.select(newer.schema.names)
     count = len(wins)
@@ -493,7 +493,7 @@ def deduplicate(
 
 
 def _without_value(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Mask | bool:
-    """Return where all ordering columns are null, or the only one is Java's ``Integer`` 0."""
+    """Return where all ordering values are null, or the only one is Java's ``Integer`` 0."""
     missing: Mask | bool = True
     for column in columns:
         missing = missing & as_mask(pc.is_null(one_chunk(column)))

@@ -25,7 +25,8 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not pa.types.is_floating(values.type):
         return values
     floats = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-    # Java's ``compareTo`` has one NaN, above all, and puts -0.0 below 0.0; bits sort the same.
+    # Java's ``compareTo`` has one NaN, greater than all others, and puts -0.0 below 0.0; the bits
+    # sort the same way.
     bits = np.where(np.isnan(floats), np.float64("nan"), floats).view(np.int64)
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
     return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))

@@ -19,7 +19,7 @@ from strandline.records.ordering import Positions, one_chunk
 MAX_SIZE: Final = 1 << 30
 """Largest chunk that is made, in bytes of text or elements; Arrow's limit is 2^31 - 1."""
 _MOST_VALUES: Final = 8
-"""Most values per byte of a column: a list of booleans has eight elements a byte."""
+"""Most values per byte of a column: a list of booleans has eight elements per byte."""
 
 
 def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Table:
@@ -76,7 +76,7 @@ def take_column(
 
 
 def compact(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
-    """Return the rows with one chunk a column; unchanged if one chunk may be too small."""
+    """Return the rows with one chunk per column; unchanged if they may not fit in one chunk."""
     fits = rows.nbytes <= max_size and all(_size_bound(c) <= max_size for c in rows.columns)
     return rows.combine_chunks() if fits else rows
 
@@ -100,8 +100,8 @@ def bounded_slices(rows: pa.Table, max_size: int = MAX_SIZE) -> Iterator[pa.Tabl
 def bounded_chunks(rows: pa.Table, max_size: int = MAX_SIZE) -> pa.Table:
     """Return the rows with each chunk of text sliced so that it doesn't exceed ``max_size``.
 
-    Only types with 64-bit offsets and views have larger chunks. Columns and order stay; nothing is
-    copied.
+    Only types with 64-bit offsets and views have larger chunks. Columns and order don't change;
+    nothing is copied.
     """
     columns = [_bounded(each, max_size) for each in rows.columns]
     return pa.Table.from_arrays(columns, schema=rows.schema)

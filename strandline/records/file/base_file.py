@@ -2,8 +2,8 @@
 
 ``strandline.records.file.base_file_writer`` writes them.
 
-The footer has the number of rows of the file, of each row group, and of each column of these. This
-module checks that they agree: pyarrow reads a column with a negative number as one without rows.
+The footer has the number of rows of the file, of each row group, and of each column in a group.
+This module checks that they agree: pyarrow reads a column with a negative number as empty.
 
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 """
@@ -155,8 +155,9 @@ class StoredRows:
         Args:
             condition: On some columns.
             columns: These columns, with the table's types.
-            known: A condition that is true for all rows whatever the file stores: a conjunction of
-                comparisons of columns with values. It overrides the statistics of its columns.
+            known: A condition that is true for all rows, whatever values the file stores: a
+                conjunction of comparisons of columns with values. It overrides the statistics of
+                its columns.
 
         Cost: parses the footer once more.
         """
@@ -242,13 +243,13 @@ class StoredRows:
 
         Args:
             schema: The columns; nullable ones that the file lacks are null.
-            groups: As for ``pieces``.
-            once_micros: As for ``labelled``.
+            groups: As in ``pieces``.
+            once_micros: As in ``labelled``.
 
         Raises:
             TableError: A column, or a value of it, doesn't fit the table's type; the message has
                 both types.
-            UnsupportedTableError: As of ``labelled``.
+            UnsupportedTableError: As in ``labelled``.
         """
         for piece in self.pieces(schema.names, groups):
             try:
@@ -263,7 +264,7 @@ class StoredRows:
         Args:
             piece: The rows.
             schema: The table's columns.
-            once_micros: See ``timestamp_label.corrected``, also for the error.
+            once_micros: As in ``timestamp_label.corrected``, as is the error.
         """
         return corrected(piece, schema, once_micros, self._place, self._of_96_bits)
 
@@ -280,7 +281,7 @@ class StoredRows:
 def has_sound_statistics(kind: pa.DataType) -> bool:
     """Return whether pyarrow may skip row groups by a column's statistics.
 
-    Statistics of floats ignore NaN, for which a condition may be true nevertheless.
+    Statistics of floats ignore NaN, but a condition may be true for NaN.
     """
     checks = (
         pa.types.is_integer,
@@ -455,7 +456,7 @@ def check_footer(footer: pq.FileMetaData, place: str) -> None:
         place: The file, for the error.
 
     Raises:
-        TableError: It hasn't.
+        TableError: The numbers differ.
     """
     in_groups = rows_of(footer, range(footer.num_row_groups))
     if footer.num_rows != in_groups:
@@ -465,7 +466,7 @@ def check_footer(footer: pq.FileMetaData, place: str) -> None:
 
 
 def check_read(rows: int, footer: pq.FileMetaData, groups: Iterable[int], place: str) -> None:
-    """Check that row groups had as many rows as their footer says.
+    """Check that as many rows were read as the footer has for some row groups.
 
     Args:
         rows: The number of rows that were read.
@@ -474,7 +475,7 @@ def check_read(rows: int, footer: pq.FileMetaData, groups: Iterable[int], place:
         place: The file, for the error.
 
     Raises:
-        TableError: They hadn't.
+        TableError: The numbers differ.
     """
     expected = rows_of(footer, groups)
     if rows != expected:

@@ -46,7 +46,7 @@ CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
 _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
 _LEAST_ROWS: Final = 1024
-"""Least rows of a row group, unless they are too large."""
+"""Minimum rows of a row group, unless they are too large."""
 _SAMPLED_ROWS: Final = 5_000
 _CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
 """Type of columns that have one value in the whole file."""
@@ -91,7 +91,7 @@ class FileWritten:
 
 
 class _ParquetWriter(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
-    """A writer that doesn't finish its file when it is garbage-collected after a failure."""
+    """A writer that leaves its file unfinished when it is garbage-collected after a failure."""
 
     def __del__(self) -> None:
         """Do nothing: the stream is closed and the path deleted by now."""
@@ -168,7 +168,7 @@ class BaseFileWriter:
         # pyarrow reads a nested column of a row group only if one array holds it.
         for part in bounded_slices(table):
             self._writer.write_table(part, row_group_size=max(_LEAST_ROWS, rows))
-        # A copy: the columns of a batch from Spark share one buffer, which a key would keep.
+        # Copy the key: a Spark batch's columns share one buffer, which the key would keep alive.
         nothing = pa.array([], pa.string())
         chunks = table.column(RECORD_KEY).chunks
         self._keys += [pa.concat_arrays([nothing, chunk]) for chunk in chunks]

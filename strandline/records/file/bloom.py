@@ -270,7 +270,7 @@ def hash_chains(
 
 
 def _chain(matrix: npt.NDArray[np.uint8]) -> Iterator[U32]:
-    """Yield, for one hash after the other, the hash of each row, which has a key's bytes."""
+    """Yield the chain's hashes, one step at a time, for each row; a row has a key's bytes."""
     count, length = matrix.shape
     blocks, tail = _mixed(matrix)
     hashed = np.zeros(count, np.uint32)

@@ -4,8 +4,8 @@ Checks are made in the order of cost: the key range in the footer leaves a run o
 the Bloom filter some of these, and only if any are left is the column of keys read.
 
 The hash chains of the keys don't depend on a filter's size, so ``KeyHashes`` computes them once for
-all files, and only as far as needed: each hash of a full filter excludes half of the absent keys
-that are left. ``strandline.records.file.bloom`` describes the filters' format and writes it.
+all files, and only as far as needed: each hash of a full filter excludes half of the remaining
+absent keys. ``strandline.records.file.bloom`` describes the filters' format and writes it.
 
 Source: Hudi 1.2.0 ``HoodieBloomIndex``, ``HoodieKeyLookupHandle``,
 ``InternalBloomFilter.membershipTest``.
@@ -56,7 +56,7 @@ class KeysFound:
 
 
 class KeySearch:
-    """Sorted record keys, and their hashes as far as filters needed them; used by one thread.
+    """Sorted record keys, and the hashes that filters have needed so far; used by one thread.
 
     Args:
         keys: Record keys without nulls; all different.

@@ -1,4 +1,4 @@
-"""The patterns of dates that Hudi's timestamp key generator takes, as Joda-Time reads them.
+"""The date patterns of Hudi's timestamp key generator, with Joda-Time's meaning.
 
 ============  ======================================================
 letters       meaning
@@ -40,10 +40,10 @@ def check_pattern(setting: str, pattern: str, *, reads: bool) -> None:
     Args:
         setting: Name of the setting, for messages.
         pattern: The pattern.
-        reads: Whether text is read by it.
+        reads: Whether it is used to parse text.
 
     Raises:
-        ConfigError: It has a letter that isn't, or can't be read unambiguously.
+        ConfigError: It has an unsupported letter, or text can't be parsed by it unambiguously.
     """
     tokens = _tokens(pattern)
     if tokens is None:
@@ -65,7 +65,10 @@ def check_pattern(setting: str, pattern: str, *, reads: bool) -> None:
 
 
 def finest_step_ms(pattern: str) -> int:
-    """Return the step in ms from the epoch within which texts are equal, in any zone since 1973."""
+    """Return the largest step, in ms from the epoch, within which a time's text doesn't change.
+
+    Valid in any zone since 1973.
+    """
     letters = {text[0] for is_letter, text in _tokens(pattern) or () if is_letter}
     if "S" in letters:
         return 1

@@ -7,8 +7,8 @@ A key's bytes are read as little-endian words of 64 bits, the last one padded wi
 is mixed into the state by exclusive or, a multiplication and a shift; the state begins with the
 key's length, which distinguishes padding from zeros in the key.
 
-Keys are hashed in blocks whose numbers fit into a processor's cache. Of keys of one length, as most
-are, the words of a block are equally far apart, so that none has to be gathered.
+Keys are hashed in blocks whose numbers fit into a processor's cache. Most keys have one length;
+then the words of a block are equally far apart, and needn't be gathered.
 """
 
 from __future__ import annotations

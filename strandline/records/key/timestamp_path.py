@@ -4,7 +4,7 @@ A number counts a unit since the epoch; a date counts days, and a timestamp its 
 they were such numbers. Text is read by the input patterns. The path is the time by the output
 pattern (``date_pattern``) in the output's zone. A null is 1 of the unit, or 1 millisecond.
 
-Hudi takes the zone of its Java process where none is set; here it is UTC.
+If no zone is set, Hudi uses that of its Java process; here it is UTC.
 
 Source: Hudi 1.2.0 ``TimestampBasedAvroKeyGenerator``, ``HoodieDateTimeParser``.
 """
@@ -134,7 +134,7 @@ class TimestampFormat:
         return self._effective() == other._effective()
 
     def _effective(self) -> tuple[object, ...]:
-        """Return the properties that decide paths; no zone differs from UTC only for text."""
+        """Return the properties that decide paths; "no zone" differs from UTC only for text."""
         if self.input_formats:
             zones = (self.input_zone, self.output_zone)
         else:
@@ -257,7 +257,7 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _zone(name: str | None) -> tzinfo | None:
-    """Return a zone by Java's name; ``None`` for none, or one that isn't known."""
+    """Return a zone by Java's name; ``None`` if there is no name, or it is unknown."""
     if name is None:
         return None
     match = _GMT.fullmatch(name)

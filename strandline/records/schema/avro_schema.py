@@ -84,10 +84,10 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, record_name: str = "") -> 
         schema: The table's columns; meta columns are left out.
         table_name: Gives the record's name ``hoodie.<table>.<table>_record``, with ``__`` for each
             character that Avro doesn't allow.
-        record_name: The record's full name, if it has another one.
+        record_name: The record's full name, if it is another one.
 
     Raises:
-        InputError: A column's type isn't in the module's table, or its name isn't one of Avro's.
+        InputError: A column's type isn't in the module's table, or its name isn't valid in Avro.
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
     full = record_name or f"hoodie.{safe}.{safe}_record"
@@ -202,7 +202,7 @@ def _is_digit(character: str) -> bool:
 
 
 def _avro_type(kind: pa.DataType, column: str, name: str, namespace: str) -> Any:
-    """Return a type; ``name`` and ``namespace`` are given to a record or fixed in it."""
+    """Return a type; a record or fixed in it gets ``name`` and ``namespace``."""
     plain = _plain_avro(kind)
     if plain is not None:
         return plain
@@ -269,7 +269,7 @@ def _decimal_bytes(precision: int) -> int:
 
 
 def _type_hint(kind: pa.DataType) -> str:
-    """Return what to do about a column of a type that can't be stored."""
+    """Return a hint for a column of a type that can't be stored."""
     if pa.types.is_timestamp(kind):
         return "cast it to microseconds or milliseconds"
     if pa.types.is_dictionary(kind):
@@ -410,7 +410,7 @@ def _names(avro: dict[str, Any], enclosing: str) -> tuple[str, str]:
 
 
 class _AnyAvroReader(_AvroReader):
-    """Converts a schema of records that are only read, as far as it can."""
+    """Converts as much as possible of the schema of records that are only read."""
 
     def columns(self, record: dict[str, Any]) -> list[pa.Field]:
         namespace, full = _names(record, "") if "name" in record else ("", "")

@@ -69,7 +69,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast_nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast an array without offset, whose children may have one."""
+    """Cast an array that has no offset; its children may have one."""
     if not any(
         check(kind) and check(values.type)
         for check in (is_list, pa.types.is_map, pa.types.is_struct)
@@ -107,7 +107,7 @@ def _values_of(values: pa.StructArray, name: str) -> pa.Array:
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """Return nulls; below those of a struct, fields that must not be null have some value."""
+    """Return nulls; inside a null struct, fields that must not be null get an arbitrary value."""
     if not is_nested(kind):
         return pa.nulls(count, kind)
     return pa.array([None], kind).take(pa.array(np.zeros(count, np.int64)))
@@ -189,7 +189,7 @@ def _text(number: np.floating[Any]) -> str:
     text = np.format_float_scientific(number, unique=True, trim="0", exp_digits=1)
     mantissa, _, exponent = text.partition("e")
     if mantissa.endswith(".0"):
-        # Java always writes two digits, so it prefers 4.9E-324 to 5.0E-324, which is less exact.
+        # Java always writes two digits, so it prefers 4.9E-324 to the less exact 5.0E-324.
         closest = f"{float(number):.1e}"
         if type(number)(closest) == number:
             mantissa, _, exponent = closest.partition("e")

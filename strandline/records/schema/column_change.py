@@ -5,11 +5,11 @@ values of a dropped column of the same name must be castable to their types, sin
 the columns that they were written with, and readers would find such values again. Hudi checks
 neither.
 
-The type changes that Hudi allows are four relations: *reads* is Avro's schema resolution with
-Hudi's additions; *is wider* holds for types to which Hudi changes a column of a write, so that it
-fits the table; *casts* if its tasks, and the module ``cast``, can convert some values of a type;
-*casts all* if they can convert every value. Values of a write can be checked before it begins,
-stored ones can't, so a table's column may only change to a type of the last relation.
+Four relations describe the type changes that Hudi allows. *Reads* is Avro's schema resolution with
+Hudi's additions. *Is wider* holds if Hudi changes a write's column to the type, so that it fits the
+table. *Casts* holds if Hudi's tasks, and the module ``cast``, can convert some values of a type;
+*casts all* if they can convert every value. Values of a write can be checked before it begins, but
+stored ones can't, so a table's column may only change to a type that *casts all* allows.
 
 Source: Hudi 1.2.0 ``HoodieSchemaCompatibilityChecker``, ``SchemaChangeUtils``,
 ``HoodieAvroUtils.rewritePrimaryType``.
@@ -118,7 +118,7 @@ def _records(schemas: Iterable[str]) -> Iterator[RecordType]:
         try:
             avro_to_arrow(schema)
         except UnsupportedTableError:
-            continue  # a column that can't be read, and that the table has no longer
+            continue  # it has a column that can't be read and isn't in the table any more
         yield parse_record(schema)
 
 
@@ -147,7 +147,7 @@ def _is_nested(kind: AvroType) -> bool:
 
 
 def is_wider(kind: AvroType, than: AvroType) -> bool:
-    """Whether values of type ``than`` may be changed to another type that is primitive as well."""
+    """Whether values of type ``than`` may be changed to another primitive type."""
     if kind == than or _is_nested(kind) or _is_nested(than):
         return False
     if isinstance(than, DecimalType):

@@ -1,4 +1,4 @@
-"""Columns identified by ids (schema on read): which of them have another name in older files.
+"""Columns with ids (schema on read): which of them have another name in older files.
 
 ``ALTER TABLE`` with ``hoodie.schema.on.read.enable`` gives columns ids. A commit stores the table's
 columns with their ids as ``latest_schema``; a file of ``.hoodie/.schema`` stores each version of
@@ -67,7 +67,7 @@ def column_ids(text: str, path: str) -> ColumnIds:
 
 
 def column_history(data: bytes, path: str) -> tuple[ColumnIds, ...]:
-    """Return the versions of a file of the history; arguments and errors as of ``column_ids``."""
+    """Return the versions in a history file; arguments and errors as in ``column_ids``."""
     with _damage_of(path):
         return tuple(map(_version, loads(data)["schemas"]))
 

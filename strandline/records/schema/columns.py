@@ -1,7 +1,7 @@
 """Casts rows to the table's schema (by ``cast``), and finds columns in them.
 
-Columns are matched by name, in any order. A null where the table allows none is refused, inside a
-column, too.
+Columns are matched by name, in any order. A null where the table allows none is refused, also
+inside a column.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_nesting(schema: pa.Schema) -> None:
 
 
 def _parts(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
-    """Return the types directly inside a type, with the levels that a value is below it."""
+    """Return the types directly inside a type, and how many levels below it their values are."""
     if isinstance(kind, pa.DictionaryType):
         return [(kind.value_type, 0)]
     if isinstance(kind, pa.BaseExtensionType):
@@ -226,7 +226,7 @@ def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator
     inner = _inner_fields(field.type)
     if not any(map(_requires_values, inner)):
         return
-    # Values below a null don't count.
+    # Ignore values below a null.
     values = values.drop_null()
     if pa.types.is_struct(values.type):
         parts = values.flatten()

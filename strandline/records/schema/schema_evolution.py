@@ -1,4 +1,4 @@
-"""Deduces the schema that a table has after a write, from its own and that of the rows.
+"""Deduces a table's schema after a write, from its own and that of the rows.
 
 The rows' columns are first aligned with the table's: they take the table's order, a column that is
 nullable on one side becomes nullable, and the table's type replaces a narrower one. Then, by the
@@ -96,7 +96,7 @@ def evolved(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Recor
     result = _deduced(rows, table, rules)
     if rules.validate or not rules.allow_drop:
         _check_table(result, table, rules)
-    # Where Hudi's rules don't compare types, its tasks fail, or stored values can't be read.
+    # If Hudi's rules don't compare types, its tasks fail, or stored values can't be read.
     _require_castable(rows, result)
     _require_stored_castable(table, result)
     return result
@@ -136,7 +136,7 @@ def _aligned(rows: RecordType, table: RecordType, *, in_table_order: bool) -> Re
 
 def _align(column: Column, held: Column, in_table_order: bool) -> Column:
     kind = _align_type(column.type, held.type, in_table_order)
-    # Arrow's columns have no documentation. Hudi would drop that of the table.
+    # Arrow columns have no documentation. Hudi would drop the table's.
     return replace(column, type=kind, nullable=column.nullable or held.nullable, doc=held.doc)
 
 
@@ -386,7 +386,7 @@ def columns_of_keys(
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return a dictionary's field with the type of its values, from which keys are made."""
+    """Return a dictionary field with the type of its values, from which keys are made."""
     coded = pa.types.is_dictionary(field.type)
     return field.with_type(field.type.value_type) if coded else field
 
