@@ -96,16 +96,13 @@ def _bounded(frame: DataFrame, schema: pa.Schema, room: int) -> DataFrame:
 
     Cost: 20 to 40 ms of CPU time.
     """
-    if len({name.lower() for name in schema.names}) < len(schema):
-        # Rename columns: Spark can't distinguish equal names.
+    names = {name.lower() for name in schema.names if name.isidentifier()}
+    if len(names) < len(schema):
+        # Rename columns: Spark can't distinguish equal names, nor tell where odd ones end.
         frame = frame.toDF(*(f"c{number}" for number in range(len(schema))))
     kinds = {name: field.type for name, field in zip(frame.columns, schema, strict=True)}
     # Arrays, maps and structs are about as large as their text.
-    texts = [
-        f"cast(`{name.replace('`', '``')}` as string)"
-        for name, kind in kinds.items()
-        if not _width(kind)
-    ]
+    texts = [f"cast(`{name}` as string)" for name, kind in kinds.items() if not _width(kind)]
     fixed = f"{1 + len(texts) * 8 + sum(map(_width, kinds.values()))}D"
     size = f"({fixed} + octet_length(concat_ws('', {', '.join(texts)})))" if texts else fixed
     few = frame.where(f"{_ROW} * {_SHARE} * {fixed} <= {room}")
