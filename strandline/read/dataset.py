@@ -1,16 +1,16 @@
-"""A dataset of pyarrow's over base files, into which query engines push filters and columns.
+"""A pyarrow dataset of base files, into which query engines push filters and columns.
 
 A dataset reads files itself, so it has only the rows of slices without logs. Each file has the
 values that its partition's path determines as a guarantee, so that an engine's filters skip files
-unopened; pyarrow returns these values instead of the stored ones. If the path determines a value
-only in part, the columns are compared with it when the file is opened. A dataset would also cast
-columns by other rules than this reader: a file with an older type of a column, or with a value that
-contradicts its path, is rewritten in memory.
+without opening them; pyarrow returns these values instead of the stored ones. If the path
+determines a value only partly, the columns are compared with it when the file is opened. A dataset
+would also cast columns by other rules than this reader. So a file with an older type of a column,
+or with a value that contradicts its path, is rewritten in memory.
 
-A file that can't be opened is handed to Arrow as an empty one, and the cause is logged: Arrow then
-raises the error itself, which names the path. A Python error could deadlock the process:
-``Scanner.to_reader``, as DuckDB calls it, holds the GIL while it waits for a lock of Arrow, which a
-thread of Arrow holds while it formats the error, for which it needs the GIL.
+A file that can't be opened is passed to Arrow as an empty file, and the cause is logged. Arrow then
+raises its own error, which names the path. A Python error could deadlock the process:
+``Scanner.to_reader``, as DuckDB calls it, holds the GIL while it waits for a lock of Arrow. An
+Arrow thread holds that lock while it formats the error, for which it needs the GIL.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def dataset_of(
         schema: Columns of the dataset.
         config: The table's properties, which define the meaning of partition paths.
         row_filter: Which rows; ``None`` for all.
-        once_micros: See ``timestamp_label.corrected``.
+        once_micros: As in ``timestamp_label.corrected``.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.
@@ -68,7 +68,7 @@ def dataset_of(
             statistics pyarrow misinterprets, such as floats.
 
     Cost: opens no file; some 20 us for each partition. Each time the dataset opens a file, the
-        footer is read once more; of one with older types these columns are in memory as Parquet.
+        footer is read once more; if a file has older types, these columns are in memory as Parquet.
     """
     logged = next((found for found in slices if needs_merge(found)), None)
     if logged is not None:
@@ -96,7 +96,7 @@ def dataset_of(
 
 
 def _arrow_path(path: str) -> str:
-    """Return a path in the form for pyarrow, which takes a leading ``~`` for a home directory."""
+    """Return a path in pyarrow's form, as pyarrow reads a leading ``~`` as a home directory."""
     return _HERE + path if path.startswith("~") else path
 
 
@@ -105,7 +105,7 @@ def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
     if unread:
         raise InputError(
             f"the filter is on columns {unread}, which the scan doesn't read, so a dataset"
-            " hasn't, either; read them, too, or use to_reader()"
+            " doesn't have them, either; read them, too, or use to_reader()"
         )
     kinds = {name: schema.field(name).type for name in row_filter.columns}
     unsound = [name for name, kind in kinds.items() if not has_sound_statistics(kind)]
@@ -117,7 +117,7 @@ def _refuse_unsound(row_filter: RowFilter, schema: pa.Schema) -> None:
 
 
 class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
-    """The base files of a table, to be read only."""
+    """The base files of a table, read-only."""
 
     def __init__(
         self, storage: Storage, schema: pa.Schema, config: TableConfig, once_micros: OnceMicros
@@ -177,7 +177,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         )
 
     def _agrees(self, path: str, told: PathValues) -> bool:
-        """Return whether a file's columns have the values that its path leaves open."""
+        """Return whether a file's columns agree with values that its path determines partly."""
         asked = pa.schema([self._schema.field(name) for name in sorted(told.unsettled)])
         if not asked.names:
             return True

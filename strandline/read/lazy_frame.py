@@ -46,7 +46,7 @@ class _Source:
         limit: int | None,
         _batch_rows: int | None,
     ) -> Iterator[pl.DataFrame]:
-        """Yield frames of the columns: of the first ``limit`` rows those matching the predicate."""
+        """Yield frames of the columns: the predicate's matches in the first ``limit`` rows."""
         wanted = self.schema.names if columns is None else columns
         asked, condition = list(wanted), None
         if predicate is not None:

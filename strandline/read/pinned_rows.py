@@ -48,7 +48,7 @@ class SliceRules:
         config: The table's properties.
         budget: Memory limit for a slice's logs.
         avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
-        once_micros: See ``timestamp_label.corrected``.
+        once_micros: As in ``timestamp_label.corrected``.
     """
 
     schema: pa.Schema
@@ -87,7 +87,8 @@ def read_slice(
 
     Partition columns have the values that the partition's path determines (``PathValues``). Rows of
     a slice with logs are merged before they are filtered. Row groups are skipped if the footer's
-    statistics allow no matching row; with logs only if no record of the logs may touch them.
+    statistics rule out matching rows; in a slice with logs only if no record of the logs may touch
+    them.
 
     Args:
         storage: The table's storage.
@@ -116,7 +117,7 @@ def read_slice(
     if not (shown or asked or needs_merge(found)):
         yield from _uncolumned(storage, found)
         return
-    # Without columns the number of rows would be lost.
+    # Read at least one column: without columns the number of rows would be lost.
     names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
     schema = pa.schema([rules.schema.field(name) for name in names])
     told = PathValues.of(found.partition, schema, rules.config)
@@ -236,7 +237,7 @@ class PinnedRows:
         limit: int | None = None,
         threads: int | None = None,
     ) -> None:
-        """See ``Scan``."""
+        """Take the arguments of ``Scan``."""
         self._pin = pin
         self._filter = row_filter
         self._limit = limit
@@ -310,7 +311,7 @@ class PinnedRows:
 
     @cached_property
     def _logs(self) -> LogReader:
-        """Reads logs; made by the first read."""
+        """The reader of logs; made by the first read."""
         pin, archive = self._pin, Archive(self._pin.meta)
         committed = CommittedInstants(pin.timeline, archive)
         return LogReader(self._storage, committed, NeededBytes(pin.meta, pin.timeline, archive))
@@ -320,7 +321,7 @@ class PinnedRows:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Add to the error about a missing file what deleted it, and a hint."""
+        """Add the cause of the deletion, and a hint, to the error about a missing file."""
         try:
             yield
         except PathNotFoundError as exc:

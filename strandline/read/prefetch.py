@@ -2,10 +2,10 @@
 
 Each thread reads one stream at a time, the first that no other thread reads, and waits while too
 many of its bytes are ahead of the consumer. A consumer that stops early wakes all threads, and
-waits until they have closed their streams. All state is in queues and changed by single atomic
+waits until they have closed their streams. All state is in queues, and is changed by single atomic
 calls: a lock could stay locked after an interrupt.
 
-When the process ends, waiting threads hand their streams over to the consumer, if it continues.
+When the process ends, waiting threads pass their streams to the consumer, if it continues.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def in_order(
 
     Args:
         streams: Each begins a stream, a generator, and is called at most once.
-        threads: Most streams that are read in parallel. No more are begun before the first of them
-            is consumed. With 1, or for one stream, there is no thread.
+        threads: Most streams that are read in parallel. No other stream is begun before the first
+            of them is consumed. With 1, or for one stream, no thread is started.
         size: Returns the size of an item in bytes.
         ahead_bytes: As ``AHEAD_BYTES``; a single item may exceed it.
 
@@ -60,17 +60,17 @@ def in_order(
         try:
             ahead.stop()
         except BaseException:
-            # An interrupt: no threads may be left after it, either.
+            # After an interrupt, too, no threads may be left.
             ahead.stop()
             raise
 
 
 @dataclass(slots=True)
 class _Stream(Generic[T]):
-    """A stream on its way from a thread to the consumer.
+    """A stream that a thread passes to the consumer.
 
     Attributes:
-        begin: Begins it.
+        begin: Begins the stream.
         items: The items read, then the end of the stream.
         consumed: The sizes of consumed items; ``None`` to end early.
     """
@@ -143,7 +143,7 @@ class _Ahead(Generic[T]):
             stream.consumed.put(None)
         for _ in self._threads:
             self._turns.put(None)
-        # A garbage collection may close the consumer on one of the threads.
+        # Garbage collection may close the consumer on one of the threads.
         if threading.get_ident() not in self._idents:
             join_all(self._threads)
 

@@ -38,9 +38,9 @@ from timeline.meta_client import TableMetaClient
 
 
 class Scan(Exports):
-    """Rows of a table at one time, which is fixed when the scan is made.
+    """The rows of a table at one time, which is fixed when the scan is made.
 
-    It may be read any number of times, by one thread at a time; each read gives the same rows, in
+    It may be read any number of times, by one thread at a time; each read returns the same rows, in
     the same order, as long as the table's files exist. ``Table.scan`` makes it.
 
     Reading raises:
@@ -54,8 +54,8 @@ class Scan(Exports):
     Cost: base files are read in pieces, the logs of a slice as a whole, into memory or, beyond
         ``strandline.read.logs.temp_file.BUDGET_BYTES``, into temporary files. ``threads`` slices
         are read at the same time, each at most ``strandline.read.prefetch.AHEAD_BYTES`` ahead of
-        the rows that were taken; with a limit one at a time. A reader that isn't read to its end
-        ends the threads when it is garbage-collected; pyarrow's ``close`` of it doesn't.
+        the consumed rows; with a limit one at a time. If a reader isn't read to its end, its
+        threads end when it is garbage-collected; pyarrow's ``close`` doesn't end them.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Scan(Exports):
 
         Args:
             pin: The table at one time.
-            columns: The columns, in this order, none twice; ``None`` for all.
+            columns: The distinct columns, in this order; ``None`` for all.
             row_filter: Which rows; ``None`` for all.
             limit: Most rows to read; ``None`` for all.
             threads: Most slices to read in parallel; ``None`` for as many as usable cores.
@@ -168,8 +168,8 @@ class Scan(Exports):
     def next_since(self) -> str | None:
         """The ``since`` with which ``Table.incremental`` continues after this scan.
 
-        ``None`` if the table has no commit yet. See
-        ``strandline.read.state.incremental.next_since``.
+        ``None`` if the table has no commit yet. In table version 6 commits may be read again
+        (``strandline.read.state.incremental.next_since``).
         """
         return next_since(self._pin)
 
@@ -228,12 +228,11 @@ class Scan(Exports):
 
         Args:
             columns: Of the scan's, in this order; ``None`` for all.
-            filter: Which rows, as of ``Table.scan``; those of partitions that can't match are left
-                out.
+            filter: Which rows, as in ``Table.scan``; partitions that can't match are left out.
             limit: Most rows to read; ``None`` for all.
 
         Raises:
-            InputError: As of ``Table.scan``; or the scan has a limit, and there is a filter.
+            InputError: As in ``Table.scan``; or the scan has a limit, and there is a filter.
         """
         if columns is not None:
             check_columns(columns, self.schema)
@@ -262,14 +261,14 @@ class Scan(Exports):
         return pa.Table.from_batches(self._rows.batches(self._columns), self.schema)
 
     def to_dataset(self) -> ds.FileSystemDataset:
-        """Return a dataset of pyarrow's, which engines read with their own filters and columns.
+        """Return a pyarrow dataset, which engines read with their own filters and columns.
 
         Raises:
             UnsupportedTableError: Slices have logs.
             InputError: The scan has a limit, or a filter on columns that it doesn't read or whose
                 statistics pyarrow can't be trusted with, such as floats.
 
-        Cost: see ``strandline.read.dataset``.
+        Cost: as in ``strandline.read.dataset.dataset_of``.
         """
         if self._limit is not None:
             raise InputError("a dataset has no limit; read it with to_reader() or to_arrow()")
@@ -289,7 +288,7 @@ class Scan(Exports):
     def _read_part(
         self, columns: Sequence[str], condition: pc.Expression | None, limit: int | None
     ) -> pa.RecordBatchReader:
-        """Read some columns and rows; of a scan with a limit no condition is checked."""
+        """Read some columns and rows; a scan with a limit ignores the condition."""
         condition = condition if self._limit is None else None
         return self.narrowed(columns, condition, limit).to_reader()
 

@@ -40,7 +40,7 @@ class Exports(ABC):
 
     @abstractmethod
     def to_dataset(self) -> ds.FileSystemDataset:
-        """Return a dataset of pyarrow's with the rows.
+        """Return a pyarrow dataset with the rows.
 
         Raises:
             InputError, UnsupportedTableError: No dataset has exactly these rows.
@@ -50,16 +50,16 @@ class Exports(ABC):
     def _read_part(
         self, columns: Sequence[str], condition: pc.Expression | None, limit: int | None
     ) -> pa.RecordBatchReader:
-        """Read some columns and rows, by several threads at once.
+        """Read some columns and rows; several threads may call it at once.
 
         Args:
-            columns: Of the schema's.
+            columns: Some of the schema's columns.
             condition: Rows for which it isn't true may be left out.
             limit: Only the first ``limit`` rows; given without a condition.
         """
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Read the rows into a frame of pandas.
+        """Read the rows into a pandas frame.
 
         Raises:
             ConfigError: pandas isn't installed.
@@ -69,7 +69,7 @@ class Exports(ABC):
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Read the rows into a frame of Polars.
+        """Read the rows into a Polars frame.
 
         Raises:
             ConfigError: Polars isn't installed.
@@ -79,7 +79,7 @@ class Exports(ABC):
         return frame
 
     def to_lazy(self) -> polars.LazyFrame:
-        """Return a lazy frame of Polars, which is read when it is collected.
+        """Return a Polars lazy frame, which is read when it is collected.
 
         Polars pushes columns, limits and predicates into it, even if slices have logs. It stays at
         this scan's instant, and may be collected by several threads.
@@ -93,10 +93,10 @@ class Exports(ABC):
         return frame
 
     def to_duckdb(self, name: str, connection: Any = None) -> Any:
-        """Make the rows a view of a connection to DuckDB, which reads them at each query.
+        """Make the rows a view of a DuckDB connection, which reads them at each query.
 
-        DuckDB pushes its filters and columns into files if the scan is one of slices without logs,
-        and has no limit.
+        DuckDB pushes its filters and columns into files if the scan's slices have no logs, and the
+        scan has no limit.
 
         Args:
             name: The view's name.
@@ -106,7 +106,7 @@ class Exports(ABC):
             The connection.
 
         Raises:
-            InputError: The name is no text, or the connection none of DuckDB's.
+            InputError: The name isn't text, or the connection isn't DuckDB's.
             ConfigError: There is no connection, and DuckDB isn't installed.
         """
         if not isinstance(name, str):
@@ -121,7 +121,7 @@ class Exports(ABC):
         return connection.register(name, source)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the rows as an Arrow stream, as Polars, pandas and DuckDB take them."""
+        """Export the rows as an Arrow stream, which Polars, pandas and DuckDB read."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 

@@ -1,12 +1,12 @@
 """Decodes Avro records by columns: each field of all records at once, with numpy, into Arrow.
 
-A *place* is the offset of a record's next byte. A reader takes the places of all records, returns
-the values there as an Arrow array, and the places behind them; skipping a field only moves the
-places. Text isn't copied byte by byte: the records themselves are taken for an Arrow array whose
-elements are the texts and what lies between, from which Arrow takes the texts.
+A *place* is the offset of a record's next byte. A reader gets the places of all records, and
+returns the values there as an Arrow array, and the places after them; skipping a field only moves
+the places. Text isn't copied byte by byte: the records' bytes are viewed as an Arrow array whose
+elements are the texts and the bytes between them, from which Arrow takes the texts.
 
-Every place is checked against the end of its record before anything behind it is read. Data with
-too few values per step (``RecordBytes.count``), or damaged, raises ``ValueError``; the caller then
+Every place is checked against the end of its record before any byte after it is read. Damaged data,
+or data with too few values per step (``RecordBytes.count``), raises ``ValueError``; the caller then
 decodes record by record.
 Lists and maps are in ``strandline.read.avro.decoder``.
 
@@ -27,7 +27,7 @@ from strandline.read.avro.record_bytes import RecordBytes, check_within, skip_lo
 from strandline.records.ordering import Mask, Positions
 
 _DECIMAL_BYTES: Final = 16
-"""Arrow's maximum. Values stored with more are decoded one by one."""
+"""Arrow's maximum. Values stored with more bytes are decoded one by one."""
 
 
 class ColumnReader(ABC):
@@ -40,18 +40,18 @@ class ColumnReader(ABC):
     kind: pa.DataType
 
     def read(self, data: RecordBytes, at: Positions, ends: Positions) -> tuple[pa.Array, Positions]:
-        """Return the values at some places, and the places behind them.
+        """Return the values at some places, and the places after them.
 
         Args:
             data: The records.
-            at: The places in ascending order, none of them behind the end of its record.
+            at: The places in ascending order, none of them after the end of its record.
             ends: The ends of their records.
 
         Returns:
             An array of type ``kind`` with one value for each of ``at``, in order; and the places.
 
         Raises:
-            ValueError: The records are damaged, or better decoded one by one.
+            ValueError: The records are damaged, or decoding them one by one is faster.
         """
         if not len(at):
             return pa.array([], self.kind), at
@@ -60,7 +60,7 @@ class ColumnReader(ABC):
         return values, at
 
     def skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
-        """Return the places behind the values; arguments and errors as for ``read``."""
+        """Return the places after the values; arguments and errors as for ``read``."""
         at = self._skip(data, at, ends)
         check_within(at, ends)
         return at
@@ -69,16 +69,16 @@ class ColumnReader(ABC):
     def _read(
         self, data: RecordBytes, at: Positions, ends: Positions
     ) -> tuple[pa.Array, Positions]:
-        """Return the values and the places behind them, which may be beyond their records."""
+        """Return the values and the places after them, which may be beyond their records."""
 
     @abstractmethod
     def _skip(self, data: RecordBytes, at: Positions, ends: Positions) -> Positions:
-        """Return the places behind the values, which may be beyond their records."""
+        """Return the places after the values, which may be beyond their records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Longs(ColumnReader):
-    """Integers, and dates and times that are stored as such."""
+    """Integers, and dates and times stored as integers."""
 
     kind: pa.DataType
 
@@ -142,7 +142,7 @@ class Texts(ColumnReader):
 
 @dataclass(frozen=True, slots=True)
 class Decimals(ColumnReader):
-    """Decimals, big-endian; ``size`` is that of a ``fixed`` in bytes, ``None`` for ``bytes``."""
+    """Decimals, big-endian; ``size`` is the bytes of a ``fixed``, ``None`` for ``bytes``."""
 
     kind: pa.DataType
     size: int | None
@@ -172,7 +172,7 @@ class Decimals(ColumnReader):
         return at, at + self.size
 
     def _digits(self, data: RecordBytes, at: Positions, size: int) -> npt.NDArray[np.uint8]:
-        """Return numbers of one size as little-endian ones of 16 bytes."""
+        """Return numbers of one size as little-endian numbers of 16 bytes."""
         if size > _DECIMAL_BYTES:
             raise ValueError(f"a decimal of {size} bytes")
         digits = np.zeros((len(at), _DECIMAL_BYTES), np.uint8)
@@ -253,7 +253,7 @@ class Nullable(ColumnReader):
         return at
 
     def _chosen(self, data: RecordBytes, at: Positions, ends: Positions) -> tuple[Mask, Positions]:
-        """Return a mask of values that aren't null, and the places behind the branches' numbers."""
+        """Return a mask of values that aren't null, and the places after the branches' numbers."""
         branches = data.bytes[at]
         if (branches & 0xFD).any():
             raise ValueError(f"a union of two types has a branch {int(branches.max()) >> 1}")

@@ -56,7 +56,7 @@ class AvroDecoder:
 
     Attributes:
         schema: The columns, in the schema's order and types.
-        readers: The reader of each.
+        readers: The reader of each column.
     """
 
     schema: pa.Schema
@@ -73,12 +73,13 @@ class AvroDecoder:
             free_steps: Number of steps that may have few values.
 
         Returns:
-            One row a record, in order, with the requested columns that ``schema`` has, in its order
-            and types.
+            One row per record, in order, with the requested columns that ``schema`` has, in its
+            order and types.
 
         Raises:
-            ValueError: A record is damaged up to the last of these columns, has further bytes at
-                its end, or a value doesn't fit its column; or decoding record by record is faster.
+            ValueError: A record is damaged before the end of the last of these columns, or has
+                extra bytes at its end; a value doesn't fit its column; or decoding record by record
+                is faster.
 
         Cost: some 0.05 us a value of the columns and 0.02 us of the others before the last of them,
             and 0.03 ms a column.
@@ -108,7 +109,7 @@ def decoder_of(avro_schema: str) -> AvroDecoder:
     Raises:
         ValueError: It is too long, its values nest too deeply, its data could expand out of
             proportion, or a ``fixed`` has no valid size.
-        CorruptMetadataError: It isn't that of an Avro record.
+        CorruptMetadataError: It isn't the schema of an Avro record.
         UnsupportedTableError: It has types that can't be read, in any column.
     """
     schema = readable_columns(checked_schema(avro_schema))
@@ -131,13 +132,13 @@ class _Readers:
 
     Attributes:
         named: Full name → the reader of an earlier type. Without it, a schema in which each record
-            has two fields of the previous one would take exponential time.
+            type has two fields of the previous type would take exponential time.
     """
 
     named: dict[str, ColumnReader]
 
     def of(self, avro: Any, kind: pa.DataType, namespace: str) -> ColumnReader:
-        """Return the reader of a type, given the Arrow type that it becomes."""
+        """Return the reader of an Avro type, given the Arrow type of its values."""
         if isinstance(avro, list):
             (branch,) = (at for at, each in enumerate(avro) if each != "null")
             return Nullable(kind, self.of(avro[branch], kind, namespace), branch)
@@ -244,8 +245,8 @@ class _Items:
     Attributes:
         at: The places of all items, ascending.
         ends: The ends of their records.
-        offsets: The number of the first item of each list, and of all items.
-        behind: The places behind the lists.
+        offsets: The number of the first item of each list, then the number of all items.
+        behind: The places after the lists.
     """
 
     at: Positions
@@ -282,7 +283,7 @@ def _items(item: ColumnReader, data: RecordBytes, at: Positions, ends: Positions
 
 
 def _block_counts(data: RecordBytes, at: Positions, ends: Positions) -> tuple[Positions, Positions]:
-    """Return the next blocks' numbers of items, 0 at a list's end, and the places behind."""
+    """Return the next blocks' item counts, 0 at a list's end, and the places after them."""
     counts, at = take_longs(data, at)
     negative = np.flatnonzero(counts < 0)
     if len(negative):  # the size of these items in bytes follows

@@ -19,15 +19,15 @@ import pyarrow as pa
 from strandline.records.ordering import Positions
 
 PADDING: Final = 16
-"""Bytes behind the records, so that a word and a varint's last bytes can be read anywhere."""
+"""Bytes after the records, so that a word and a varint's last bytes can be read anywhere."""
 FREE_STEPS: Final = 128
 VALUES_A_STEP: Final = 256
-"""Values decoded one by one in the time of a step: some numpy operations, 20 to 40 us."""
+"""Values that are decoded one by one in the time of a step: a few numpy operations, 20 to 40 us."""
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 _TOPS: Final = np.uint64(0x8080808080808080)
 _LENGTH_OF_TOP: Final = np.uint64(0x0102030405060708)
-"""Multiplied by 1 << 8k it has k + 1 in its highest byte."""
+"""A number that, multiplied by 1 << 8k, has k + 1 in its highest byte."""
 _FOLDS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(shift))
     for low, high, shift in (
@@ -61,11 +61,11 @@ class RecordBytes:
         self._values = 0
 
     def count(self, steps: int, values: int) -> None:
-        """Count steps, each over ``values`` values, before they are made.
+        """Count steps, each over ``values`` values, before they run.
 
         Raises:
-            ValueError: The steps have had few values on average: long lists, or large structs in
-                few records.
+            ValueError: The steps had too few values on average: long lists, or large structs in few
+                records.
         """
         self._steps += steps
         self._values += steps * values
@@ -77,14 +77,14 @@ def check_within(at: Positions, ends: Positions) -> None:
     """Check that no value goes beyond the end of its record.
 
     Raises:
-        ValueError: One does.
+        ValueError: A value does.
     """
     if (at > ends).any():
         raise ValueError(f"a value goes {int((at - ends).max())} bytes beyond its record")
 
 
 def take_longs(data: RecordBytes, at: Positions) -> tuple[Positions, Positions]:
-    """Return the zigzag varints at some offsets, and the offsets behind them.
+    """Return the zigzag varints at some offsets, and the offsets after them.
 
     Raises:
         ValueError: There is no 64-bit number.
@@ -107,7 +107,7 @@ def take_longs(data: RecordBytes, at: Positions) -> tuple[Positions, Positions]:
 
 
 def skip_longs(data: RecordBytes, at: Positions) -> Positions:
-    """Return the offsets behind the varints at some offsets; errors as for ``take_longs``."""
+    """Return the offsets after the varints at some offsets; errors as for ``take_longs``."""
     if (data.bytes[at] < 0x80).all():
         return at + 1
     tops = ~data.words[at] & _TOPS

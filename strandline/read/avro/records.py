@@ -1,10 +1,10 @@
 """``EncodedRecords``: the positions of a block's Avro records in its bytes.
 
 Only the size before each record shows where the next one begins, so records would have to be
-skipped one after the other. But all records of a block begin alike, with the time of a commit:
-these bytes give guesses of further beginnings, from which numpy walks in parallel, one record a
-step. The result is valid only if each walk ends where the next one began; then all of them began at
-a record, as the first did. Otherwise the records are skipped one after the other.
+skipped one after the other. But all records of a block begin with the same bytes, the time of a
+commit: these give guesses of further beginnings, from which numpy walks in parallel, one record per
+step. The result is valid only if each walk ends where the next one began; then all walks began at a
+record, as the first did. Otherwise the records are skipped one after the other.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PIECE_BYTES: Final = 16 << 20
 
 _WALKS: Final = 1024
 RECORDS: Final = 32
-"""Least records per walk: a step costs some numpy operations."""
+"""Minimum records per walk: a step costs a few numpy operations."""
 _ALIKE: Final = 8
 """Bytes with which records begin: in most schemas a branch, a length, and a year and month."""
 _UNEVEN: Final = 8
-"""A walk is given up after this multiple of the mean number of records."""
+"""A walk is abandoned after this multiple of the mean number of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class EncodedRecords:
     """Records of one schema.
 
     Attributes:
-        data: The bytes in which they are, in order.
-        begins: The offset of each.
-        ends: The offset behind each.
+        data: The bytes that contain them, in order.
+        begins: The offset of each record.
+        ends: The offset after each record.
     """
 
     data: memoryview
@@ -72,7 +72,7 @@ class EncodedRecords:
             yield bytes(self.data[begin:end])
 
     def pieces(self) -> Iterator[EncodedRecords]:
-        """Yield runs of records to decode together, at most 16 MiB each unless it is one record."""
+        """Yield runs of records to decode together: at most 16 MiB each, or one record."""
         first = 0
         while first < len(self):
             start = self.begins[first]
@@ -89,7 +89,7 @@ class EncodedRecords:
 
 
 def record_ends(block: LogBlock) -> Positions:
-    """Return ``avro_ends`` of a block; errors as there.
+    """Return the ends of a block's records, as ``avro_ends`` does; same errors.
 
     Cost: some 20 ns a record.
     """

@@ -2,7 +2,7 @@
 
 In Polars and Spark, NaN equals itself and is greater than all numbers; in pyarrow each comparison
 with it is false. So these conditions are only *necessary*: they keep every row for which the
-engine's comparison is true, and the engine drops the rest.
+engine's comparison is true, and the engine drops those for which it is false.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRUE_OF_NAN: Final = (operator.ne, operator.gt, operator.ge)
 
 
 def compared(field: pa.Field, compare: Compare, value: pa.Scalar) -> pc.Expression:
-    """Return a necessary condition of a column's comparison with a value that isn't NaN or null.
+    """Return a necessary condition for a column's comparison with a value that isn't NaN or null.
 
     Args:
         field: The column.
@@ -52,12 +52,12 @@ def compared(field: pa.Field, compare: Compare, value: pa.Scalar) -> pc.Expressi
 
 
 def among(field: pa.Field, values: list[pa.Scalar], *, wanted: bool) -> pc.Expression | None:
-    """Return a necessary condition of a column having one of some values, or (not ``wanted``) none.
+    """Return a necessary condition for a column to have one of some values, or none of them.
 
     Args:
         field: The column.
         values: Of the column's type, without nulls.
-        wanted: Whether it has one.
+        wanted: Whether it must have one; else it must have none.
 
     Returns:
         The condition; ``None`` for floats.

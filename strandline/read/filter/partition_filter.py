@@ -4,11 +4,11 @@
 column ``_hoodie_partition_path`` is that path, or that path after a slash.
 
 A directory above partitions determines less: a text that isn't encoded may have slashes, so its
-segment is only the beginning of the text. Conversely, a filter that fixes the values of all
+segment may be only the beginning of the text. Conversely, a filter that fixes the values of all
 partition columns fixes the paths.
 
 pyarrow shows only the text of an expression. Everything in it that looks like a value is a
-candidate; the candidates are all possible values if pyarrow finds the filter false for every other
+candidate. The candidates are all possible values if pyarrow finds the filter false for every other
 value: those below, between and above them, and null. So a misread text only prevents pruning.
 
 Source of the last: Hudi 1.2.0 ``SparkHoodieTableFileIndex.composeRelativePartitionPath``.
@@ -45,7 +45,7 @@ from timeline.errors import InputError
 from timeline.table.config import TableConfig
 
 MOST_FIXED: Final = 1024
-"""Most paths that are made of values; for more, directories are searched."""
+"""Most paths that are derived from values; if there are more, directories are searched."""
 
 MOST_CANDIDATES: Final = 256
 """Most candidate values that are tried."""
@@ -62,7 +62,7 @@ class WantedPartitions:
         row_filter: The filter.
         schema: All columns of the table.
         config: The table's properties.
-        fixed: See ``fixed_partitions``.
+        fixed: The result of ``fixed_partitions``.
     """
 
     row_filter: RowFilter
@@ -76,11 +76,11 @@ class WantedPartitions:
         return cls(row_filter, schema, config, fixed_partitions(row_filter, schema, config))
 
     def matching(self, partitions: Sequence[str]) -> Collection[str]:
-        """See ``matching_partitions``."""
+        """Return the partitions that may have matching rows (``matching_partitions``)."""
         return matching_partitions(partitions, self.row_filter, self.schema, self.config)
 
     def leading(self, paths: Sequence[str]) -> Collection[str]:
-        """See ``leading_directories``."""
+        """Return the directories that may lead to matching rows (``leading_directories``)."""
         return leading_directories(paths, self.row_filter, self.schema, self.config)
 
 
@@ -109,7 +109,7 @@ def leading_directories(
 ) -> Collection[str]:
     """Return the directories that may be partitions with matching rows, or lead to some.
 
-    Arguments and cost are as of ``matching_partitions``.
+    Arguments and cost are as in ``matching_partitions``.
     """
     told = told_columns(schema, config)
     if not {*told[:1], PARTITION_PATH}.intersection(row_filter.columns):
@@ -124,15 +124,15 @@ def _satisfying(
     config: TableConfig,
     guaranteed: Callable[[str, str, pa.Schema, TableConfig], pc.Expression],
 ) -> Collection[str]:
-    """Return the paths for which a filter may be true, with any form of the meta column.
+    """Return the paths for which a filter may be true, for any text of the meta column.
 
     Args:
         paths: Partitions or directories.
         row_filter: The filter.
         schema: All columns of the table.
         config: The table's properties.
-        guaranteed: Returns the condition that all rows at a path fulfil if the meta column has the
-            second argument before the path.
+        guaranteed: Returns the condition that all rows at a path fulfil; its second argument is the
+            meta column's text before the path.
     """
     of_meta = PARTITION_PATH in row_filter.columns and _may_begin_with_slash(schema, config)
     found: set[str] = set()
@@ -167,7 +167,7 @@ def fixed_partitions(
 
 
 def _paths_in(row_filter: RowFilter, schema: pa.Schema) -> list[str] | None:
-    """Return the paths of the values to which a filter fixes the meta column."""
+    """Return the paths to which a filter fixes the meta column."""
     if PARTITION_PATH not in row_filter.columns:
         return None
     found = fixed_values(PARTITION_PATH, row_filter.condition, schema)
@@ -177,7 +177,7 @@ def _paths_in(row_filter: RowFilter, schema: pa.Schema) -> list[str] | None:
 def _paths_of_values(
     row_filter: RowFilter, schema: pa.Schema, config: TableConfig
 ) -> list[str] | None:
-    """Return the paths of the values to which a filter fixes all partition columns."""
+    """Return the paths for the values to which a filter fixes all partition columns."""
     fields, choices = config.partition_fields, []
     if not {*fields} <= {*row_filter.columns}:
         return None
@@ -223,7 +223,7 @@ def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expressio
 
     Args:
         path: The partition's path under the base path.
-        schema: Columns of the table, of which the expression may be.
+        schema: Columns of the table that the expression may use.
         config: The table's properties.
     """
     if _may_begin_with_slash(schema, config):
@@ -232,7 +232,7 @@ def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expressio
 
 
 def _guarantee_at(path: str, before: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return what holds for a partition's rows whose meta column has ``before`` before the path."""
+    """Return the guarantee for a partition's rows whose meta column is ``before`` and the path."""
     found = PathValues.of(path, schema, config).guarantee
     if config.populate_meta_fields and PARTITION_PATH in schema.names:
         found &= pc.field(PARTITION_PATH) == before + path
@@ -283,7 +283,7 @@ def _begins(name: str, text: str) -> pc.Expression:
 def _may_begin_with_slash(schema: pa.Schema, config: TableConfig) -> bool:
     """Return whether the meta column may have a slash before the path of the partition.
 
-    Hudi keeps the leading slash of such a text there, but not in the directory's name.
+    If a value begins with a slash, Hudi keeps it there, but not in the directory's name.
     """
     if not config.partition_fields or config.hive_style_partitioning:
         return False
@@ -299,7 +299,7 @@ def satisfiable(
 ) -> list[int]:
     """Return the positions of the guarantees under which a condition may be true.
 
-    All are returned if it can't be evaluated for one of them because a cast fails.
+    If a cast fails for one of them, all are returned.
 
     Args:
         condition: An expression.

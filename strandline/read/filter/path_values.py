@@ -51,7 +51,7 @@ class PathValues:
     Attributes:
         known: Column → the value of all rows, which may be null.
         blank: String columns that are null, empty or one of the texts for nulls in all rows.
-        slashed: String column → its text with all ``/``, any of which may be ``-``.
+        slashed: String column → its text with slashes, each of which may stand for ``-``.
     """
 
     known: Mapping[str, pa.Scalar] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class PathValues:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return a stored column, with the path's value where a stored one makes another path."""
+        """Return a stored column, with the path's value where a stored value gives another path."""
         if name in self.blank:
             is_right = pc.is_in(stored, pa.array([*WITHOUT_VALUE, None], stored.type))
             return pc.if_else(is_right, stored, pa.scalar(None, stored.type))
@@ -148,7 +148,7 @@ def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
     named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
     if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
         return []
-    # Old writers stored neither, whatever paths they made.
+    # Old writers stored neither property, whatever paths they made.
     if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
         return []
     # A number's sign would become a slash, which Hudi then drops.
@@ -179,7 +179,7 @@ def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> boo
 
 
 def value_text(segment: str, name: str, config: TableConfig) -> str | None:
-    """Return the text of a column's value in a path; ``None`` if it isn't certainly one."""
+    """Return the text of a column's value in a path segment; ``None`` if that is uncertain."""
     text = segment
     if config.hive_style_partitioning:
         prefix = f"{name}="

@@ -1,6 +1,6 @@
 """Translates a Polars predicate into a pyarrow expression.
 
-The two disagree about NaN, about a null in a list of values, and about numbers of other types. So
+The two treat NaN, a null in a list of values, and numbers of other types differently. So
 an expression is only *necessary* for the predicate
 (``strandline.read.filter.nan_comparisons``). Parts of a predicate that pyarrow can't check are left
 out.
@@ -35,7 +35,7 @@ _KINDS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     lambda kind: pat.is_string(kind) or pat.is_large_string(kind),
     lambda kind: pat.is_binary(kind) or pat.is_large_binary(kind),
 )
-"""Types whose values both compare in the same way, within the same type."""
+"""Types whose values Polars and pyarrow compare in the same way, within the same type."""
 
 
 def necessary_condition(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
@@ -158,7 +158,8 @@ def _joined(sides: list[pc.Expression | None], *, all_hold: bool) -> pc.Expressi
 def _values(part: pl.Expr, kind: pa.DataType) -> list[pa.Scalar] | None:
     """Return the values of a literal, without nulls, as those of a column's type.
 
-    ``None`` if it isn't a literal, or has a value that both compare differently with that type.
+    ``None`` if it isn't a literal, or has a value that Polars and pyarrow compare differently with
+    that type.
     """
     if not part.meta.is_literal():
         return None

@@ -106,7 +106,7 @@ def _expression(given: Any) -> pc.Expression:
 def _check_values(given: Sequence[Any]) -> None:
     """Refuse values that pyarrow would misinterpret.
 
-    It would take a text as the values of ``in`` for a list of its letters; and a comparison with
+    It would treat a text as the values of ``in`` as a list of its letters; and a comparison with
     null is null for all rows.
     """
     alternatives = [given] if isinstance(given[0][0], str) else given
@@ -130,7 +130,7 @@ def _check(condition: pc.Expression, schema: pa.Schema) -> None:
             f"filter {expression_text(condition)} has a column by its position, FieldPath(…);"
             " allowed: names, as in pyarrow.compute.field('price')"
         )
-    # Some types are compared, and constants cast, only if there is a row.
+    # pyarrow compares some types, and casts constants, only if there is a row.
     nulls = [pa.nulls(1, field.type) for field in schema]
     try:
         pa.Table.from_arrays(nulls, schema=schema).filter(condition)

@@ -2,8 +2,9 @@
 
 Archived writes may be visible although older ones are still on the timeline (``MissedWrites``). A
 savepoint keeps its commit on the timeline while later commits are archived, until it is deleted and
-its commit is archived, too. Hudi takes the files of these later commits for those of failed writes,
-as the commits are neither on the timeline nor before its start. The archive distinguishes them.
+its commit is archived, too. Hudi treats files of these later commits as files of failed writes,
+because the commits are neither on the timeline nor before its start. The archive shows which they
+are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from timeline.timeline import Timeline
 
 
 class Archive:
-    """The archived instants of a table as of the first access; used by one thread at a time.
+    """A table's archived instants, read at the first access; used by one thread at a time.
 
     Args:
         meta: The table.
@@ -86,7 +87,7 @@ class MissedWrites:
 
     @classmethod
     def of(cls, meta: TableMetaClient, newest: Snapshot, partitions: Iterable[str]) -> MissedWrites:
-        """Find them.
+        """Find these writes.
 
         Args:
             meta: The table.
@@ -139,6 +140,6 @@ def _unknown_instants(snapshot: Snapshot, partitions: Iterable[str]) -> set[str]
 
 
 def may_lack_writes(timeline: Timeline) -> bool:
-    """Whether writes after the first one on a timeline may be archived, as its savepoint shows."""
+    """Whether writes after a timeline's first one may be archived, because it has a savepoint."""
     first = timeline.write_timeline().first
     return first is not None and timeline.find(first.requested_time, SAVEPOINT) is not None

@@ -1,8 +1,8 @@
 """The write instants that are visible to a read, and the bytes of logs that they wrote.
 
 Readers skip blocks of instants that aren't completed: writes that failed or are running. Hudi
-checks each block in table version 6, whose logs are shared by instants, and each file from version
-8 on; this reader checks each block in all versions.
+checks each block in table version 6, where instants share logs, and each file from version 8 on;
+this reader checks each block in all versions.
 
 Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 """
@@ -45,11 +45,11 @@ def first_write_time(timeline: Timeline) -> str:
 
 
 class CommittedInstants:
-    """The completed writes as of a timeline, archived ones too; used by one thread at a time.
+    """The completed writes at a timeline, archived ones too; used by one thread at a time.
 
-    A write older than the whole timeline counts as completed, as in Hudi. A write within its span
-    that isn't on it was rolled back, or archived while a savepoint kept an older one, which may
-    still be there even if the savepoint has been deleted: the archive decides. Hudi counts only
+    A write older than the whole timeline counts as completed, as in Hudi. If a write within its
+    span isn't on it, the archive decides: it was rolled back, or archived while a savepoint kept an
+    older write, which may still be there even if the savepoint has been deleted. Hudi counts only
     writes before the first one without a savepoint.
 
     Attributes:
@@ -75,7 +75,7 @@ class CommittedInstants:
         Raises:
             CorruptMetadataError: The archive can't be read.
 
-        Cost: the archive, once, for times between those of the timeline.
+        Cost: for times within the timeline's span, one read of the archive in all.
         """
         if time in self._times:
             return True
@@ -164,12 +164,12 @@ class NeededBytes:
         try:
             return self._meta.read(instant)
         except InstantNotFoundError:
-            # Archived before or meanwhile; archiving copies an instant before it deletes its files.
+            # It has been archived; archiving copies an instant before it deletes its files.
             return self._archive.read(instant)
 
 
 def _writes_logs(instant: Instant) -> bool:
-    # Rollbacks of version 6, also those of a restore, append commands to logs.
+    # In version 6 rollbacks, also those of a restore, append commands to logs.
     return instant.action in WRITE_ACTIONS or instant.action in (ROLLBACK, RESTORE)
 
 

@@ -1,11 +1,11 @@
-"""The visible log blocks of a slice, in the order in which they are merged. Pure.
+"""The visible log blocks of a slice, in merge order. Pure.
 
 * Blocks of instants that aren't completed are left out.
 * A rollback removes the earlier blocks of its target.
 * Instants are ordered by their first blocks.
 * The blocks of a log compaction replace those of the instants that it compacted, at the position of
-  the newest of these; a later log compaction may replace them in turn. A log compaction that names
-  itself among the compacted instants replaces only the others.
+  the newest of these instants; a later log compaction may replace them in turn. A log compaction
+  that names itself among the compacted instants replaces only the others.
 
 Source: Hudi 1.2.0 ``BaseHoodieLogRecordReader.scanInternal``.
 """
@@ -92,7 +92,7 @@ def uncounted(
 
     Args:
         blocks: As for ``blocks_in_order``, which has accepted them.
-        counts: As there.
+        counts: As for ``blocks_in_order``.
     """
     by_time = _not_rolled_back(blocks)
     return tuple(chain.from_iterable(by_time[time] for time in by_time if not counts(time)))
@@ -102,7 +102,7 @@ def _by_time(
     blocks: Iterable[PlacedBlock], counts: Callable[[str], bool]
 ) -> dict[str, list[PlacedBlock]]:
     """Return the blocks of each visible instant, in the order of their first blocks."""
-    # Not earlier: for rolled back instants the archive might have to be read.
+    # Ask ``counts`` only now: for instants that are rolled back it might read the archive.
     return {time: group for time, group in _not_rolled_back(blocks).items() if counts(time)}
 
 

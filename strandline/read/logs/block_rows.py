@@ -22,13 +22,13 @@ from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock
 from timeline.errors import UnsupportedTableError
 
 ROWS_PER_BYTE: Final = 1024
-"""The most rows of a Parquet file for each of its bytes. Each has a key of at least a byte, which
-no codec shrinks more than a thousandfold; nulls would cost nothing."""
+"""The most rows of a Parquet file per byte. Each row has a key of at least a byte, which no codec
+shrinks more than a thousandfold; nulls would take no space."""
 _DECIMAL_BITS: Final = 127
 """Most bits of a decimal of 38 digits, without the sign."""
 _EXACT: Final = Context(prec=76)
 _FEW_RECORDS: Final = 64
-"""Fewer records are decoded faster one by one, as a step over many has a fixed cost."""
+"""Fewer records are decoded faster one by one, as a step has a fixed cost."""
 _Convert = Callable[[Any], Any]
 
 
@@ -45,7 +45,7 @@ def data_pieces(block: LogBlock, columns: Collection[str]) -> Iterator[pa.Table]
 
     Raises:
         ValueError: It is damaged (``pa.ArrowInvalid`` is a ``ValueError``).
-        CorruptMetadataError: Its schema isn't that of an Avro record.
+        CorruptMetadataError: Its schema isn't the schema of an Avro record.
         UnsupportedTableError: One of these columns has a type that can't be read.
     """
     if block.kind == AVRO_DATA:
@@ -80,7 +80,7 @@ def avro_rows(
         columns: Columns to return; ``None`` for all.
 
     Returns:
-        One row a record, in order, with these columns in the schema's order, in the types of
+        One row per record, in order, with these columns in the schema's order, in the types of
         ``readable_columns``.
 
     Raises:

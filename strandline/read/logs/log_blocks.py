@@ -1,10 +1,10 @@
 """Reads the blocks of a slice's logs, skips torn blocks, and refuses unsupported ones.
 
-A writer that dies leaves a torn block: a part of one, or garbage. If a completed instant recorded
-that it wrote some of these bytes, rows are missing, which is an error; otherwise the block is
-skipped. A file truncated exactly between two blocks has no torn block; this isn't detected.
+A writer that dies leaves a torn block: a part of a block, or garbage. If a completed instant
+recorded that it wrote some of these bytes, rows are missing, which is an error; otherwise the block
+is skipped. A file truncated exactly between two blocks has no torn block; this isn't detected.
 
-Bytes behind a torn block that look like a block may be a value in the torn one. They count only if
+Bytes after a torn block that look like a block may be a value in the torn block. They count only if
 a completed instant recorded that it wrote them; Hudi's reader returns such rows.
 """
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 CHANGE_DATA_SUFFIX: Final = ".cdc"
 _COPIED_BYTES: Final = 8 << 20
-"""Size of the pieces in which a log is copied to a file instead of memory."""
+"""Size of the pieces in which a log is copied to a file if it isn't read into memory."""
 _SUPPORTED: Final = (AVRO_DATA, DELETE, PARQUET_DATA)
 _NAMES: Final = {HFILE_DATA: "HFile records", CHANGE_DATA: "change data"}
 
@@ -77,7 +77,7 @@ class LogReader:
         self._committed = committed
         self._needed = needed
         self.counts = LogCounts()
-        # Guards all of these; held while commits and the archive are read, each once.
+        # Guards all fields; held while commits and the archive are read, each once.
         self._deciding = threading.Lock()
 
     def blocks(
@@ -89,7 +89,7 @@ class LogReader:
 
         Args:
             logs: The logs of a slice, in any order.
-            budget: Memory limit; by default that of ``LogBudget``.
+            budget: Memory limit; by default that of ``LogBudget()``.
 
         Raises:
             PathNotFoundError: A log is gone.
@@ -174,7 +174,7 @@ class LogReader:
             return self._needed.within(log, begin, end)
 
     def _skip(self, torn: TornBlock, log: LogFile, path: str, size: int) -> None:
-        # The bytes missing at the end of the file may have been written, too.
+        # Bytes missing at the end of the file may have been written, too.
         end = None if torn.end == size else torn.end
         needed = self._needed_of(log, torn.begin, end)
         if needed is not None:
@@ -194,12 +194,12 @@ class LogReader:
 
 
 def has_records(log: LogFile) -> bool:
-    """Return whether a log has records to merge; change data is in the other logs, too."""
+    """Return whether a log has records to merge; a change-data log repeats those of other logs."""
     return log.suffix != CHANGE_DATA_SUFFIX
 
 
 def needs_merge(found: FileSlice) -> bool:
-    """Return whether a slice's rows aren't those of its base file alone."""
+    """Return whether a slice's rows aren't just the rows of its base file."""
     return any(map(has_records, found.log_files))
 
 

@@ -34,9 +34,9 @@ from timeline.table.property_name import PARTIAL_UPDATE_MODE
 OPERATION: Final = "_hoodie_operation"
 """Meta column of tables that keep the operations of change data; deletes are rows there."""
 KEY, ROW, IS_DELETE, LACKS = "key", "row", "is_delete", "lacks"
-"""Columns of heads: the record's key; the number of its row (int64), -1 without one; whether it is
-a delete (bool); if records may lack values, whether it lacks each fillable column (list of bool).
-The ordering columns follow, named by their numbers, in the table's types; null without a value."""
+"""Columns of heads: the record's key; the number of its row (int64), -1 if it has none; whether it
+is a delete (bool); if records may lack values, whether it lacks each fillable column (list of
+bool). The ordering columns follow, named by their numbers, in the table's types; null if absent."""
 
 _DAMAGE: Final = (
     ArithmeticError,
@@ -47,8 +47,8 @@ _DAMAGE: Final = (
     TypeError,
     ValueError,
 )
-"""What the readers of Avro and Parquet raise on damaged data. Not the lack of memory: what a block
-may take is bounded by its bytes."""
+"""Errors of the Avro and Parquet readers on damaged data. ``MemoryError`` isn't one: a block's size
+bounds the memory for its rows."""
 _MESSAGE_CHARACTERS: Final = 500
 _PIECE_DELETES: Final = 16_384
 _FOLD: Final = 8
@@ -64,7 +64,7 @@ class LogRules:
         ordering_fields: Ordering columns; empty by commit time.
         budget: Memory limit.
         properties: Which rows are deletes, and which values rows lack.
-        once_micros: See ``timestamp_label.corrected``.
+        once_micros: As in ``timestamp_label.corrected``.
     """
 
     schema: pa.Schema
@@ -80,7 +80,7 @@ class LogRules:
 
     @property
     def heads(self) -> pa.Schema:
-        """The columns of heads, see ``KEY``."""
+        """The columns of heads, described at ``KEY``."""
         empty = self.schema.empty_table()
         columns = [(KEY, self.schema.field(RECORD_KEY).type), (ROW, pa.int64())]
         columns.append((IS_DELETE, pa.bool_()))

@@ -67,7 +67,7 @@ class LogRows:
     """The newest record of each key in the logs of a slice.
 
     Attributes:
-        keys: The keys, distinct.
+        keys: The distinct keys.
         order: The values that the merge rule compares: whether a record is a delete without an
             ordering value, then the ordering values.
         row_of: The number of each record's row in ``rows``; -1 for a delete.
@@ -117,7 +117,7 @@ class LogRows:
         return found._put_together(records.classes, np.concatenate(sources), budget)
 
     def _put_together(self, classes: ColumnClasses, sources: Sources, budget: LogBudget) -> LogRows:
-        """Return these with one row for each key, assembled from the columns of several rows."""
+        """Return a copy with one row for each key, assembled from the columns of several rows."""
         has_row = self.row_of >= 0
         with Spool(self.rows.schema, budget) as spool:
             for piece in classes.merged_rows(self.rows, sources[has_row]):
@@ -130,7 +130,7 @@ class LogRows:
         return replace(self, rows=rows, row_of=row_of, present=present)
 
     def any_between(self, span: tuple[bytes, bytes]) -> bool:
-        """Return whether any key is within inclusive bounds, compared as UTF-8 like in Parquet."""
+        """Return whether any key is within inclusive bounds, compared as UTF-8 as in Parquet."""
         return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
 
     def merge(
@@ -148,7 +148,7 @@ class LogRows:
             order, then those only in logs in the order of their keys' first records.
         """
         only_in_logs = self.row_of >= 0
-        # The stored key is equal to the record's.
+        # The stored key equals the record's, so it isn't replaced.
         newer = self.rows.select([name for name in shown if name != RECORD_KEY])
         for group in groups:
             match = self._match(group.keys)
@@ -177,7 +177,7 @@ class LogRows:
     def _replaced(
         self, rows: pa.Table, stored: Positions, touched: Positions, newer: SpooledRows
     ) -> pa.Table:
-        """Return stored rows; those that lost are replaced, or left out if a delete won."""
+        """Return stored rows; losing rows are replaced, or left out if a delete won."""
         if not len(stored):
             return rows
         removed = self.row_of[touched] < 0
@@ -232,9 +232,9 @@ class _Newest:
     """The newest record of each key, in the order of the keys' first records.
 
     Attributes:
-        table: One row a key: the key, whether the record is a delete without an ordering value, the
-            ordering values.
-        row_of: See ``LogRows``.
+        table: One row per key: the key, whether the record is a delete without an ordering value,
+            the ordering values.
+        row_of: As in ``LogRows``.
         first: The first record of each key.
         keys: A hash table of the keys, to look up stored ones.
         sources: The sources of their columns; empty unless there are partial updates.
@@ -250,7 +250,7 @@ class _Newest:
     def of(
         cls, heads: pa.Table, numbers: Positions, classes: ColumnClasses | None = None
     ) -> _Newest:
-        """Fold heads (see ``LogRules.heads``), oldest first, with their numbers among all."""
+        """Fold heads (``LogRules.heads``), oldest first, with their numbers among all records."""
         is_delete, row = heads.column(IS_DELETE), heads.column(ROW)
         keys = KeyTable.of(heads.column(KEY))
         deletes, rows = as_mask(one_chunk(is_delete)), one_chunk(row).to_numpy()

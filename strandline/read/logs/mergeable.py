@@ -1,4 +1,4 @@
-"""Refuses unsupported file slices by names and properties, before a file is opened.
+"""Refuses unsupported file slices by file names and table properties, before a file is opened.
 
 Logs may need merge rules that this release doesn't have, and base files may have other formats.
 
@@ -56,7 +56,7 @@ def refuse_other_formats(slices: Sequence[FileSlice]) -> None:
 
 
 def refuse_unmergeable_slices(slices: Sequence[FileSlice], config: TableConfig) -> None:
-    """Refuse slices with logs if this release can't merge them; errors as below."""
+    """Refuse slices with logs that this release can't merge; errors of ``refuse_unmergeable``."""
     if any(map(needs_merge, slices)):
         refuse_unmergeable(config)
 

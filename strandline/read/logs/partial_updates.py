@@ -6,12 +6,11 @@ columns, and a record merged with it is kept as a whole. At the end the base fil
 loses, fills the columns still missing.
 
 Records with all columns may also lack values, if the table's properties define such values
-(``strandline.records.merge_rule``): then this applies to all records from the first on, and
-to the base file's row.
+(``strandline.records.merge_rule``). Then all records, and the base file's row, are merged this way.
 
 So each column of a key has a *source*: the log row that it comes from. The merge rule decides the
-winners, one record of each key after the other, as the order of a merged record is that of its
-winner: one sort doesn't suffice for single columns.
+winners, one record of each key after the other, because a merged record has the ordering value of
+its winner: one sort doesn't suffice for single columns.
 
 Source: Hudi 1.2.0 ``BufferedRecordMergerFactory.PartialUpdateBufferedRecordMerger``,
 ``DefaultSparkRecordMerger``, ``SparkRecordMergingUtils.mergePartialRecords``.
@@ -55,7 +54,7 @@ class ColumnClasses:
         ends: The number of records up to the end of each piece, ascending.
         has: For each piece, and each class, whether its records have the columns.
         first: Number of the first record of a block of partial updates.
-        by_record: Whether instead each record has flags for the classes that it lacks; then each
+        by_record: Whether each record has its own flags for the classes that it lacks; then each
             class but the last is one column.
     """
 
@@ -74,7 +73,7 @@ class ColumnClasses:
         Args:
             columns: All columns.
             pieces: The number of records up to the end of each piece, and the piece's columns.
-            first: See the class.
+            first: As in the class.
         """
         has = np.array([[name in found for name in columns] for _, found in pieces], np.bool_)
         distinct, class_of = np.unique(has, axis=1, return_inverse=True)
@@ -108,11 +107,11 @@ class ColumnClasses:
             groups: Group of each record; numbered from 0 without gaps.
             order: Order of the records.
             deletes: Where a record is a delete.
-            rows: The row of each record; -1 without one.
+            rows: The row of each record; -1 if it has none.
             lacks: Whether each record lacks each class but the last; used if ``by_record``.
 
         Returns:
-            The winner of each group; and the sources of its classes, which a delete doesn't have.
+            The winner of each group; and the sources of its classes, of which a delete has none.
 
         Cost: that of ``strandline.records.merge_rule.fold``.
         """
@@ -131,11 +130,11 @@ class ColumnClasses:
 
         Args:
             rows: The rows of the logs.
-            sources: The sources of each row to make.
+            sources: The sources of each row to assemble.
 
         Yields:
-            One row for each of ``sources``, in order, with the columns of ``rows``; null without a
-            source.
+            One row for each of ``sources``, in order, with the columns of ``rows``; null where
+            there is no source.
         """
         for begin in range(0, len(sources), _PIECE_KEYS):
             piece = sources[begin : begin + _PIECE_KEYS]

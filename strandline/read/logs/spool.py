@@ -15,7 +15,7 @@ from strandline.records.ordering import Positions
 from strandline.records.row_selection import compact, take_rows
 
 _PIECE_BYTES: Final = 16 << 20
-"""Least size of a piece: each piece from which rows are taken costs some calls a column."""
+"""Minimum size of a piece: taking rows from a piece costs a few calls per column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class SpooledRows:
     Attributes:
         schema: Their columns.
         pieces: The rows, in order.
-        nbytes: Their size, from before they were written: summing mapped pieces would load them.
+        nbytes: Their size, computed before they were written: summing mapped pieces would load
+            them.
         mapped: The file that contains them; ``None``: they are in memory.
     """
 
@@ -40,7 +41,7 @@ class SpooledRows:
         return sum(piece.num_rows for piece in self.pieces)
 
     def select(self, names: Sequence[str]) -> SpooledRows:
-        """Return some columns, without copying; ``nbytes`` stays that of all columns."""
+        """Return some columns, without copying; ``nbytes`` remains the size of all columns."""
         pieces = [piece.select(names) for piece in self.pieces]
         schema = pa.schema([self.schema.field(name) for name in names])
         return SpooledRows(schema, pieces, self.nbytes, self.mapped)
@@ -84,7 +85,7 @@ class Spool:
 
     Args:
         schema: Their columns.
-        budget: Has the folder for files.
+        budget: Gives the folder for files.
         piece_bytes: Rows are concatenated to pieces of at least this size.
 
     Attributes:

@@ -1,7 +1,7 @@
 """``TempFile``: a temporary file without a name, written once, then mapped into memory.
 
-The kernel can drop mapped pages and read them again, so they take no memory that others need;
-``drop_pages`` also removes them from the process's resident memory, for which containers are
+The kernel can drop mapped pages and read them again, so they take no memory that others need.
+``drop_pages`` also removes them from the process's resident memory, whose size may get a container
 killed.
 """
 
@@ -40,7 +40,7 @@ class TempFile:
     """A file that disappears when it is closed, or with the process; a context manager.
 
     Args:
-        budget: Has the folder, and the limit for messages.
+        budget: Gives the folder, and the limit for messages.
 
     Raises:
         StorageError: The file can't be made; also raised by the methods if the disk is full or

@@ -53,8 +53,9 @@ def of_one_state(read: Callable[[], T]) -> T:
 def refuse_undone(pinned: Timeline, listed: Timeline) -> None:
     """Refuse a timeline if one of its writes was undone before all files were listed.
 
-    A rollback first withdraws the write, then deletes its files, or appends commands to skip its
-    blocks, partition by partition; so some listings have them and others don't.
+    A rollback first removes the write from the timeline, then deletes its files, or appends
+    commands to skip its blocks, partition by partition; so some listings have them and others
+    don't.
 
     Args:
         pinned: The timeline, listed before the files.
@@ -78,7 +79,7 @@ def refuse_undone(pinned: Timeline, listed: Timeline) -> None:
 def missing_file(
     error: PathNotFoundError, meta: TableMetaClient, seen: Timeline, instant: str | None
 ) -> PathNotFoundError:
-    """Return the error for a data file that is gone, with what may have deleted it.
+    """Return the error for a data file that is gone, with the likely cause of its deletion.
 
     Args:
         error: The storage's error.

@@ -1,4 +1,4 @@
-"""The rows that the commits of a range wrote, as of the end of the range.
+"""The rows that the commits of a range wrote, in their state at the end of the range.
 
 A row belongs to the commit in its ``_hoodie_commit_time``. Compaction and clustering keep that
 time, so they own no rows, but the file groups that they wrote may have rows of the range. A log
@@ -6,9 +6,9 @@ compaction of Hudi sets its own time. Rows that were overwritten or deleted with
 absent.
 
 Source: Hudi 1.2.0 ``IncrementalQueryAnalyzer``, ``IncrementalRelationV2``,
-``MergeOnReadIncrementalRelationV2``, and their ``V1`` for version 6. Unlike these, a row's state at
-the end of the range is that of a scan at this time: a record of a log that loses against an older
-row by event time isn't read, and later commits don't matter, whatever they replaced.
+``MergeOnReadIncrementalRelationV2``, and their ``V1`` for version 6. Unlike there, a row's state at
+the end of the range is that of a scan at this time: a log record that loses against an older row by
+event time isn't read, and later commits don't matter, whatever they replaced.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def pin_range(
             archived; the message names the earliest time that can be read.
         UnsupportedTableError: Rows don't have the times of commits, base files lack columns, or
             columns were renamed.
-        CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
+        CorruptMetadataError: No commit or property records the schema, or an instant can't be read.
 
     Cost: a list of each partition; a read of each commit of the range, and of each clean if the
-        range has an end; from version 8 on two reads of the archive and of its newest instants,
-        before a list of the archive and a read of its files that were written after the last commit
-        by ``since`` had completed.
+        range has an end. From version 8 on also two reads of the archive and reads of its newest
+        instants; below, a list of the archive and a read of each of its files that was written
+        after the last commit by ``since`` had completed.
     """
     if not meta.config.populate_meta_fields:
         raise UnsupportedTableError(
@@ -93,7 +93,7 @@ def pin_range(
 
 
 def next_since(pin: Pin) -> str | None:
-    """Return the ``since`` of the range that continues after a state; ``None`` if that is empty.
+    """Return the ``since`` of the range that continues after a state; ``None`` without commits.
 
     In version 6 a write that was requested earlier may complete later, so this time precedes the
     first pending write; commits after that time are read again.
@@ -140,7 +140,7 @@ def _is_compaction(instant: Instant, meta: TableMetaClient) -> bool:
 
 
 def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
-    """Return a table's state when nothing had completed after ``until``.
+    """Return a table's state at ``until``: without instants that completed later.
 
     Compactions planned by then count nevertheless: they change no row, but the files that they
     replaced may have been cleaned.
@@ -152,7 +152,7 @@ def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
             return False
         return not i.is_completed or (i.completion_time or "") <= until or _is_compaction(i, meta)
 
-    # Before files are listed, so that the files of all its commits are found.
+    # Read the timeline before files are listed, so that the files of all its commits are found.
     timeline = meta.timeline_of(counts)
     _refuse_cleaned(meta, until)
     with closing(open_view(meta.storage)) as now:

@@ -1,7 +1,6 @@
-"""``InstantRange``: a range of commits; and whether some of it were archived.
+"""``InstantRange``: a range of commits; and whether some of them were archived.
 
-Commits are ordered by the time at which they completed, from table version 8 on, and by the time at
-which they were requested in version 6.
+Commits are ordered by completion time from table version 8 on, and by requested time in version 6.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class InstantRange:
     Attributes:
         since: The time after which it begins; ``""`` for all commits, archived ones too.
         until: The time with which it ends; ``None`` for the newest commit.
-        by_completion: Whether commits are ordered by completion, else by their request.
+        by_completion: Whether commits are ordered by completion time, else by requested time.
     """
 
     since: str
@@ -83,10 +82,10 @@ def refuse_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRang
         span: The range.
 
     Raises:
-        InputError: Some were; the message names the last one.
+        InputError: Some were archived; the message names the last one.
         CorruptMetadataError: The archive can't be read.
 
-    Cost: as of ``strandline.read.state.incremental.pin_range``.
+    Cost: as in ``strandline.read.state.incremental.pin_range``.
     """
     archived = _newest_archived(meta, timeline, span)
     if span.since < archived:
@@ -114,7 +113,7 @@ def _newest_archived(meta: TableMetaClient, timeline: Timeline, span: InstantRan
     places = (
         span.place(i)
         for i in archive.timeline
-        # Archiving copies an instant before it deletes it, and may end between the two.
+        # Archiving copies an instant before it deletes it, and may stop in between.
         if i.is_completed
         and i.action in WRITE_ACTIONS
         and timeline.completion_time(i.requested_time) is None

@@ -1,10 +1,10 @@
 """The state of a table that a scan reads: its instants, schema and file slices at one time.
 
 In all table versions an ``as_of`` is compared, as text, with the requested times of instants and
-log blocks. Files that a clean may have deleted can't be read any more. A clean that retains a
-number of commits records the earliest instant that it retained; one that retains a number of file
-versions certainly retains the newest commit before it. No clean deletes files that a savepoint
-protects.
+log blocks. A state can't be read any more if a clean may have deleted its files. A clean that
+retains a number of commits records the earliest instant that it retained; one that retains a number
+of file versions certainly retains the newest commit before it. No clean deletes files that a
+savepoint protects.
 
 Source: Hudi 1.2.0 ``TimelineUtils.validateTimestampAsOf``, ``HoodieFileIndex``. Unlike these, all
 cleans on the timeline count, pending ones included, not only the last; and commits with savepoints
@@ -110,7 +110,7 @@ class Pin:
             filter: The condition on rows, as in ``RowFilter.of``: the state may lack slices of
                 partitions without matching rows. ``None`` for all.
             service: The service that returns slices, unless ``as_of`` is given; ``None``: they are
-                listed. They are also listed if the first commit has a savepoint, see ``source_of``.
+                listed. They are also listed if the first commit has a savepoint (``source_of``).
             name: The name of ``as_of`` in errors.
 
         Raises:
@@ -118,7 +118,8 @@ class Pin:
                 read, which the message names. Or the filter doesn't fit the table.
             UnsupportedTableError: Base files lack columns or aren't Parquet, or columns were
                 renamed.
-            CorruptMetadataError: Nothing has the table's schema, or an instant can't be read.
+            CorruptMetadataError: No commit or property records the schema, or an instant can't be
+                read.
 
         Cost: lists of the timeline, of each partition left, and, unless the filter fixes the
             values of all partition columns, of each directory above them; with ``as_of``: the
@@ -163,7 +164,7 @@ class Pin:
 
     @property
     def once_micros(self) -> OnceMicros:
-        """Returns the columns that once were in microseconds; reads commits once, when called."""
+        """Returns the columns that once were in microseconds; reads commits at its first call."""
         return cache(partial(_once_in_micros, self.meta, self.timeline, self.schema))
 
     @property
@@ -186,7 +187,7 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
     """Return a time as the text of an instant of a table whose times are in ``zone``.
 
     Args:
-        as_of: What the caller gave.
+        as_of: The caller's argument.
         zone: ``"UTC"`` or ``"LOCAL"``.
         name: The name of that argument, for errors.
 
@@ -210,7 +211,7 @@ def instant_time(as_of: Any, zone: str, name: str = "as_of") -> str:
 
 
 def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:
-    """Return the requested time of the earliest write as of which a table can be read.
+    """Return the requested time of the earliest write at which a table can be read.
 
     Raises:
         CorruptMetadataError: A clean can't be read.
@@ -265,7 +266,7 @@ def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: 
 def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> str | None:
     """Return the Avro schema of the newest commit that records a readable one.
 
-    Without such a commit, the schema with which the table was created; ``None`` without either.
+    If there is no such commit, the schema with which the table was created; ``None`` without both.
 
     Source: Hudi 1.2.0 ``TableSchemaResolver.getTableSchemaInternal``, also for the order.
     """
@@ -287,7 +288,7 @@ def _committed_schema(meta: TableMetaClient, timeline: Timeline) -> str | None:
 
 
 def _columns_of(avro_schema: str | None, config: TableConfig) -> pa.Schema | None:
-    """Return the columns of a table with an Avro schema, meta columns first, dropped ones last."""
+    """Return the columns of a table from its schema, meta columns first, dropped ones last."""
     if avro_schema is None:
         return None
     return with_dropped_columns(with_meta_fields(readable_columns(avro_schema)), config)
@@ -377,8 +378,8 @@ def _refuse_untold_columns(
         if missing:
             raise UnsupportedTableError(
                 f"{meta.storage.base_path} has {DROPS_PARTITION_COLUMNS}=true, so that its files"
-                f" lack the columns {missing}, and the path of partition {path!r} doesn't tell"
-                " them for sure",
-                hint="paths tell columns of a SIMPLE or COMPLEX key generator, with hive style or"
-                " without slashes in values; let Hudi rewrite the table without that property",
+                f" lack the columns {missing}, and the path of partition {path!r} doesn't"
+                " determine them",
+                hint="paths determine columns of a SIMPLE or COMPLEX key generator, with hive style"
+                " or without slashes in values; let Hudi rewrite the table without that property",
             )

@@ -1,10 +1,9 @@
 """Sources of a scan's file slices: this process's own listing, or a timeline service.
 
-Both return the slices of one instant, and the same ones. A service doesn't report inflight writes:
-the view's timeline has completed instants and pending compactions. That matters where a log's name
-doesn't contain its writer's time (merge-on-read before version 8): there the timeline is listed,
-too, as each log block is checked by its instant. Elsewhere a view leaves out the logs of pending
-writes.
+Both return the same slices, of one instant. A service doesn't report inflight writes: the view's
+timeline has completed instants and pending compactions. That matters if a log's name doesn't
+contain its writer's time (merge-on-read before version 8): then the timeline is listed, too,
+because each log block is checked by its instant. Otherwise a view omits the logs of pending writes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from timeline.timeline import Timeline
 NEWEST: Final = "9" * 17
 """A time after all instants."""
 _LOGS_NAME_WRITERS: Final = 8
-"""The table version from which on a log's name has its writer's time."""
+"""The first table version in which a log's name has its writer's time."""
 
 
 class SliceSource(Protocol):
@@ -45,7 +44,7 @@ class SliceSource(Protocol):
         """Yield the slice of each file group at a time, partition by partition.
 
         Args:
-            wanted: The partitions that are needed, others may be left out; ``None``: all.
+            wanted: The partitions that are needed; others may be omitted. ``None``: all.
             time: A requested time.
         """
 
@@ -66,7 +65,7 @@ class ListedSlices:
         self._view.close()
 
     def slices(self, wanted: WantedPartitions | None, time: str) -> Iterator[FileSlice]:
-        """See ``SliceSource``; partitions that aren't needed aren't listed.
+        """Yield the slices, as ``SliceSource`` does; only needed partitions are listed.
 
         Raises:
             ViewBehindError: A write was undone meanwhile.
@@ -110,7 +109,7 @@ class ServedSlices:
         self._view.close()
 
     def slices(self, wanted: WantedPartitions | None, time: str = NEWEST) -> Iterator[FileSlice]:
-        """See ``SliceSource``; ``time`` is after all instants."""
+        """Yield the slices, as ``SliceSource`` does; ``time`` must be after all instants."""
         if time != NEWEST:
             raise ValueError(f"time is {time}; a service is asked for the newest instant only")
         fixed = None if wanted is None else wanted.fixed
