@@ -359,7 +359,7 @@ class ServiceBusyError(ServiceError):
 
 
 class RemoteFailureError(ServiceError):
-    """The service answered with an error that has no class of its own here.
+    """The service answered with an error that has no separate class here.
 
     Attributes:
         answered: HTTP status of the answer; 0 if unknown.

@@ -264,7 +264,7 @@ def read_archived_timeline(
     Args:
         storage: The table's storage.
         config: Its properties.
-        modified_ms: In layout 1, older files are left out, see ``LogArchive``.
+        modified_ms: In layout 1, older files are skipped, as in ``LogArchive``.
     """
     if config.layout_version == 1:
         return LogArchive(storage, config.archive_folder, modified_ms=modified_ms)

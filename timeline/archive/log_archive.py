@@ -109,7 +109,7 @@ def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
     """Return the field with the content of an instant's file, ``None`` if there is none."""
     if kind is not CommitMetadata:
         return record.get(_BODIES[kind]) if kind in _BODIES else None
-    # A replacecommit has fields of its own; Hudi archives an empty state as an empty commit.
+    # A replacecommit has separate fields; Hudi archives an empty state as an empty commit.
     replaced = completed_action(action) == actions.REPLACE_COMMIT
     names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
     bodies = (record.get(name) for name in (names if replaced else ()))

@@ -212,7 +212,7 @@ class Cursor:
         """Return the number of items in the next block of an array or map; 0 at its end.
 
         Raises:
-            ValueError: The data is too short for so many.
+            ValueError: The data is too short for this count.
         """
         count = self.take_long()
         if count < 0:  # the block's size in bytes follows

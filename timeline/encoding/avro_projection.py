@@ -42,7 +42,7 @@ value of another type, ``_END`` after the record's last field.
 _Shape = tuple[int | None, ...]
 """The results of a record's steps."""
 _SHAPES_READ: Final = 4
-"""The most shapes that have a reader of their own."""
+"""The most shapes that get a separate reader."""
 _SHAPES_SEEN: Final = 64
 """The most shapes that are counted."""
 _REPLACED_AFTER: Final = 250

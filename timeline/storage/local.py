@@ -343,7 +343,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
 
 
 class _MappedWriter(io.BufferedWriter):
-    """A buffered file whose errors are Strandline's, whoever writes to it."""
+    """A buffered file that turns every writer's errors into Strandline's."""
 
     def __init__(self, handle: int, full: str) -> None:
         self._full = full

@@ -127,7 +127,7 @@ def link_new(name: str, folder: int | None, data: bytes) -> None:
 
 def write_beside(name: str, folder: int | None, data: bytes) -> str:
     """Write a durable temporary file in the same directory; return its name."""
-    # Hidden, so that no reader that matches names by prefix takes it for a file of the table.
+    # Hidden, so that readers that match names by prefix don't treat it as a file of the table.
     head, tail = os.path.split(name)
     temporary = os.path.join(head, f".{tail}.{uuid.uuid4()}")
     try:

@@ -98,7 +98,7 @@ class LogReader:
             UnsupportedTableError: A visible block is of an unsupported kind.
             StorageError: The logs exceed the budget, and can't be copied to a temporary file.
 
-        Cost: reads the logs, into memory as far as the budget allows.
+        Cost: reads the logs, into memory within the budget, else into files.
         """
         budget = budget or LogBudget()
         found: list[PlacedBlock] = []

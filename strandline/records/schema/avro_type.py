@@ -52,14 +52,14 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """A list; ``element`` is a column without a name of its own."""
+    """A list; ``element`` is a column named ``element``."""
 
     element: Column
 
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A map with string keys; ``value`` is a column without a name of its own."""
+    """A map with string keys; ``value`` is a column named ``value``."""
 
     value: Column
 

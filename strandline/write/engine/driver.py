@@ -112,7 +112,7 @@ class DriverEngine(EngineContext[_Placed]):
         self._tallies: list[_DriverTally] = []
 
     def limit_rewrite(self, rewrite_bytes: int) -> None:
-        """Run the next steps on the executors if so many bytes must be rewritten."""
+        """Run the next steps on the executors if this exceeds the driver's limit."""
         if rewrite_bytes > self._limits.rewrite_bytes:
             self.in_process = False
 

@@ -117,7 +117,7 @@ def changed(partition: str | None, how: str) -> RowsChangedError:
     where = "" if partition is None else f"in partition {partition!r} "
     return RowsChangedError(
         f"the frame's rows changed during the write: {where}{how}",
-        hint="a lost part of it was computed anew with another result; write a deterministic frame,"
+        hint="a lost part was computed again with another result; write a deterministic frame,"
         " or store or checkpoint it first",
     )
 
