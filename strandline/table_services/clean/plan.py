@@ -57,8 +57,8 @@ _COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
 
 FROM_THE_START: Final = ""
 KEPT_VERSIONS: Final = "strandline.clean.versions"
-"""Key in a clean's extra metadata: how many slices of a group it kept. The next one with the same
-number needn't look for slices that were superseded before."""
+"""Key in a clean's extra metadata: number of slices per group that it kept. The next clean with the
+same number needn't search for slices that were superseded before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Savepoints:
         return cls(tuple(sorted(metadata)), files)
 
     def spared(self, fate: Fate) -> Fate:
-        """Return that a slice stays if it would go, and a savepoint names a file of it.
+        """Return the fate of a slice after savepoints: one that names a file of it keeps it.
 
         A slice is read whole, so a savepoint of one of its files keeps all of them.
         """
@@ -110,10 +110,10 @@ class PartitionGroups:
 
 
 class Rule(Enum):
-    """Why a slice stays or goes; the value says it of the instant that goes with the rule."""
+    """Why a clean keeps or deletes a slice; the value is a text with the rule's instant."""
 
-    SUPERSEDED = "an older slice than that of {0}, which readers need that are retained"
-    REPLACED = "its file group was replaced, and nobody who is retained reads it"
+    SUPERSEDED = "superseded by the slice of {0}, which retained readers use in its place"
+    REPLACED = "its file group was replaced, and no retained reader uses it"
     SURPLUS = "{0} newer slices of its file group stay"
     RETAINED = "it began at or after {0}, the earliest instant to retain"
     READ = "the newest slice of its file group before {0}, the earliest instant to retain"
@@ -125,18 +125,18 @@ class Rule(Enum):
 
     @property
     def deletes(self) -> bool:
-        """Whether slices go by this rule."""
+        """Whether the rule deletes slices."""
         return self in (Rule.SUPERSEDED, Rule.REPLACED, Rule.SURPLUS)
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a slice in a clean.
+    """Whether a clean keeps or deletes a slice, and why.
 
     Attributes:
         found: The slice.
-        rule: Why.
-        by: The instant, or the number, that the rule speaks of.
+        rule: The reason.
+        by: The instant or number in the rule's text.
     """
 
     found: FileSlice
@@ -145,18 +145,18 @@ class Fate:
 
     @property
     def reason(self) -> str:
-        """The rule in words."""
+        """The rule as text."""
         return self.rule.value.format(self.by)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedClean:
-    """A plan, and what it deletes.
+    """A plan, and the files that it deletes.
 
     Attributes:
         plan: Content of the requested instant.
         files: Number of files to delete.
-        bytes: Their size, as far as the view knows.
+        bytes: Their size according to the view.
         deleted: The slices that are deleted, each with its reason.
     """
 
@@ -206,8 +206,8 @@ def instants_since(
         versions: Number of slices that stay in each file group.
 
     Returns:
-        ``None`` if all partitions must be examined: the last clean had another policy or kept more
-        slices, or didn't say, as Hudi's; or what completed since may be archived.
+        ``None`` if all partitions must be examined: the last clean had another policy, kept more
+        slices, or doesn't record their number, like Hudi's; or later writes may be archived.
     """
     if last_clean is None or known is None or known.earliest_commit_to_retain:
         return None
@@ -217,7 +217,7 @@ def instants_since(
     start = writes.first_non_savepoint_time
     if start is None or last_clean.requested_time < start:
         return None
-    # In layout 1 completion times are the storage's, by another clock than the clean's time.
+    # In layout 1 completion times come from the storage's clock, the clean's time doesn't.
     return tuple(
         i for i in writes if (i.completion_time or i.requested_time) > last_clean.requested_time
     )
@@ -279,7 +279,7 @@ def fates(
     is_committed: Callable[[str], bool],
     needed_from: str | None = None,
 ) -> Iterator[Fate]:
-    """Yield what becomes of each slice of a group that isn't replaced, savepoints aside.
+    """Yield the fate of each slice of a group that isn't replaced, ignoring savepoints.
 
     Args:
         group: The group with all its slices, newest first.
@@ -322,7 +322,7 @@ def _by_instant(
 def _by_version(
     committed: Iterable[FileSlice], versions: int, needed_from: str | None
 ) -> Iterator[Fate]:
-    # What a compaction will read counts as one version, as in Hudi.
+    # The slices that a compaction will read count as one version, as in Hudi.
     left = versions if needed_from is None else versions - 1
     for found in committed:
         if needed_from is not None and found.base_instant >= needed_from:
@@ -351,8 +351,8 @@ def plan_clean(
         kept: What the clean keeps.
         partitions: Partitions to examine.
         groups_of: Returns the view's groups of a partition. The view must have the completed
-            instants before the earliest one to retain, without one all; files that it doesn't have
-            are kept.
+            instants before the earliest one to retain, or all if there is none; files that it
+            doesn't have are kept.
         base_path: The table's base path, the prefix of paths in the plan.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
@@ -387,7 +387,7 @@ def fates_in(
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
 ) -> Callable[[PartitionGroups], Iterator[Fate]]:
-    """Return what decides about all slices of a partition; arguments as of ``plan_clean``."""
+    """Return the function from a partition's groups to fates; arguments as in ``plan_clean``."""
     # Savepoints are included: otherwise a saved older commit would become the timeline's start.
     is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
     needed: dict[tuple[str, str], str] = {}
@@ -430,7 +430,7 @@ def cleaner_plan(
         kept: What the clean keeps.
         base_path: The table's base path, the prefix of paths.
         savepoints: The savepoints at this time.
-        names: Partition → the files to delete; none: the plan of an empty clean.
+        names: Partition → the files to delete; empty for the plan of an empty clean.
     """
     # Hudi uses the paths unchanged when it finishes a plan, so local paths need their scheme.
     below = PathForms.of(base_path).text

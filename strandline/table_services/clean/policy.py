@@ -3,16 +3,16 @@
 ========================== =====================================================================
 policy                      what stays
 ========================== =====================================================================
-`KEEP_LATEST_COMMITS`       what a reader at any of the last ``n`` completed writes needs
-`KEEP_LATEST_BY_HOURS`      what a reader at any write requested in the last hours needs
+`KEEP_LATEST_COMMITS`       slices that a reader at any of the last ``n`` completed writes needs
+`KEEP_LATEST_BY_HOURS`      slices that a reader at any write requested in the last hours needs
 `KEEP_LATEST_FILE_VERSIONS` the newest ``n`` slices of each file group
 ========================== =====================================================================
 
 The first two have an *earliest instant to retain*, ``E``: in every file group the slices that began
-at ``E`` or later stay, and the last one before it. With the third only the newest state of the
-table is sure to be readable, so replaced file groups go at once.
+at ``E`` or later stay, and the last one before it. The third guarantees only that the newest state
+of the table is readable, so it deletes replaced file groups at once.
 
-Unless a policy is set, it follows from the retention that is, if exactly one is.
+If no policy is set but exactly one retention setting is, the policy is that setting's.
 
 Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConfig``. Unlike there,
 ``E`` of ``KEEP_LATEST_BY_HOURS`` is never later than a pending write, either: the files that it
@@ -49,8 +49,8 @@ AUTOMATIC: Final = Setting(
 POLICY: Final = Setting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
-    "Retention policy. If it isn't set, and exactly one of the next three settings is, that"
-    " setting's.",
+    "Retention policy. If it isn't set, and exactly one of the next three settings is, the policy"
+    " is that setting's.",
     "client",
     allowed=POLICIES,
 )
@@ -78,7 +78,7 @@ VERSIONS: Final = Setting(
 MAX_TO_CLEAN: Final = Setting(
     "hoodie.clean.max.commits.to.clean",
     NO_LIMIT,
-    "Number of write instants by which the earliest retained one moves in a clean, at most. Not"
+    "Maximum number of write instants by which a clean advances the earliest retained one. Unused"
     " with KEEP_LATEST_FILE_VERSIONS.",
     "client",
     minimum=1,
@@ -86,9 +86,9 @@ MAX_TO_CLEAN: Final = Setting(
 EMPTY_HOURS: Final = Setting(
     "hoodie.write.empty.clean.interval.hours",
     -1,
-    "Hours after the last clean from which a clean that finds nothing leaves an empty one, so that"
-    " the next one looks only at what was written since. If it isn't positive, that is done after"
-    " 10 write instants, which Hudi doesn't do. Not with KEEP_LATEST_FILE_VERSIONS.",
+    "Hours after the last clean from which a clean that finds nothing writes an empty one, so that"
+    " the next one examines only later writes. If it isn't positive, this happens after 10 write"
+    " instants; Hudi never does it then. Unused with KEEP_LATEST_FILE_VERSIONS.",
     "client",
     minimum=-1,
 )
@@ -133,7 +133,7 @@ class CleanSettings:
         hours: Hours for which the state at each write stays readable, at least 1.
         versions: Number of slices that stay in each file group, at least 1.
         max_commits: Number of write instants between two cleans, at least 1.
-        max_to_clean: Number of write instants by which the earliest retained one moves at most.
+        max_to_clean: Maximum number of write instants by which the earliest retained one advances.
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
     """
@@ -170,7 +170,7 @@ class CleanSettings:
 
 
 def clean_settings(policy: str | None, retain: int | None) -> CleanSettings:
-    """Return settings with a policy, and how much it retains; ``None`` for Hudi's defaults.
+    """Return settings with a policy and its retention; ``None`` for Hudi's defaults.
 
     Raises:
         ConfigError: There is no such policy, or ``retain`` is less than 1.
@@ -183,7 +183,7 @@ def clean_settings(policy: str | None, retain: int | None) -> CleanSettings:
 
 
 def _policy(values: Settings) -> str:
-    """Return the policy that is set, or that of the only retention that is."""
+    """Return the policy that is set, or that of the only retention setting that is."""
     if values.is_set(POLICY):
         return values.get(POLICY)
     given = [policy for policy, setting in RETENTION_OF.items() if values.is_set(setting)]
@@ -208,12 +208,12 @@ class Retention:
 def retention(
     timeline: Timeline, settings: CleanSettings, since: str, known: CleanMetadata | None = None
 ) -> Retention | None:
-    """Return what a clean keeps that is planned now.
+    """Return the retention of a clean that is planned now.
 
     Args:
         timeline: The active timeline, instants of any state.
         settings: The cleaner's settings.
-        since: The time ``settings.hours`` ago, as of instants.
+        since: The time ``settings.hours`` ago, in the form of instants' times.
         known: Metadata of the last completed clean.
 
     Returns:
@@ -249,7 +249,7 @@ def _earliest(completed: Timeline, settings: CleanSettings, since: str) -> Insta
 def _capped(
     completed: Timeline, earliest: Instant, before: str, settings: CleanSettings
 ) -> Instant:
-    """Return the earliest instant to retain, not more than so many writes after the last one."""
+    """Return the earliest instant to retain, limited by ``max_to_clean`` writes from the last."""
     first, end = (
         bisect_left(completed.instants, time, key=attrgetter("requested_time"))
         for time in (before, earliest.requested_time)

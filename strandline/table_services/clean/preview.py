@@ -1,7 +1,7 @@
-"""What a clean would delete, and why one file is still there, or gone; nothing is changed.
+"""Previews a clean, and explains why a file is still there, or gone; nothing is changed.
 
-Both come from the timeline, the archive and the view, as a clean's plan does: no trace is kept for
-them.
+Both are computed from the timeline, the archive and the view, as a clean's plan is: no log is kept
+for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLEANABLE_SCHEMA: Final = pa.schema(
 )
 
 
-_GOES_BY: Final = "the pending clean {} is going to delete it"
+_GOES_BY: Final = "the pending clean {} will delete it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class CleanPreview:
     Attributes:
         policy: The retention policy.
         earliest: Requested time of the earliest instant to retain; empty if the policy has none, or
-            nothing goes.
-        files: One row a file, by partition, with the columns of ``CLEANABLE_SCHEMA``:
+            nothing would be deleted.
+        files: One row per file, by partition, with the columns of ``CLEANABLE_SCHEMA``:
 
             * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
             * ``file``: string; the file's name;
             * ``bytes``: int64; its size; null if the view doesn't know it;
-            * ``reason``: string; the rule by which it goes.
+            * ``reason``: string; the rule by which it is deleted.
     """
 
     policy: str
@@ -59,7 +59,7 @@ class CleanPreview:
 
     @property
     def bytes(self) -> int:
-        """Size of all files, as far as it is known."""
+        """Total size of the files whose size is known."""
         return sum(each or 0 for each in self.files.column("bytes").to_pylist())
 
 
@@ -71,8 +71,8 @@ class FileFate:
         partition: Partition path.
         file: The file's name.
         is_there: Whether the view has it, or its uncommitted instant may have written it.
-        goes: Whether the next clean would delete it, or has.
-        reason: Why, in words; names the instant, savepoint, pending service or clean.
+        goes: Whether the next clean would delete it, or a clean has.
+        reason: The reason as text; names the instant, savepoint, pending service or clean.
     """
 
     partition: str
@@ -85,7 +85,7 @@ class FileFate:
 def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
     """Return what the next clean would delete.
 
-    If cleans are pending, these are their files alone: a clean finishes them before it plans.
+    If cleans are pending, return only their files: a clean finishes them before it plans.
 
     Args:
         cleaner: A cleaner of the table.
@@ -131,13 +131,13 @@ def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) 
         file: Path of a base or log file under the base path, or with it.
 
     Raises:
-        InputError: It is no path of a data file of this table, or the table never had the file as
-            far as timeline and archive tell.
-        ViewBehindError: A clean is at work in the file's partition.
+        InputError: It isn't the path of a data file of this table, or neither timeline nor archive
+            shows that the table ever had the file.
+        ViewBehindError: A clean is running in the file's partition.
         CorruptMetadataError: An instant can't be read.
 
-    Cost: that of planning for one partition; if the file is gone, a read of each clean, the
-        archived ones, too.
+    Cost: that of planning for one partition; if the file is gone, a read of each clean, archived
+        ones included.
     """
     partition, name = _split(meta, file)
     for instant, of, each in cleaner.pending_files(timeline):
@@ -160,7 +160,7 @@ def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) 
 
 def _deleted_by(instant: Instant, metadata: CleanMetadata) -> str:
     kept = metadata.earliest_commit_to_retain
-    until = f", which retained what readers from {kept} on need" if kept else ""
+    until = f", which retained the files that readers at {kept} or later need" if kept else ""
     return f"the clean {instant.requested_time} deleted it{until}"
 
 

@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
-"""Completed writes after which a clean that finds nothing leaves an empty one."""
+"""Completed writes after which a clean that finds nothing writes an empty clean."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -80,10 +80,10 @@ class _EmptyPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Between what a clean looks, and what it keeps.
+    """The range that a clean examines, and its retention.
 
     Attributes:
-        kept: What it keeps.
+        kept: The retention.
         last: The last completed clean.
         known: Its content.
         savepoints: The savepoints.
@@ -176,9 +176,9 @@ class Cleaner:
         return done if planned.files else result
 
     def _mark(self, timeline: Timeline) -> PlannedClean | None:
-        """Return an empty clean, from which the next one goes on, if one is due.
+        """Return an empty clean, from which the next one continues, if one is due.
 
-        The mark never goes back, as it would if more is retained than before.
+        The mark never moves back, even if more is retained than before.
         """
         bounds = self._bounds(timeline, due=True)
         if bounds is None or bounds.kept.earliest is None:
@@ -251,7 +251,7 @@ class Cleaner:
         return tuple(decide(self._groups(partition, bounds.kept)))
 
     def pending_files(self, timeline: Timeline) -> Iterator[tuple[Instant, str, str]]:
-        """Yield (clean, partition, file name) of what pending cleans are going to delete.
+        """Yield (clean, partition, file name) of the files that pending cleans will delete.
 
         Raises:
             CorruptMetadataError: A plan can't be read.
@@ -276,7 +276,7 @@ class Cleaner:
         left_over = partitions_left_over(known)
         if due and not left_over and not is_due(timeline, settings.max_commits, known):
             return None
-        # The number of writes by which a clean moves on is counted from the last one.
+        # The number of writes by which a clean advances is counted from the last clean.
         kept = retention(timeline, settings, since, known) or kept
         return _Bounds(kept, last, known, self._savepoints(timeline))
 
@@ -291,7 +291,7 @@ class Cleaner:
         return named | partitions_left_over(bounds.known)
 
     def _changed(self, timeline: Timeline, bounds: _Bounds) -> tuple[Instant, ...] | None:
-        """Return the writes since the last plan that may have left something to delete.
+        """Return the writes since the last plan that may have left files to delete.
 
         Returns:
             ``None`` if all partitions must be examined.

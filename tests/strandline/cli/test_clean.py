@@ -37,7 +37,7 @@ def test_what_would_go_is_shown_and_nothing_goes(base):
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["partition", "file", "bytes", "reason"]
     assert len(lines) == 3
-    assert "an older slice than that of" in lines[1]
+    assert "superseded by the slice of" in lines[1]
     assert done.stderr.startswith("2 files of ")
     assert files(base) == before
 

@@ -321,8 +321,8 @@ def test_each_slice_has_a_reason():
     }
     planned = plan_by(timeline, kept, groups.groups, groups.replaced, savepoints=saved)
     assert [fate.reason for fate in planned.deleted] == [
-        "an older slice than that of 2, which readers need that are retained",
-        "its file group was replaced, and nobody who is retained reads it",
+        "superseded by the slice of 2, which retained readers use in its place",
+        "its file group was replaced, and no retained reader uses it",
     ]
 
 

@@ -46,7 +46,7 @@ def test_a_preview_has_what_the_clean_deletes_then(subject):
     assert table.storage.files == before
     assert (found.policy, found.earliest) == (KEEP_LATEST_COMMITS, times[2])
     assert found.files.schema == CLEANABLE_SCHEMA
-    reason = f"an older slice than that of {times[1]}, which readers need that are retained"
+    reason = f"superseded by the slice of {times[1]}, which retained readers use in its place"
     assert [(row["partition"], row["file"], row["reason"]) for row in found.files.to_pylist()] == [
         (group[0], path(group, times[0]).rpartition("/")[2], reason) for group in (A, B)
     ]
@@ -60,7 +60,7 @@ def test_a_preview_shows_what_pending_cleans_are_going_to_delete(subject):
     table = subject.table
     times = [table.write(A) for _ in range(4)]
     pending, _ = table.begin_clean(table.to_clean()[:1])
-    reason = f"the pending clean {pending.requested_time} is going to delete it"
+    reason = f"the pending clean {pending.requested_time} will delete it"
     assert seen(subject).files.to_pylist() == [
         {
             "partition": A[0],
@@ -88,7 +88,7 @@ def test_each_file_has_its_reason(subject):
     pending = table.begin([A])
     for file, goes, reason in [
         (path(A, saved), False, f"the savepoint {saved} names a file of its slice"),
-        (path(A, old), True, f"an older slice than that of {read}, which readers need"),
+        (path(A, old), True, f"superseded by the slice of {read}, which retained readers"),
         (path(A, read), False, f"the newest slice of its file group before {kept}"),
         (path(A, kept), False, f"it began at or after {kept}"),
         (f"/memory/t/{path(A, newest)}", False, f"it began at or after {kept}"),
@@ -120,7 +120,8 @@ def test_a_file_that_is_gone_names_the_clean_that_deleted_it(subject):
     found = told(subject, path(A, times[0]))
     assert (found.is_there, found.goes) == (False, True)
     assert found.reason == (
-        f"the clean {clean.instant} deleted it, which retained what readers from {times[2]} on need"
+        f"the clean {clean.instant} deleted it, which retained the files that readers at"
+        f" {times[2]} or later need"
     )
     assert len(cleans(table, State.COMPLETED)) > 1
 
