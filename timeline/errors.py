@@ -13,7 +13,8 @@
     │   └─ CorruptMetadataError
     ├─ StorageError
     │   ├─ StorageUnavailableError
-    │   │   └─ CreateUnansweredError        the file may still appear
+    │   │   ├─ CreateUnansweredError        the file may still appear
+    │   │   └─ FilesNotDeletedError         it tells which
     │   ├─ PathNotFoundError
     │   └─ AlreadyExistsError               lost an exclusive create
     ├─ TimelineError
@@ -155,6 +156,17 @@ class CreateUnansweredError(StorageUnavailableError):
     """A remote storage didn't say whether it created a file, which may still appear."""
 
     code = "create_unanswered"
+
+
+class FilesNotDeletedError(StorageUnavailableError):
+    """Some files of many weren't deleted; all others were.
+
+    Attributes:
+        paths: Those that weren't.
+    """
+
+    code = "files_not_deleted"
+    paths: frozenset[str] = frozenset()
 
 
 class PathNotFoundError(StorageError):

@@ -386,6 +386,10 @@ class Storage(ABC):
 
         If it fails, any of them may be deleted, so the caller repeats the call.
 
+        Raises:
+            FilesNotDeletedError: All were deleted but those that it names; S3 tells.
+            StorageUnavailableError: The storage can't be reached, or refuses.
+
         Cost: a delete call for each file; S3 needs one for each 1,000.
         """
         for path in paths:

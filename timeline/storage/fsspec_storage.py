@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 import fsspec
 import pyarrow as pa
 
-from timeline.errors import CorruptMetadataError
+from timeline.errors import CorruptMetadataError, FilesNotDeletedError
 from timeline.storage.base import (
     FileInfo,
     Storage,
@@ -277,11 +277,21 @@ class FsspecStorage(Storage):
         if not self._is_object_store:
             super().delete_all(paths)
             return
-        fulls = [self._joined(path) for path in paths]
+        path_of = {self._joined(path): path for path in paths}
+        fulls = [*path_of]
+        failed: dict[str, str] = {}
         for start in range(0, len(fulls), KEYS_A_REQUEST):
             self.calls.add("delete", self._cause)
             with mapped_client_errors(self._root):
-                delete_keys(self._fs, fulls[start : start + KEYS_A_REQUEST])
+                failed |= delete_keys(self._fs, fulls[start : start + KEYS_A_REQUEST])
+        if failed:
+            first, reason = next(iter(failed.items()))
+            error = FilesNotDeletedError(
+                f"{self._root}: {len(failed)} of {len(fulls)} keys weren't deleted;"
+                f" {first}: {reason}"
+            )
+            error.paths = frozenset(path_of.get(full, full) for full in failed)
+            raise error
 
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""

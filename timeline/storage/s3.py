@@ -66,8 +66,8 @@ def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> I
         count(1)
 
 
-def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
-    """Delete at most ``KEYS_A_REQUEST`` objects of a bucket.
+def delete_keys(fs: Any, fulls: Sequence[str]) -> dict[str, str]:
+    """Delete at most ``KEYS_A_REQUEST`` objects of a bucket; return why others weren't, by name.
 
     It doesn't use the file system's ``rm``, which ignores errors of single keys.
     """
@@ -77,13 +77,10 @@ def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
     answer = fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
     for parent in {full.rpartition("/")[0] for full in fulls}:
         fs.invalidate_cache(parent)
-    errors = answer.get("Errors", ())
-    if errors:
-        first = errors[0]
-        raise OSError(
-            f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
-            f" {first.get('Code')} {first.get('Message', '')}"
-        )
+    return {
+        f"{bucket}/{each.get('Key')}": f"{each.get('Code')} {each.get('Message', '')}"
+        for each in answer.get("Errors", ())
+    }
 
 
 def abort_uploads(fs: Any, full: str) -> None:

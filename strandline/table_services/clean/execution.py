@@ -14,14 +14,18 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fsview.model.file_name import MAX_NAME
 from strandline.commit.completion_outcome import complete_or_find
 from strandline.table_services.clean.plan import PlannedClean
 from timeline.clock import TimeGenerator
-from timeline.errors import CorruptMetadataError, StorageError, UnsupportedTableError
+from timeline.errors import (
+    CorruptMetadataError,
+    FilesNotDeletedError,
+    StorageError,
+    UnsupportedTableError,
+)
 from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, CleanPartitionMetadata
@@ -246,16 +250,28 @@ def _joined(partition: str, name: str) -> str:
 
 def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
     """Delete (partition, name) files; return for each whether it no longer exists."""
-    if not storage.has_directories:
-        # One request for 1,000 files, which doesn't report the failed ones.
-        with suppress(StorageError):
-            storage.delete_all(_joined(*file) for file in files)
-            return [True] * len(files)
-    threads = min(parallelism, len(files))
+    left = files if storage.has_directories else _left_of(storage, files)
+    deleted = dict.fromkeys(files, True)
+    threads = min(parallelism, len(left))
     if threads <= 1:
-        return [_delete(storage, *file) for file in files]
-    with ThreadPoolExecutor(threads, thread_name_prefix="strandline-clean") as pool:
-        return list(pool.map(lambda file: _delete(storage, *file), files))
+        deleted.update((file, _delete(storage, *file)) for file in left)
+    else:
+        with ThreadPoolExecutor(threads, thread_name_prefix="strandline-clean") as pool:
+            done = pool.map(lambda file: _delete(storage, *file), left)
+            deleted.update(zip(left, done, strict=True))
+    return [deleted[file] for file in files]
+
+
+def _left_of(storage: Storage, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Delete files by requests for 1,000 each; return those that must be deleted one by one."""
+    try:
+        storage.delete_all(_joined(*file) for file in files)
+    except FilesNotDeletedError as error:
+        return [file for file in files if _joined(*file) in error.paths]
+    except StorageError as error:
+        logger.warning("files are deleted one by one: %s", error)
+        return files
+    return []
 
 
 def _delete(storage: Storage, partition: str, name: str) -> bool:

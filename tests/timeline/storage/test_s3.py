@@ -14,6 +14,7 @@ from tests.kit.storage.s3_faults import RequestEffect
 from timeline.errors import (
     AlreadyExistsError,
     ConfigError,
+    FilesNotDeletedError,
     PathNotFoundError,
     StorageUnavailableError,
 )
@@ -60,8 +61,10 @@ def test_keys_that_are_not_deleted_are_an_error(storage):
     }
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     storage._fs.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
-    with pytest.raises(StorageUnavailableError, match=r"1 of 2 keys.*kept: AccessDenied"):
+    with pytest.raises(FilesNotDeletedError, match=r"1 of 2 keys.*kept: AccessDenied") as caught:
         storage.delete_all(["kept", "other"])
+    assert caught.value.paths == {"kept"}
+    assert [info.name for info in storage.list_tree("")] == ["kept"]
 
 
 @pytest.mark.s3

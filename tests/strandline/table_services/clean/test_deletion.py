@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.table_services.clean.execution import delete_planned
-from timeline.errors import StorageUnavailableError
+from timeline.errors import FilesNotDeletedError, StorageUnavailableError
 from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
 from timeline.storage.local import LocalStorage
 
@@ -62,3 +62,28 @@ def test_after_a_failure_each_file_is_deleted_by_itself(tmp_path, plan):
     assert deleted.success_delete_files == ("1.parquet", "3.parquet")
     assert deleted.failed_delete_files == ("2.parquet",)
     assert [path.name for path in (tmp_path / "eu").iterdir()] == ["2.parquet"]
+
+
+def test_only_files_that_a_request_could_not_delete_are_deleted_by_themselves(tmp_path, plan):
+    """As S3 tells: of 100,000 files ten that fail cost ten requests more, not 100,000."""
+
+    class Telling(ObjectStore):
+        def delete_all(self, paths):
+            names = list(paths)
+            self.requests.append(names)
+            for name in names:
+                if not name.endswith(self.denied):
+                    LocalStorage.delete(self, name)
+            error = FilesNotDeletedError("1 of 3 keys weren't deleted")
+            error.paths = frozenset({"eu/2.parquet"})
+            raise error
+
+        def delete(self, path):
+            self.requests.append([path])
+            return LocalStorage.delete(self, path)
+
+    storage = Telling(tmp_path, denied="2.parquet")
+    (deleted,) = delete_planned(storage, plan, 4, "a plan").values()
+    assert storage.requests == [[f"eu/{name}" for name in NAMES], ["eu/2.parquet"]]
+    assert deleted.success_delete_files == NAMES
+    assert deleted.failed_delete_files == ()
