@@ -30,8 +30,8 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import SearchIndex
+from strandline.write.tasks.columns import KEY_HASH
 from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import KEY_HASH
 from timeline.storage.open import open_storage
 
 INDEXES: Final = {

@@ -21,6 +21,9 @@ the file groups that a replacecommit replaces nor the schema. So the file
 that the commit records. It is written once, by one request, before the request that completes the
 instant. Hudi doesn't read it.
 
+An instant that is requested must be the newest: by the order of instants readers choose the newer
+of two files (``check_newest``).
+
 Source: Hudi 1.2.0 ``TimelineArchiverV2.getCommitInstantsToArchive``.
 """
 
@@ -42,6 +45,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.others_heartbeats import announcement_path, read_beat, writer_is_gone
 from timeline.errors import (
+    ConcurrentWriteError,
     CorruptMetadataError,
     InstantNotFoundError,
     PathNotFoundError,
@@ -241,3 +245,38 @@ def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> 
         rollback_of(meta, {time}, later.pending(), Timeline()) is not None
         and meta.archived_timeline().timeline.find(time) is None
     )
+
+
+def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
+    """Return the newest time of a timeline; ``""`` for an empty one."""
+    newest = timeline.last_time
+    # Layout 1 takes completion times from files' modification times, so they are ignored there.
+    # In layout 2 only completed instants have one.
+    if meta.config.layout_version > 1:
+        newest = max(newest, timeline.newest_completion)
+    return newest
+
+
+def check_newest(meta: TableMetaClient, ours: Instant, timeline: Timeline) -> None:
+    """Check that an instant just requested is newer than all others.
+
+    The files of a later instant would hide its files in the same groups, although it builds on
+    those. Since its time was chosen, another writer whose clock is ahead may have requested or
+    completed an instant.
+
+    Args:
+        meta: The table's meta client.
+        ours: The instant.
+        timeline: The active timeline, read after the instant was requested.
+
+    Raises:
+        ConcurrentWriteError: There is a later time.
+    """
+    time = ours.requested_time
+    newest = newest_time(meta, timeline.without_time(time))
+    if newest > time:
+        raise ConcurrentWriteError(
+            f"{ours} of {meta.storage.base_path} was requested after {newest} of another writer,"
+            " whose clock is ahead",
+            hint="repeat the write",
+        )

@@ -23,8 +23,10 @@ from strandline.commit.completion_outcome import (
     withdraw_if_rolled_back,
 )
 from strandline.commit.concurrent_operations import (
+    check_newest,
     conflicts_in_doubt,
     encode_announcement,
+    newest_time,
     operation_at,
     operations_archived_since,
 )
@@ -40,7 +42,6 @@ from strandline.commit.conflict import (
     operation_of,
     records_other_schema,
 )
-from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import marked_files
 from strandline.commit.own_heartbeat import Heartbeat

@@ -13,7 +13,7 @@ from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
 from strandline.table_services.clean.execution import CleanResult
-from strandline.write.tasks.write_report import WriteReport
+from strandline.write.tasks.write_task import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
 from timeline.timeline import Timeline

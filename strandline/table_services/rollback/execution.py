@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final
 
 from strandline.commit.completion_outcome import complete_or_find
-from strandline.commit.instant_order import newest_time
+from strandline.commit.concurrent_operations import newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.others_heartbeats import HeartbeatSettings, delete_heartbeat

@@ -23,9 +23,8 @@ import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import D, EngineContext, Tally
-from strandline.write.tasks.columns import FILE
+from strandline.write.tasks.columns import FILE, RowCount
 from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import RowCount
 from timeline.storage.base import Storage
 
 _STORED_VALUE: Final = "_strandline_stored_value_"

@@ -44,25 +44,23 @@ from strandline.write.options.index_settings import BUCKETS, INDEX_TYPE
 from strandline.write.tasks.columns import (
     BUCKET,
     FILE,
-    ROW_NUMBER_FIELD,
-    count_rows,
-    fill,
-    tagged_schema,
-)
-from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import (
     KEY_HASH,
+    ROW_NUMBER_FIELD,
     ROWS,
     RowCount,
     add_counts,
     as_numbers,
     by_partition,
     changed,
+    count_rows,
     counted_by,
     counts_of,
+    fill,
     refuse_changed,
     refuse_without_key,
+    tagged_schema,
 )
+from strandline.write.tasks.placement import StoredFile
 from timeline.errors import UnsupportedTableError
 
 DELETES: Final = "deletes"

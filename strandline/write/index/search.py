@@ -34,16 +34,18 @@ from strandline.records.ordering import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
 from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
-from strandline.write.tasks.columns import FILE, TASK, fill
-from strandline.write.tasks.placement import pack
-from strandline.write.tasks.row_count import (
+from strandline.write.tasks.columns import (
+    FILE,
     KEY_HASH,
+    TASK,
     RowCount,
     add_counts,
     as_numbers,
     counts_of,
+    fill,
     refuse_without_key,
 )
+from strandline.write.tasks.placement import pack
 from timeline.storage.base import Storage
 
 SEARCHED: Final = "search"

@@ -29,16 +29,18 @@ from strandline.write.index.colocated import colocated, found_in_place
 from strandline.write.index.search import SEARCHED, SearchIndex
 from strandline.write.index.tag_task import TAGGED, GlobalPlacement, TagTask
 from strandline.write.operation import Operation, Replaces
-from strandline.write.tasks.columns import FILE, count_rows, tagged_schema
-from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import (
+from strandline.write.tasks.columns import (
+    FILE,
     KEY_HASH,
     ROWS,
     RowCount,
     by_partition,
+    count_rows,
     counted_by,
     refuse_changed,
+    tagged_schema,
 )
+from strandline.write.tasks.placement import StoredFile
 from timeline.storage.base import Storage
 
 _ROWS_A_TASK = 10_000, 500_000

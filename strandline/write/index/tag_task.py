@@ -33,13 +33,15 @@ from strandline.records.row_selection import compact, take_rows
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.base import stored_value
-from strandline.write.tasks.columns import FILE, fill, tagged_schema
-from strandline.write.tasks.row_count import (
+from strandline.write.tasks.columns import (
+    FILE,
     RowCount,
     add_counts,
     as_numbers,
     counts_of,
+    fill,
     refuse_without_key,
+    tagged_schema,
 )
 
 TAGGED: Final = "tag"

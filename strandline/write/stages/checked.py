@@ -23,7 +23,7 @@ from strandline.write.target import Target, open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask, decoded_batch
-from strandline.write.tasks.nested_partition import refuse_nested
+from strandline.write.tasks.write_task import refuse_nested
 
 
 @dataclass(frozen=True, slots=True)

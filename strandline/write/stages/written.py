@@ -35,13 +35,11 @@ from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASE
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.placed import Placed
 from strandline.write.tasks.assign_task import AssignTask
-from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema
+from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, refuse_changed
 from strandline.write.tasks.in_place import AssignInPartTask
 from strandline.write.tasks.placement import Bucket, Placement
-from strandline.write.tasks.row_count import refuse_changed
 from strandline.write.tasks.row_order import PartitionOrderTask
-from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
-from strandline.write.tasks.write_task import WriteTask, marked_file
+from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask, marked_file
 from timeline.errors import InputError
 
 

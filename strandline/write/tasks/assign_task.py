@@ -18,9 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.tasks.columns import BUCKET, FILE, TASK, assigned_schema, fill
+from strandline.write.tasks.columns import (
+    BUCKET,
+    FILE,
+    KEY_HASH,
+    TASK,
+    assigned_schema,
+    changed,
+    fill,
+    refuse_without_key,
+)
 from strandline.write.tasks.placement import InsertShares
-from strandline.write.tasks.row_count import KEY_HASH, changed, refuse_without_key
 
 _HASHES: Final = 2**32
 _NOT_COUNTED: Final = -1

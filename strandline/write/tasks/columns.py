@@ -6,19 +6,34 @@ path:
 * *keyed*: plus the row's number in the batch;
 * *tagged*: plus the number of the stored file that holds the row's key;
 * *assigned*: plus the numbers of the row's bucket and of the task that writes it.
+
+``RowCount`` compares two passes over the same rows. A write reads its rows twice, once to count
+them and once to write them, and assigns buckets in between. The rows are cached, but an engine that
+loses a cached part computes it again, as Spark does when an executor is lost. If the frame isn't
+deterministic (``uuid``, a clock, a sample), that gives different rows: some would be written twice,
+others not at all. So before it commits, the driver compares the rows of each partition path in
+every pass with those of the previous pass, by their number and the sum of their keys' hashes, which
+doesn't depend on their order. Each row contains the hash, from the task that made its key. Other
+columns aren't compared: whatever their values, each row is written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.tasks.row_count import KEY_HASH, ROWS
+from timeline.errors import RowsChangedError
 
+ROWS: Final = "rows"
+"""Number of rows, in tasks' counts."""
+KEY_HASH: Final = "_strandline_key_hash"
+"""Hash of a row's key, made with the key; a sum in tasks' counts."""
 FILE: Final = "_strandline_file"
 """Number of the stored file that holds a tagged row's key; null for an insert."""
 BUCKET: Final = "_strandline_bucket"
@@ -72,3 +87,111 @@ def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator
 
 def _nullable(columns: pa.Schema) -> list[pa.Field]:
     return [field.with_nullable(True) for field in columns]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """A number of rows, and the sum of their keys' hashes."""
+
+    rows: int = 0
+    keys: int = 0
+
+    def __add__(self, other: RowCount) -> RowCount:
+        return RowCount(self.rows + other.rows, self.keys + other.keys)
+
+
+def by_partition(counts: Iterable[tuple[str, RowCount]]) -> dict[str, RowCount]:
+    """Return the sums by partition path."""
+    sums: dict[str, RowCount] = {}
+    for partition, count in counts:
+        sums[partition] = sums.get(partition, RowCount()) + count
+    return sums
+
+
+def counts_of(rows: pa.Table) -> dict[str, RowCount]:
+    """Return partition path → count of its rows, which have the column ``KEY_HASH``.
+
+    Rows that can't be written have no path.
+    """
+    grouped = rows.group_by([PARTITION_PATH], use_threads=False)
+    counts = grouped.aggregate([([], "count_all"), (KEY_HASH, "sum")])
+    return {
+        row[PARTITION_PATH]: RowCount(row["count_all"], row[f"{KEY_HASH}_sum"] or 0)
+        for row in counts.to_pylist()
+    }
+
+
+def add_counts(to: dict[str, RowCount], counts: Mapping[str, RowCount]) -> None:
+    """Add counts by partition path to others."""
+    for path, count in counts.items():
+        to[path] = to.get(path, RowCount()) + count
+
+
+def as_numbers(
+    stage: str, part: int, attempt: int, counts: Mapping[str, RowCount]
+) -> dict[tuple[str, ...], int]:
+    """Return a task's counts in the form of a ``Tally``, for ``counted_by``."""
+    at = (stage, str(part), str(attempt))
+    numbers: dict[tuple[str, ...], int] = {}
+    for path, count in counts.items():
+        numbers[(*at, path, ROWS)] = count.rows
+        numbers[(*at, path, KEY_HASH)] = count.keys
+    return numbers
+
+
+def counted_by(stage: str, numbers: Mapping[tuple[str, ...], int]) -> dict[str, RowCount]:
+    """Return partition path → count by the tasks of a stage; a repeated task counts once.
+
+    Raises:
+        RowsChangedError: Two attempts of a task had different rows.
+    """
+    attempts: dict[tuple[str, str], dict[str, RowCount]] = {}
+    for (of_stage, part, attempt, *what), number in numbers.items():
+        if of_stage == stage:
+            path, name = what
+            count = RowCount(number) if name == ROWS else RowCount(0, number)
+            counts = attempts.setdefault((part, attempt), {})
+            counts[path] = counts.get(path, RowCount()) + count
+    first: dict[str, dict[str, RowCount]] = {}
+    for (part, _), counts in attempts.items():
+        refuse_changed(first.setdefault(part, counts), counts)
+    return by_partition(item for counts in first.values() for item in counts.items())
+
+
+def refuse_changed(earlier: Mapping[str, RowCount], later: Mapping[str, RowCount]) -> None:
+    """Compare the rows of two passes by partition path.
+
+    Raises:
+        RowsChangedError: They differ; the message names the first partition.
+    """
+    for partition in sorted({*earlier, *later}):
+        before, after = (each.get(partition, RowCount()) for each in (earlier, later))
+        if before.rows != after.rows:
+            raise changed(partition, f"{before.rows} rows were counted, then {after.rows}")
+        if before != after:
+            raise changed(partition, f"{before.rows} rows have other keys than when counted")
+
+
+def changed(partition: str | None, how: str) -> RowsChangedError:
+    """Return the error for rows that differ between two passes, in a partition or in none."""
+    where = "" if partition is None else f"in partition {partition!r} "
+    return RowsChangedError(
+        f"the frame's rows changed during the write: {where}{how}",
+        hint="a lost part was computed again with another result; write a deterministic frame,"
+        " or store or checkpoint it first",
+    )
+
+
+def count_of(rows: pa.Table) -> RowCount:
+    """Return the count of rows that have the column ``KEY_HASH``."""
+    return RowCount(rows.num_rows, pc.sum(rows.column(KEY_HASH), min_count=0).as_py())
+
+
+def refuse_without_key(rows: pa.RecordBatch | pa.Table) -> None:
+    """Refuse keyed rows without a key: they appeared after the rows were checked.
+
+    Raises:
+        RowsChangedError: There is such a row.
+    """
+    if rows.column(RECORD_KEY).null_count:
+        raise changed(None, "a row came that can't be written")

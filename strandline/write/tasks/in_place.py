@@ -20,7 +20,14 @@ import pyarrow.compute as pc
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.engine.base import TaskAttempt
 from strandline.write.engine.hash_grouping import TOGETHER_VALUES, places_of
-from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, fill
+from strandline.write.tasks.columns import (
+    BUCKET,
+    TASK,
+    assigned_schema,
+    changed,
+    fill,
+    refuse_without_key,
+)
 from strandline.write.tasks.placement import (
     Bucket,
     GroupRows,
@@ -30,7 +37,6 @@ from strandline.write.tasks.placement import (
     new_file_id,
     pack,
 )
-from strandline.write.tasks.row_count import changed, refuse_without_key
 
 _GROUPS: Final = 2
 """Factor by which more groups may be opened so that rows needn't move."""

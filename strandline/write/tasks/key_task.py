@@ -42,14 +42,15 @@ from strandline.settings.setting import Setting, shortened
 from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.options import settings
-from strandline.write.tasks.columns import fill, keyed_schema
-from strandline.write.tasks.row_count import (
+from strandline.write.tasks.columns import (
     KEY_HASH,
     ROWS,
     RowCount,
     add_counts,
     by_partition,
     counts_of,
+    fill,
+    keyed_schema,
 )
 from timeline.errors import InputError
 from timeline.storage.base import Storage

@@ -27,8 +27,8 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.row_selection import take_rows
 from strandline.write.engine.base import D, EngineContext
 from strandline.write.engine.local_shuffle import sorted_positions
+from strandline.write.tasks.columns import KEY_HASH, RowCount
 from strandline.write.tasks.placement import InsertShares, Placement
-from strandline.write.tasks.row_count import KEY_HASH, RowCount
 
 _SAMPLED_A_BUCKET: Final = 200
 """Keys sampled for each bucket; the buckets' row numbers then differ by about 7 %."""

@@ -8,23 +8,35 @@ merges the rows into the stored base file, writes the new file and returns a sta
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
 those whose status it received.
 
+The tasks report to the driver by rows with one JSON column (``WriteReport``).
+
+Nested partitions are refused, because readers don't search for partitions below a partition.
+Partition paths have different depths only if a value has a slash that isn't encoded. Of the
+partitions ``a`` and ``a/b`` Hudi's listing, and ours, finds only ``a``, so that the rows of ``a/b``
+would be committed but neither read nor replaced. The driver compares the paths of one write before
+anything is written; a task that opens a partition compares it with stored partitions. This doesn't
+detect two writers that open ``a`` and ``a/b`` at the same time. Hudi doesn't check this.
+
 Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from executor_proxy.report import Fallback
+from fsview.load.listing import discover_partitions
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
@@ -37,25 +49,33 @@ from strandline.records.file.base_file_writer import (
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.records.schema.columns import has_null_elements
+from strandline.settings.setting import shortened
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
 from strandline.write.engine.task_threads import StageStoppedError
-from strandline.write.tasks.columns import BUCKET
-from strandline.write.tasks.nested_partition import refuse_nested_in_table
+from strandline.write.tasks.columns import BUCKET, RowCount, by_partition, count_of
 from strandline.write.tasks.placement import Bucket
-from strandline.write.tasks.row_count import RowCount, count_of
-from strandline.write.tasks.write_report import plain, status_row
-from timeline.errors import ConcurrentWriteError, CreateUnansweredError, StrandlineError
+from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
+from timeline.table.partition_metadata import FILE_NAME, write_partition_metadata
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
-from timeline.table.partition_metadata import write_partition_metadata
 
 logger = logging.getLogger(__name__)
 
 _PIECE_ROWS: Final = 65_536
 """Rows of a new file that get meta columns at once: each piece costs at least 0.3 ms."""
+
+_HINT: Final = (
+    "hoodie.datasource.write.partitionpath.urlencode=true encodes slashes in the values of a new"
+    " table's partition columns"
+)
+_SHOWN: Final = 400
+"""Maximum length of a partition path in a message."""
+
+STATUS: Final = "status"
+STATUS_SCHEMA: Final = pa.schema([(STATUS, pa.string())])
 
 
 @dataclass(slots=True)
@@ -397,3 +417,120 @@ def _stat(
         total_create_time=taken_ms if previous is None else 0,
         total_upsert_time=0 if previous is None else taken_ms,
     )
+
+
+def refuse_nested(partitions: Collection[str]) -> None:
+    """Check that no partition of a write lies below another partition of it.
+
+    Raises:
+        InputError: One lies below another; the message names both.
+
+    Cost: linear in the segments of the paths; no request.
+    """
+    for partition in partitions:
+        for above in _above(partition):
+            if above in partitions:
+                raise _refusal(partition, above, "nothing was written")
+
+
+def refuse_nested_in_table(storage: Storage, partition: str) -> None:
+    """Check that a new partition lies neither below nor above a stored one.
+
+    Args:
+        storage: The table's storage.
+        partition: A path that had no partition metadata file just before.
+
+    Raises:
+        InputError: It lies below or above one; the message names both.
+
+    Cost: a list call, and a stat for each slash of the path.
+    """
+    failed = "the write has failed"
+    for above in _above(partition):
+        if storage.stat(f"{above}/{FILE_NAME}") is not None:
+            raise _refusal(partition, above, failed)
+    for found, _ in discover_partitions(storage, partition):
+        # Another task may have opened the same partition, after the same checks.
+        if found != partition:
+            raise _refusal(found, partition, failed)
+
+
+def _above(partition: str) -> Iterator[str]:
+    """Yield the paths above a partition, without the base path."""
+    end = partition.find("/")
+    while end != -1:
+        yield partition[:end]
+        end = partition.find("/", end + 1)
+
+
+def _refusal(below: str, above: str, outcome: str) -> InputError:
+    inner, outer = (shortened(repr(each), _SHOWN) for each in (below, above))
+    return InputError(
+        f"partition {inner} lies below partition {outer}, where readers don't find it; {outcome}",
+        hint=_HINT,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """The sum of the write tasks' status rows.
+
+    Attributes:
+        stats: Statistics of each file, in order of paths.
+        counts: Numbers of rows by outcome, over all files.
+        given: Partition → count of the tasks' input rows.
+        fallbacks: Why tasks wrote markers that the timeline service should have written.
+        null_elements: First-written columns in which a list has a null element.
+    """
+
+    stats: tuple[WriteStat, ...] = ()
+    counts: MergeCounts = field(default_factory=MergeCounts)
+    given: Mapping[str, RowCount] = field(default_factory=dict)
+    fallbacks: tuple[Fallback, ...] = ()
+    null_elements: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths below the table's base path."""
+        return [stat.path for stat in self.stats if stat.path]
+
+    @property
+    def markers(self) -> list[str]:
+        """The files' markers, relative to the write's marker folder."""
+        return [
+            marker_name(stat.path, CREATE if stat.prev_base_file is None else MERGE)
+            for stat in self.stats
+            if stat.path
+        ]
+
+    @classmethod
+    def read(cls, statuses: pa.Table) -> WriteReport:
+        """Return the sum of status rows."""
+        stats: list[WriteStat] = []
+        totals: Counter[str] = Counter()
+        read: list[tuple[str, RowCount]] = []
+        fallbacks: list[Fallback] = []
+        nulls: set[str] = set()
+        for text in statuses.column(STATUS).to_pylist():
+            status = json.loads(text)
+            if "stat" in status:
+                stats.append(WriteStat(**status["stat"]))
+                partition, rows, keys = status["rows"]
+                read.append((partition, RowCount(rows, keys)))
+            totals.update(status.get("counts", {}))
+            fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
+            nulls.update(status.get("null_elements", ()))
+        ordered = sorted(stats, key=lambda stat: stat.path or "")
+        counts = MergeCounts(**totals)
+        given = by_partition(read)
+        return cls(tuple(ordered), counts, given, tuple(fallbacks), tuple(sorted(nulls)))
+
+
+def plain(flat: WriteStat | MergeCounts) -> dict[str, Any]:
+    """Return a flat value's fields as a dict; ``asdict`` would copy them deeply."""
+    return {name: getattr(flat, name) for name in type(flat).__slots__}
+
+
+def status_row(status: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return a status row, which ``WriteReport.read`` reads."""
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(status)])], schema=STATUS_SCHEMA)

@@ -13,9 +13,8 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.colocated import FindTask, PlaceTask, colocated
 from strandline.write.index.search import SearchIndex
-from strandline.write.tasks.columns import BUCKET, FILE, PLACE, TASK, keyed_schema
+from strandline.write.tasks.columns import BUCKET, FILE, PLACE, TASK, RowCount, keyed_schema
 from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import RowCount
 from strandline.write.tasks.row_order import PartitionOrderTask, by_partition_path
 from tests.kit.short_runs import quick_runs
 from tests.kit.tables import reader

@@ -16,9 +16,8 @@ from strandline.write.engine.base import storage_calls
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.base import LocationRequest, location_schema
 from strandline.write.index.search import SEARCHED, SearchIndex, _distinct_keys
-from strandline.write.tasks.columns import FILE, keyed_schema
+from strandline.write.tasks.columns import FILE, KEY_HASH, counted_by, counts_of, keyed_schema
 from strandline.write.tasks.placement import StoredFile
-from strandline.write.tasks.row_count import KEY_HASH, counted_by, counts_of
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
 from timeline.storage.local import LocalStorage

@@ -9,8 +9,14 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.tag_task import TAGGED, TagTask, whole_groups
-from strandline.write.tasks.columns import FILE, keyed_schema, tagged_schema
-from strandline.write.tasks.row_count import KEY_HASH, RowCount, counted_by
+from strandline.write.tasks.columns import (
+    FILE,
+    KEY_HASH,
+    RowCount,
+    counted_by,
+    keyed_schema,
+    tagged_schema,
+)
 
 COLUMNS = pa.schema([("ts", pa.int64()), (IS_DELETED, pa.bool_())])
 KEY = (PARTITION_PATH, RECORD_KEY)

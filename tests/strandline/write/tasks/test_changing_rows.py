@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from strandline.write.tasks.row_count import RowCount, refuse_changed
+from strandline.write.tasks.columns import RowCount, refuse_changed
 from tests.kit.engines.forgetful_engine import ForgetfulEngine
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table

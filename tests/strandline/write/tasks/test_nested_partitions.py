@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.write.tasks.nested_partition import refuse_nested_in_table
+from strandline.write.tasks.write_task import refuse_nested_in_table
 from tests.kit.short_runs import quick_runs
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import reader

@@ -13,7 +13,7 @@ import pytest
 from strandline.write.engine.base import TaskAttempt
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
-from strandline.write.tasks.columns import keyed_schema
+from strandline.write.tasks.columns import KEY_HASH, RowCount, keyed_schema
 from strandline.write.tasks.key_task import (
     PROFILE_SCHEMA,
     TASK_BYTES,
@@ -25,7 +25,6 @@ from strandline.write.tasks.key_task import (
     rows_by_partition,
     stream_bytes,
 )
-from strandline.write.tasks.row_count import KEY_HASH, RowCount
 
 MB = 1 << 20
 LIMITS = DriverLimits(rows=1000, bytes=64 * MB, rewrite_bytes=MB)
