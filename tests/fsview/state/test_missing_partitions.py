@@ -44,6 +44,7 @@ def test_a_partition_that_was_asked_for_before_it_was_made_counts_as_loaded() ->
     assert [file.file_id for file in LocalView.newest(view).all_latest_base_files()] == ["n1-0"]
 
 
+@pytest.mark.property
 def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     table = small_table()
     view = TableView(table.storage)

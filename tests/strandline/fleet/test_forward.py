@@ -226,6 +226,7 @@ def test_a_client_that_bounds_its_wait_does_not_wait_for_an_owner_that_hangs(fle
     assert fleet.forwarded(1) == {"answered": 3, "service_timeout": 1, "spared": 2}
 
 
+@pytest.mark.property
 def test_servers_that_hang_leave_time_for_the_next_while_the_client_waits(fleet, table):
     with ScriptedServer(lambda _: Hang()) as owner, ScriptedServer(lambda _: Hang()) as copy:
         fleet.order[:] = [owner.url, copy.url, fleet.urls[0]]
@@ -308,6 +309,7 @@ def test_a_client_with_a_bound_hears_that_the_owner_is_at_work(fleet, table):
     assert len(owner.requests) == 1
 
 
+@pytest.mark.property
 def test_a_client_without_a_bound_waits_until_the_owner_has_done(fleet, table):
     answers = iter([Reply(b"", 503, {"Retry-After": "0"}), Reply(b"", 503, {"Retry-After": "1"})])
     with ScriptedServer(lambda _: next(answers, Reply(b"[1]"))) as owner:

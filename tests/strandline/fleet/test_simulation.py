@@ -10,6 +10,7 @@ from strandline.fleet.simulation import MAX_ENUMERATED, copied, expected, moved,
 NAMES = [f"t{number}" for number in range(500)]
 
 
+@pytest.mark.property
 def test_a_server_alone_has_all_and_shares_with_a_second() -> None:
     found = simulate(1, 2_000, down=0.1)
     assert (found.owned, found.kept, found.leaves) == (1, 1, None)

@@ -82,6 +82,7 @@ def test_many_keys_match_as_in_a_dictionary(form):
     check(stored, newer)
 
 
+@pytest.mark.property
 def test_keys_with_one_hash_are_told_apart(subtests):
     """Also if a part of their hash is one by which the table marks slots."""
     for number, known in product([0, 1, 2, 0x8000_0000, 0xFFFF_FFFF, 0x1234_5678], [1, 2, 50]):

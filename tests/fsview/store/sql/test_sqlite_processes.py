@@ -73,6 +73,7 @@ def test_processes_are_killed(tmp_path: Path) -> None:
     database.close()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_turn_ends_though_its_process_does_not_end_it(tmp_path: Path, how: int) -> None:
     child = Forked(sqlite_child.hold, tmp_path)

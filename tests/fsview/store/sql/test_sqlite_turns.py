@@ -116,6 +116,7 @@ def test_a_turn_from_before_the_machine_was_started(open_file: Open, waits: Wait
     assert waits.waited_ms == 0
 
 
+@pytest.mark.property
 def test_a_turn_ends_while_others_write(open_file: Open, waits: Waits, tmp_path: Path) -> None:
     """Who can't write whose turn it is goes on without."""
     database = open_file(lock_timeout_s=0.0)

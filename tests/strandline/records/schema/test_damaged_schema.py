@@ -37,6 +37,7 @@ DAMAGED = [
 ]
 
 
+@pytest.mark.property
 def test_a_damaged_schema_is_an_error_that_names_its_commit(subtests, tmp_path):
     for number, damaged in enumerate(DAMAGED):
         with subtests.test(damaged=damaged):

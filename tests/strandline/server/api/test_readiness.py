@@ -202,6 +202,7 @@ def test_a_root_is_not_ready_without_the_store(things: Things, clock: ManualCloc
     assert ready.ask("a").result() == Health(is_ready=False, reasons=("store: full",))
 
 
+@pytest.mark.property
 def test_checks_that_hang_keep_no_thread_from_the_others(
     things: Things, clock: ManualClock
 ) -> None:
