@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.table_api.table import Table
+from strandline.write.engine.small_frame import TOO_LARGE
 from strandline.write.engine.spark import SparkEngine
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.tables import reader
@@ -234,7 +235,7 @@ def test_files_that_are_small_as_they_are_compressed_stay(
     engine, frame = SparkEngine(spark), spark.read.parquet(path)
     with caplog.at_level(logging.INFO, "strandline"):
         assert engine.fetch(engine.adopt(frame), ROOM) is None
-    assert "rows are much larger than Spark's estimate" in caplog.text
+    assert TOO_LARGE in caplog.text
     with client(spark, tmp_path / "t", **ALONE, table__ordering__fields="", **FLAT) as c:
         result = c.bulk_insert(frame)
     assert (result.written_by, result.rows_inserted) == ("executors", count)
@@ -251,7 +252,7 @@ def test_rows_of_many_partitions_that_the_driver_refuses_stay(
     engine = SparkEngine(spark)
     with caplog.at_level(logging.INFO, "strandline"):
         assert engine.fetch(engine.adopt(frame), ROOM) is None
-    assert "rows exceed spark.driver.maxResultSize" in caplog.text
+    assert "take: spark.driver.maxResultSize" in caplog.text
     with client(spark, tmp_path / "t", **ALONE, table__ordering__fields="", **FLAT) as c:
         result = c.bulk_insert(frame)
     assert (result.written_by, result.rows_inserted) == ("executors", 1600)

@@ -57,7 +57,7 @@ from strandline.write.engine.packed_rows import (
     as_ipc,
     from_ipc,
 )
-from strandline.write.engine.small_frame import fetched
+from strandline.write.engine.small_frame import TOO_LARGE, fetched
 from strandline.write.engine.spark_rows import (
     SparkRows,
     cached,
@@ -140,9 +140,10 @@ class SparkEngine(EngineContext[SparkRows]):
             try:
                 return fetched(data.frame, self.schema(data), max_bytes, self.result_bytes)
             except (PySparkException, Py4JJavaError) as failure:
-                if _RESULT_LIMIT not in str(failure):
+                limits = [each for each in (_RESULT_LIMIT, TOO_LARGE) if each in str(failure)]
+                if not limits:
                     raise
-                logger.info("tasks read a frame whose rows exceed %s", _RESULT_LIMIT)
+                logger.info("tasks read a frame whose rows the driver doesn't take: %s", limits[0])
                 return None
 
     def _distributed(self, rows: pa.Table) -> SparkRows:
