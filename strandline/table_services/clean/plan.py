@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
 from types import MappingProxyType
@@ -37,7 +37,7 @@ from typing import Final
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
 from fsview.wire.json_form import PathForms
 from strandline.table_services.clean.policy import Retention
-from timeline.instant import SAVEPOINT, WRITE_ACTIONS, Instant
+from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant, State
 from timeline.metadata.instant_metadata import (
     NULL_COMMIT,
     ActionInstant,
@@ -157,13 +157,11 @@ class PlannedClean:
         plan: Content of the requested instant.
         files: Number of files to delete.
         bytes: Their size according to the view.
-        deleted: The slices that are deleted, each with its reason.
     """
 
     plan: CleanerPlan
     files: int
     bytes: int
-    deleted: tuple[Fate, ...] = ()
 
 
 def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iterable[str]) -> str:
@@ -273,6 +271,43 @@ def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:
     }
 
 
+def without_deleted(metadata: CleanMetadata) -> CleanMetadata:
+    """Return a completed clean with only the partitions where it failed to delete a file."""
+    left_over = partitions_left_over(metadata)
+    return replace(
+        metadata, partition_metadata={p: metadata.partition_metadata[p] for p in left_over}
+    )
+
+
+def with_failures(metadata: CleanMetadata, others: Iterable[CleanMetadata]) -> CleanMetadata:
+    """Return a completed clean to which the failures of other cleans were added."""
+    failures = dict(metadata.partition_metadata)
+    for other in others:
+        failures = {**without_deleted(other).partition_metadata, **failures}
+    return replace(metadata, partition_metadata=failures)
+
+
+def is_changed_since(timeline: Timeline, clean: Instant) -> bool:
+    """Whether files that a pending clean planned may be live again, or savepointed."""
+    changes = (i for i in timeline if i.action in (ROLLBACK, RESTORE, SAVEPOINT))
+    return any(
+        not i.is_completed or (i.completion_time or i.requested_time) > clean.requested_time
+        for i in changes
+    )
+
+
+def retention_of(plan: CleanerPlan) -> Retention:
+    """Return what a plan of this cleaner or of Hudi keeps.
+
+    Plans of Hudi don't record how many file versions they keep; it is at least one.
+    """
+    earliest, versions = plan.earliest_instant_to_retain, plan.extra_metadata.get(KEPT_VERSIONS, "")
+    if earliest is None:
+        return Retention(plan.policy, None, int(versions) if versions.isdecimal() else 1)
+    instant = Instant(earliest.timestamp, earliest.action, State.COMPLETED)
+    return Retention(plan.policy, instant)
+
+
 def fates(
     group: FileGroup,
     kept: Retention,
@@ -334,17 +369,16 @@ def _by_version(
             yield Fate(found, Rule.SURPLUS, str(versions))
 
 
-def plan_clean(
+def deleted_slices(
     timeline: Timeline,
     kept: Retention,
     partitions: Iterable[str],
     groups_of: Callable[[str], PartitionGroups],
     *,
-    base_path: str,
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
-) -> PlannedClean | None:
-    """Return the plan of a clean of these partitions.
+) -> Iterator[Fate]:
+    """Yield the slices that a clean of these partitions deletes, by partition.
 
     Args:
         timeline: The active timeline, instants of any state.
@@ -353,32 +387,16 @@ def plan_clean(
         groups_of: Returns the view's groups of a partition. The view must have the completed
             instants before the earliest one to retain, or all if there is none; files that it
             doesn't have are kept.
-        base_path: The table's base path, the prefix of paths in the plan.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
 
-    Returns:
-        The plan; ``None`` if there is nothing to delete.
+    Cost: the memory of one partition's groups.
     """
     decide = fates_in(timeline, kept, savepoints, compactions)
-    sizes: dict[str, dict[str, int]] = {}
-    deleted: list[Fate] = []
     for partition in sorted(set(partitions)):
-        files: dict[str, int] = {}
         for fate in decide(groups_of(partition)):
             if fate.rule.deletes:
-                deleted.append(fate)
-                files |= file_sizes(fate.found)
-        if files:
-            sizes[partition] = files
-    if not sizes:
-        return None
-    return PlannedClean(
-        cleaner_plan(timeline, kept, base_path, savepoints, sizes),
-        sum(map(len, sizes.values())),
-        sum(sum(files.values()) for files in sizes.values()),
-        tuple(deleted),
-    )
+                yield fate
 
 
 def fates_in(
@@ -387,7 +405,10 @@ def fates_in(
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
 ) -> Callable[[PartitionGroups], Iterator[Fate]]:
-    """Return the function from a partition's groups to fates; arguments as in ``plan_clean``."""
+    """Return the function from a partition's groups to fates.
+
+    The arguments are those of ``deleted_slices``.
+    """
     # Savepoints are included: otherwise a saved older commit would become the timeline's start.
     is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
     needed: dict[tuple[str, str], str] = {}

@@ -136,6 +136,7 @@ class CleanSettings:
         max_to_clean: Maximum number of write instants by which the earliest retained one advances.
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
+        part_files: Most files of a plan; a clean of more is divided into parts.
     """
 
     automatic: bool = True
@@ -147,6 +148,7 @@ class CleanSettings:
     max_to_clean: int = NO_LIMIT
     empty_hours: int = -1
     parallelism: int = 8
+    part_files: int = 200_000
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:

@@ -123,7 +123,9 @@ def _keep_timeline(
     timeline = committed.timeline
     if cleaned is not None:
         known = context.clean_memory.last_clean
-        if known is None or known[0].requested_time != cleaned.instant or cleaned.finished:
+        if known is None or known[0].requested_time != cleaned.instant:
+            return
+        if cleaned.finished or cleaned.parts:
             return
         timeline = timeline.with_instant(known[0])
     context.last_timeline.keep(begun.target.config, timeline)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
+from strandline.table_services.clean.parts import divided
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
     Rule,
     Savepoints,
+    cleaner_plan,
+    deleted_slices,
     fates,
     fates_in,
     instants_between,
     instants_since,
     partitions_left_over,
     partitions_named,
-    plan_clean,
     plan_since,
 )
 from strandline.table_services.clean.policy import (
@@ -70,7 +74,7 @@ def plan(timeline, earliest, groups=(), replaced=(), partitions=("p",), **more):
 
 def plan_by(timeline, kept, groups=(), replaced=(), partitions=("p",), **more):
     more.setdefault("savepoints", Savepoints())
-    return plan_clean(
+    deleted = deleted_slices(
         timeline,
         kept,
         partitions,
@@ -78,9 +82,10 @@ def plan_by(timeline, kept, groups=(), replaced=(), partitions=("p",), **more):
             tuple(g for g in groups if g.partition == partition),
             tuple(g for g in replaced if g.partition == partition),
         ),
-        base_path="/lake/t",
         **more,
     )
+    plan_of = partial(cleaner_plan, timeline, kept, "/lake/t", more["savepoints"])
+    return next((part.planned for part in divided(deleted, plan_of, 1 << 40)), None)
 
 
 def names(planned) -> list[str]:
@@ -319,8 +324,8 @@ def test_each_slice_has_a_reason():
         ("b", "1"): (Rule.SAVEPOINT, "1"),
         ("r", "3"): (Rule.REPLACED, ""),
     }
-    planned = plan_by(timeline, kept, groups.groups, groups.replaced, savepoints=saved)
-    assert [fate.reason for fate in planned.deleted] == [
+    deleted = deleted_slices(timeline, kept, ["p"], lambda partition: groups, savepoints=saved)
+    assert [fate.reason for fate in deleted] == [
         "superseded by the slice of 2, which retained readers use in its place",
         "its file group was replaced, and no retained reader uses it",
     ]
