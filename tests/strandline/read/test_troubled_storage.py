@@ -91,14 +91,6 @@ def test_any_call_may_fail(path):
 
 
 @pytest.mark.property
-@pytest.mark.parametrize(
-    "path",
-    [
-        *TABLES[1:3],
-        *(pytest.param(name, marks=pytest.mark.product) for name in (TABLES[0], TABLES[3])),
-    ],
-    indirect=True,
-)
 def test_any_call_may_hang_for_a_while(path):
     """Nobody else waits, and the rows are the same once it goes on."""
     calls = Calls()
