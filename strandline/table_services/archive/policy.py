@@ -11,6 +11,12 @@ from typing import Final
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.errors import ConfigError
 
+AUTOMATIC: Final = Setting(
+    "hoodie.archive.automatic",
+    True,
+    "Whether each write is followed by an archival if enough write instants are there.",
+    "client",
+)
 KEEP_MIN: Final = Setting(
     "hoodie.keep.min.commits",
     20,
@@ -84,6 +90,7 @@ class ArchiveSettings:
     """Values of the archiver's settings, named in ``ARCHIVE_SETTINGS``.
 
     Attributes:
+        automatic: Whether each write is followed by an archival.
         keep_min: Number of completed writes that an archival leaves.
         keep_max: Number of completed writes that may be there without one, more than ``keep_min``.
         beyond_savepoint: Whether writes after a savepoint are archived.
@@ -94,6 +101,7 @@ class ArchiveSettings:
         parallelism: Threads that read and delete.
     """
 
+    automatic: bool = True
     keep_min: int = 20
     keep_max: int = 30
     beyond_savepoint: bool = False
@@ -117,6 +125,7 @@ class ArchiveSettings:
                 " greater than the minimum"
             )
         return cls(
+            values.get(AUTOMATIC),
             keep_min,
             keep_max,
             values.get(BEYOND_SAVEPOINT),
@@ -126,3 +135,14 @@ class ArchiveSettings:
             values.get(MANIFESTS),
             values.get(ARCHIVE_PARALLELISM),
         )
+
+
+def archive_settings(keep_min: int | None, keep_max: int | None) -> ArchiveSettings:
+    """Return settings with these numbers of writes; ``None`` for Hudi's defaults.
+
+    Raises:
+        ConfigError: A number is too small, or the minimum isn't less than the maximum.
+    """
+    given = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    return ArchiveSettings.of(Settings.parse(options, ARCHIVE_SETTINGS))

@@ -27,7 +27,7 @@ from strandline.table_services.archive.content import (
 )
 from strandline.table_services.archive.history import HistoryWriter, row_of
 from strandline.table_services.archive.log import ArchiveLog, records_of
-from strandline.table_services.archive.plan import LastClean, to_archive
+from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean.policy import CleanSettings, last_clean, retention
 from timeline.clock import TimeGenerator
@@ -94,16 +94,13 @@ class Archiver:
         Raises:
             CorruptMetadataError: The last clean can't be read.
         """
-        since = self._times.ago(self._clean_settings.hours * _HOUR_MS)
-        kept = retention(timeline, self._clean_settings, since)
-        earliest = None if kept is None else kept.earliest
         return to_archive(
             timeline,
             self._settings,
             layout=self._meta.config.layout_version,
             merges_on_read=self._meta.config.table_type == "MERGE_ON_READ",
             clean=self._last_clean(timeline),
-            retained_from=None if earliest is None else earliest.requested_time,
+            retained_from=_retained_from(timeline, self._clean_settings, self._times),
             earliest_held=self._earliest_held,
         )
 
@@ -184,3 +181,36 @@ class Archiver:
         metadata = self._meta.read(last)
         assert isinstance(metadata, CleanMetadata)
         return LastClean.of(last, metadata)
+
+
+def is_idle(
+    timeline: Timeline,
+    settings: ArchiveSettings,
+    clean_settings: CleanSettings,
+    clean: LastClean | None,
+    times: TimeGenerator,
+    layout: int,
+) -> bool:
+    """Return whether an archival would find nothing to do; no storage call.
+
+    Args:
+        timeline: The active timeline, instants of any state.
+        settings: The archiver's settings.
+        clean_settings: The cleaner's settings.
+        clean: The last completed clean, if it is known.
+        times: Tells how long ago a time is.
+        layout: 1 or 2.
+    """
+    if not is_due(timeline, settings):
+        return True
+    last = last_clean(timeline)
+    if last is not None and (clean is None or clean.time != last.requested_time):
+        return False
+    kept = _retained_from(timeline, clean_settings, times)
+    return not to_archive(timeline, settings, layout=layout, clean=clean, retained_from=kept)
+
+
+def _retained_from(timeline: Timeline, settings: CleanSettings, times: TimeGenerator) -> str | None:
+    """Return the earliest instant that the cleaner's policy retains now, if it has one."""
+    kept = retention(timeline, settings, times.ago(settings.hours * _HOUR_MS))
+    return None if kept is None or kept.earliest is None else kept.earliest.requested_time
