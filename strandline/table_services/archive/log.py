@@ -3,14 +3,15 @@
 A file appears whole, under the next number, and makes its instants visible; files are never merged,
 as in Hudi 1.x.
 
-Source: Hudi 1.2.0 ``TimelineArchiverV1``, ``MetadataConversionUtils.createMetaWrapper``; the schema
-is release 0.15.0's, which both releases read.
+Source: Hudi 1.2.0 ``TimelineArchiverV1``, ``MetadataConversionUtils.createMetaWrapper``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from strandline.table_services.archive.content import ArchivedFiles, Key, key_of
@@ -25,7 +26,7 @@ from timeline.storage.base import Storage
 
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*", re.ASCII)
 _TOKEN: Final = "1-0-1"  # noqa: S105 - a write token in a file's name
-_RECORD: Final = "HoodieArchivedMetaEntry-0.15"
+_RECORD: Final = "HoodieArchivedMetaEntry"
 _AVRO_VERSION: Final = 3
 
 
@@ -122,8 +123,36 @@ def _body(instant: Instant, kind: type) -> str | None:
     )
 
 
+@lru_cache(maxsize=1)
+def _schema() -> str:
+    """Return the records' schema as Java writes it: its reader casts these strings."""
+    return json.dumps(_as_java(json.loads(avro.schema_text(_RECORD))), separators=(",", ":"))
+
+
+def _as_java(schema: Any) -> Any:
+    if schema == "string":
+        return {"type": "string", "avro.java.string": "String"}
+    if isinstance(schema, list):
+        return [_as_java(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string":
+        return {**schema, "avro.java.string": "String"}
+    kind = schema.get("type")
+    if isinstance(kind, list | dict):
+        return {**schema, "type": _as_java(kind)}
+    if kind == "record":
+        fields = [{**each, "type": _as_java(each["type"])} for each in schema["fields"]]
+        return {**schema, "fields": fields}
+    if kind == "array":
+        return {**schema, "items": _as_java(schema["items"])}
+    if kind == "map":
+        return {**schema, "values": _as_java(schema["values"]), "avro.java.string": "String"}
+    return schema
+
+
 def _blocks(records: Iterable[Mapping[str, Any]], batch: int) -> Iterator[bytes]:
-    schema = avro.schema_text(_RECORD)
+    schema = _schema()
     group: list[bytes] = []
     for record in records:
         group.append(avro.write_record(schema, record))
