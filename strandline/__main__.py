@@ -16,6 +16,10 @@ import click
 from strandline.version import __version__
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": (
+        "strandline.cli.archive",
+        "Show which instants of a table an archival would move, or move them.",
+    ),
     "clean": (
         "strandline.cli.clean",
         "Show what a clean of a table would delete, or delete it.",

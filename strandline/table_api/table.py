@@ -32,11 +32,14 @@ from strandline.table_api.metadata_rows import (
     history_rows,
     partition_rows,
 )
+from strandline.table_services.archive.policy import archive_settings
+from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
 from strandline.table_services.clean.run import Cleaner
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import StrandlineError, TableNotFoundError
+from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -300,6 +303,26 @@ class Table:
         with closing(self._view()) as view:
             timeline = self._meta.active_timeline()
             return preview(self._cleaner(view, settings), timeline, settings.policy)
+
+    def archivable(
+        self, keep_min: int | None = None, keep_max: int | None = None
+    ) -> tuple[Instant, ...]:
+        """Return the instants that an archival would move now; nothing is changed.
+
+        Args:
+            keep_min: Number of completed writes that stay; ``None`` for Hudi's default, 20.
+            keep_max: Number of completed writes from which on the older ones go; ``None`` for 30.
+
+        Raises:
+            ConfigError: A number is too small, or the minimum isn't less than the maximum.
+            CorruptMetadataError: The last clean can't be read.
+
+        Cost: a list, and a read of the last clean.
+        """
+        settings = archive_settings(keep_min, keep_max)
+        times = TimeGenerator(SystemClock(), self.config.timezone)
+        archiver = Archiver(self._meta, times, settings, CleanSettings())
+        return archiver.plan(self._meta.active_timeline())
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
