@@ -28,6 +28,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "strandline.cli.fleet",
         "Show or simulate a fleet of servers; change what its servers share.",
     ),
+    "pins": (
+        "strandline.cli.pins",
+        "Show the leases by which readers hold files of a table, or revoke them.",
+    ),
     "serve": (
         "strandline.cli.serve",
         "Serve the tables below the given roots until SIGTERM or SIGINT.",

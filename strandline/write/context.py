@@ -10,6 +10,7 @@ from typing import Any
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
+from strandline.read.state.reader_lease import Leases, held_from
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
 from strandline.table_services.archive.plan import LastClean
@@ -130,9 +131,11 @@ class WriteContext:
         Without the lock two archivers would write the same instants to the archive twice.
         """
         times = self.times(meta.config.timezone)
-        archiver = Archiver(meta, times, self.archive_settings, self.clean_settings)
+        leases = Leases(meta.storage.for_cause("archive"), self.clock, self.clean_memory.leases)
         with self.lock.held("archiving"):
-            return archiver.run()
+            since = held_from(leases.live())
+            settings, cleans = self.archive_settings, self.clean_settings
+            return Archiver(meta, times, settings, cleans, since).run()
 
     def archive_is_idle(self, timeline: Timeline, meta: TableMetaClient) -> bool:
         """Return whether an archival would find nothing to do.
