@@ -239,6 +239,13 @@ class TableMetaClient:
         """
         return Timeline.of(filter(counts, self._listed()))
 
+    def instant_files(self) -> tuple[Instant, ...]:
+        """Return the instant and state of each file on the active timeline, by file name.
+
+        Cost: one list call.
+        """
+        return tuple(self._listed())
+
     def completions(self, instant: Instant) -> tuple[Instant, ...]:
         """Return an instant's completed files, by completion time.
 
