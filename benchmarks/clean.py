@@ -52,6 +52,8 @@ from timeline.storage.local import LocalStorage
 FILES: Final = 20
 WRITTEN: Final = 100
 """Partitions that the commits since the last clean wrote to."""
+TOGETHER: Final = 1000
+"""Partitions that one commit adds."""
 COMMITS: Final = 10
 SETTINGS: Final = CleanSettings(retained=COMMITS)
 HUDI: Final[Mapping[str, str]] = {
@@ -174,8 +176,8 @@ def made(folder: Path, partitions: int) -> tuple[BigTable, OurCleans]:
     """
     first = min(partitions, 10_000)
     table = BigTable.create(folder / str(partitions), Shape(first, FILES), AVRO_VERSION)
-    if partitions > first:
-        table.extend(partitions - first)
+    for _ in range(first, partitions, TOGETHER):
+        table.extend(TOGETHER)
     ours = OurCleans(table.path)
     commit(table)  # what the first clean deletes is older
     ours.view.load_all_partitions()
@@ -299,7 +301,9 @@ def bound_of(what: str, other: str) -> Bound | None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clean", description=__doc__)
-    parser.add_argument("--partitions", type=int, default=10_000, help="and ten times as many")
+    parser.add_argument(
+        "--partitions", type=int, default=10_000, help="100 or more; then ten times as many"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--s3-files", type=int, default=100_000, help="0: no S3 server")
     parser.add_argument("--no-java", action="store_true", help="our side only")
