@@ -407,8 +407,8 @@ def test_a_cleaner_that_dies_with_a_lease_is_followed_by_one_that_respects_it(po
         for effect in (Effect.CRASH_BEFORE, Effect.ERROR_AFTER)
         for at in distinct_calls(log, effect)
         if at >= pins_at
-    ]
-    assert len(cases) > 60
+    ][::3]
+    assert len(cases) > 25
     held = 0
     for pins_at, at, effect in cases:
         with subtests.test(pins_at=pins_at, at=at, effect=effect):
@@ -426,7 +426,7 @@ def test_a_cleaner_that_dies_with_a_lease_is_followed_by_one_that_respects_it(po
             assert all(i.is_completed for i in table.meta.active_timeline() if i.action == CLEAN)
             left = 0 if policy == KEEP_LATEST_FILE_VERSIONS else 3
             assert len(old_files(subject)) <= max(left, 3)
-    assert held > 10
+    assert held > 5
 
 
 @pytest.mark.parametrize("policy", POLICIES)
