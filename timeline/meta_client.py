@@ -575,6 +575,10 @@ class TableMetaClient:
         """
         return self._writing.delete(self.path_of(instant))
 
+    def delete_instant_files(self, instants: Iterable[Instant]) -> None:
+        """Delete the files that put instants in their states, as ``Storage.delete_all``."""
+        self._writing.delete_all(map(self.path_of, instants))
+
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""
         if metadata is not None:

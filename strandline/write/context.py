@@ -151,7 +151,7 @@ class WriteContext:
             self.clean_settings,
             None if known is None else LastClean.of(*known),
             self.times(meta.config.timezone),
-            meta.config.layout_version,
+            meta.config,
         )
 
     def ready(self, target: Target) -> Target:

@@ -15,6 +15,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ import pyarrow.parquet as pq
 from strandline.table_services.archive.content import ArchivedFiles, Key
 from strandline.table_services.archive.policy import ArchiveSettings
 from timeline.archive.archived_timeline import MANIFEST_BYTES
-from timeline.archive.history_file import COLUMNS, HistoryFile
+from timeline.archive.history_file import COLUMNS, FILE_ROWS, HistoryFile
 from timeline.encoding import avro
 from timeline.encoding.json_text import loads
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
@@ -89,12 +90,27 @@ class Manifest:
 
 
 class HistoryWriter:
-    """Writes the archive of one table; its methods are called under the table's lock."""
+    """Writes the archive of one table; its methods are called under the table's lock.
 
-    def __init__(self, storage: Storage, folder: str, settings: ArchiveSettings) -> None:
+    Args:
+        storage: The table's storage.
+        folder: The archive's folder.
+        settings: The archiver's settings.
+        most_rows: Rows of a file that a merge makes.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        settings: ArchiveSettings,
+        *,
+        most_rows: int = FILE_ROWS,
+    ) -> None:
         self._storage = storage
         self._folder = folder
         self._settings = settings
+        self._most_rows = most_rows
 
     def manifest(self) -> Manifest:
         """Read the valid manifest.
@@ -125,17 +141,22 @@ class HistoryWriter:
             rows: The instants by requested time, as rows of ``SCHEMA``.
             span: First and last requested time.
         """
-        entry = self._write(f"{span[0]}_{span[1]}_0.parquet", _grouped(rows))
+        entry = self._write(f"{span[0]}_{span[1]}_0.parquet", rows)
         return self._publish(manifest, (*manifest.files, entry))
 
     def merge(self, manifest: Manifest) -> Manifest:
-        """Merge small files level by level, then delete what isn't valid any more."""
+        """Merge small files level by level, then delete what isn't valid any more.
+
+        Files stay that together have more rows than readers allow.
+        """
         level = 0
         while chosen := self._to_merge(manifest, level):
             first = min(entry.parts[0] for entry in chosen)
             last = max(entry.parts[1] for entry in chosen)
-            tables = (self._table(entry.name) for entry in chosen)
-            merged = self._write(f"{first}_{last}_{level + 1}.parquet", tables)
+            if sum(self._count(entry.name) for entry in chosen) > self._most_rows:
+                break
+            rows = (row for entry in chosen for row in self._rows(entry.name))
+            merged = self._write(f"{first}_{last}_{level + 1}.parquet", rows)
             left = [entry for entry in manifest.files if entry not in chosen]
             manifest = self._publish(manifest, (*left, merged))
             level += 1
@@ -163,16 +184,12 @@ class HistoryWriter:
                 chosen, size = [], 0
         return chosen if len(chosen) >= 2 else []
 
-    def _write(self, name: str, tables: Iterable[pa.Table]) -> HistoryEntry:
-        stream = io.BytesIO()
-        # No dictionary, which would store a repeated plan once: readers bound the expansion.
-        with pq.ParquetWriter(
-            stream, SCHEMA, compression="gzip", use_dictionary=False, store_schema=False
-        ) as writer:
-            for table in tables:
-                writer.write_table(table, row_group_size=_GROUP_ROWS)
-            writer.add_key_value_metadata({"parquet.avro.schema": avro.schema_text(_RECORD)})
-        data = stream.getvalue()
+    def _write(self, name: str, rows: Iterator[Mapping[str, Any]]) -> HistoryEntry:
+        data = _parquet(_grouped(rows), "gzip")
+        if not _expands_within_bounds(data):
+            file = pq.ParquetFile(io.BytesIO(data))
+            groups = map(file.read_row_group, range(file.num_row_groups))
+            data = _parquet(groups, "none")
         # No valid manifest names a file of this name: at most a crash has left it.
         self._storage.replace(f"{self._folder}/{name}", data)
         return HistoryEntry(name, len(data))
@@ -231,11 +248,27 @@ class HistoryWriter:
         return tuple(dict.fromkeys(files))
 
     def _read(self, name: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
+        with self._opened(name) as file:
+            return file.read(columns)[0]
+
+    def _count(self, name: str) -> int:
+        with self._opened(name) as file:
+            return file.rows
+
+    def _rows(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of a file, of which one row group is in memory."""
+        with self._opened(name) as file:
+            for group in range(len(file.bounds)):
+                for row in file.read(tuple(COLUMNS), [group])[0]:
+                    yield {**row, "version": 1}
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[HistoryFile]:
         path = f"{self._folder}/{name}"
         full = f"{self._storage.base_path}/{path}"
         try:
             with self._storage.open_input(path, FileKind.ARCHIVE) as file:
-                return HistoryFile(file).read(columns)[0]
+                yield HistoryFile(file)
         except PathNotFoundError as exc:
             raise CorruptMetadataError(f"a manifest names {full}, which isn't there") from exc
         except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
@@ -243,9 +276,26 @@ class HistoryWriter:
                 raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
             raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
 
-    def _table(self, name: str) -> pa.Table:
-        rows = [{**row, "version": 1} for row in self._read(name, tuple(COLUMNS))]
-        return pa.Table.from_pylist(rows, SCHEMA)
+
+def _parquet(tables: Iterable[pa.Table], compression: str) -> bytes:
+    stream = io.BytesIO()
+    # No dictionary, which would store a repeated plan once: readers bound the expansion.
+    with pq.ParquetWriter(
+        stream, SCHEMA, compression=compression, use_dictionary=False, store_schema=False
+    ) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=_GROUP_ROWS)
+        writer.add_key_value_metadata({"parquet.avro.schema": avro.schema_text(_RECORD)})
+    return stream.getvalue()
+
+
+def _expands_within_bounds(data: bytes) -> bool:
+    """Whether readers accept a file; they refuse thousands of rows that are nearly alike."""
+    try:
+        HistoryFile(pa.BufferReader(data))
+    except ValueError:
+        return False
+    return True
 
 
 def row_of(files: ArchivedFiles, contents: Mapping[Instant, bytes]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ count.
 Source: Hudi 1.2.0 ``TimelineArchiverV1``/``V2``, ``ArchivalUtils``, ``ClusteringUtils``, with
 intended differences: any pending instant counts, not only writes; and the last clean's earliest
 instant is a bound for all writes, which in Hudi it is only by
-``hoodie.archive.block.on.latest.clean.ectr`` in layout 1.
+``hoodie.archive.block.on.latest.clean.ectr`` in layout 1. Replacecommits also stay if they
+completed at that instant or later, or if the last clean failed to delete a file; and for a
+savepoint since deleted also if that clean had no earliest instant.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.table_services.archive.policy import ArchiveSettings
-from strandline.table_services.clean.plan import SAVEPOINTED
+from strandline.table_services.clean.plan import SAVEPOINTED, partitions_left_over
 from timeline.instant import (
     CLEAN,
     CLUSTERING,
@@ -52,18 +54,21 @@ class LastClean:
         time: Its requested time.
         earliest: Its earliest instant to retain; empty if its policy has none.
         savepoints: The savepoints at that time, ascending.
+        left_files: Whether it failed to delete files, which the next clean repeats.
     """
 
     time: str
     earliest: str = ""
     savepoints: tuple[str, ...] = ()
+    left_files: bool = False
 
     @classmethod
     def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
         """Return it from its metadata."""
         saved = (metadata.extra_metadata or {}).get(SAVEPOINTED, "").split(",")
         earliest = metadata.earliest_commit_to_retain.strip()
-        return cls(instant.requested_time, earliest, tuple(sorted(filter(None, saved))))
+        left = bool(partitions_left_over(metadata))
+        return cls(instant.requested_time, earliest, tuple(sorted(filter(None, saved))), left)
 
     @property
     def bound(self) -> str:
@@ -165,14 +170,16 @@ def _bounds(
 
 def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
     """Return the time of the first replacecommit or clustering whose files may not be cleaned."""
-    times = [i.requested_time for i in timeline if i.action in (REPLACE_COMMIT, CLUSTERING)]
+    replaces = [i for i in timeline if i.action in (REPLACE_COMMIT, CLUSTERING)]
     start = ""
-    if clean is not None:
+    if clean is not None and not clean.left_files:
         start, saved = clean.bound, clean.savepoints[:1]
         # A savepoint of that time, even if it was deleted since, has kept the replaced files.
-        if clean.earliest and saved and any(saved[0] <= t <= clean.earliest for t in times):
+        if saved and any(saved[0] <= i.requested_time <= start for i in replaces):
             start = min(start, saved[0])
-    return next((time for time in times if time >= start), None)
+    # One that completed later was pending when the clean was planned, which left its files.
+    later = (i for i in replaces if max(i.requested_time, i.completion_time or "") >= start)
+    return next((i.requested_time for i in later), None)
 
 
 def _uncompacted(writes: Sequence[Instant]) -> Iterator[str]:

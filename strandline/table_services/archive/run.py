@@ -34,6 +34,7 @@ from timeline.clock import TimeGenerator
 from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata
+from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -119,11 +120,13 @@ class Archiver:
             a read and a delete for each file of the instants archived; two files written.
         """
         start = time.perf_counter()
-        files = files_by_key(self._meta.instant_files())
+        found = self._meta.instant_files()
+        files = files_by_key(found)
         finished = self._finish(files)
         for each in finished:
             del files[key_of(each.instant)]
-        timeline = self._meta.active_timeline()
+        done = {key_of(each.instant) for each in finished}
+        timeline = Timeline.of(each for each in found if key_of(each) not in done)
         planned = [files[key] for key in map(key_of, self.plan(timeline)) if key in files]
         if planned:
             self._write(planned)
@@ -189,7 +192,7 @@ def is_idle(
     clean_settings: CleanSettings,
     clean: LastClean | None,
     times: TimeGenerator,
-    layout: int,
+    config: TableConfig,
 ) -> bool:
     """Return whether an archival would find nothing to do; no storage call.
 
@@ -199,7 +202,7 @@ def is_idle(
         clean_settings: The cleaner's settings.
         clean: The last completed clean, if it is known.
         times: Tells how long ago a time is.
-        layout: 1 or 2.
+        config: The table's properties.
     """
     if not is_due(timeline, settings):
         return True
@@ -207,7 +210,14 @@ def is_idle(
     if last is not None and (clean is None or clean.time != last.requested_time):
         return False
     kept = _retained_from(timeline, clean_settings, times)
-    return not to_archive(timeline, settings, layout=layout, clean=clean, retained_from=kept)
+    return not to_archive(
+        timeline,
+        settings,
+        layout=config.layout_version,
+        merges_on_read=config.table_type == "MERGE_ON_READ",
+        clean=clean,
+        retained_from=kept,
+    )
 
 
 def _retained_from(timeline: Timeline, settings: CleanSettings, times: TimeGenerator) -> str | None:

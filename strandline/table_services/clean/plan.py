@@ -45,15 +45,13 @@ from strandline.read.state.reader_lease import HELD_FROM, Lease, held_from
 from strandline.table_services.clean.policy import Retention
 from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant, State
 from timeline.metadata.instant_metadata import (
-    NULL_COMMIT,
     ActionInstant,
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,
-    CommitMetadata,
     SavepointMetadata,
-    WriteStat,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 SAVEPOINTED: Final = "savepointed_timestamps"
@@ -254,27 +252,16 @@ def instants_between(timeline: Timeline, since: str, earliest: Instant) -> tuple
     return writes[start:end]
 
 
-def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:
+def partitions_named(commits: Iterable[CommitFiles]) -> set[str]:
     """Return the partitions where commits added a slice to an existing group, or replaced one."""
     named: set[str] = set()
     for commit in commits:
-        named.update(commit.partition_to_replace_file_ids)
+        rest = commit.rest
+        named.update(rest.partition_to_replace_file_ids)
         # A compaction of logs without a base file reports its file as belonging to a new group.
-        compacted = commit.compacted or commit.operation_type in _COMPACTIONS
-        for partition, stats in commit.partition_to_write_stats.items():
-            if compacted or any(map(_is_next_slice, stats)):
-                named.add(partition)
+        compacted = rest.compacted or rest.operation_type in _COMPACTIONS
+        named.update(commit.files if compacted else commit.superseding)
     return named
-
-
-def _is_next_slice(stat: WriteStat) -> bool:
-    """Whether a file may begin a slice in an existing group; a log belongs to one that exists."""
-    return stat.prev_commit != NULL_COMMIT and not _is_log(stat.path or "")
-
-
-def _is_log(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith(".") and ".log." in name
 
 
 def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:

@@ -93,6 +93,7 @@ from timeline.metadata.instant_metadata import (
     CommitMetadata,
     SavepointMetadata,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -707,14 +708,16 @@ class Cleaner:
         assert isinstance(metadata, CleanMetadata)
         return metadata
 
-    def _commit(self, instant: Instant) -> CommitMetadata:
-        """Return the content of a write, which may be archived."""
+    def _commit(self, instant: Instant) -> CommitFiles:
+        """Return the files of a write, which may be archived."""
         try:
-            return self._read(instant, CommitMetadata)
+            files = self._meta.read_files(instant)
         except InstantNotFoundError:
             metadata = self._archive.read(instant)
             assert isinstance(metadata, CommitMetadata)
-            return metadata
+            return CommitFiles.of(metadata)
+        assert isinstance(files, CommitFiles)
+        return files
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
         """Sync the view unless it has these instants; files missing in it are never deleted."""

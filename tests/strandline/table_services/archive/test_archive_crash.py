@@ -31,9 +31,11 @@ def written(table: SmallTable, writes: int) -> None:
         table.finish_clean(*table.begin_clean(table.to_clean()))
 
 
-def prepared(version: int) -> SmallTable:
+def prepared(version: int, *, is_object_store: bool = False) -> SmallTable:
     """Return a table that was archived once, so that the next archival merges files."""
-    table = SmallTable(MemoryStorage(), version=version)
+    storage = MemoryStorage()
+    storage.has_directories = not is_object_store
+    table = SmallTable(storage, version=version)
     written(table, 8)
     assert archive(table.meta, table) is not None
     written(table, 4)
@@ -47,6 +49,7 @@ def archive(meta: TableMetaClient, table: SmallTable) -> ArchiveResult | None:
 
 def with_faults(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
     storage = FaultyStorage(table.storage, faults)
+    storage.has_directories = table.storage.has_directories
     meta = TableMetaClient(storage, table.meta.config)
     with contextlib.suppress(*((Crash, StrandlineError) if faults else ())):
         archive(meta, table)
@@ -74,14 +77,14 @@ def times_archived(table: SmallTable) -> Counter[Key]:
     return Counter((row["instantTime"], row["action"]) for row in rows)
 
 
-def logged(version: int) -> list[tuple[str, str]]:
-    return with_faults(prepared(version), []).log
+def logged(version: int, *, is_object_store: bool) -> list[tuple[str, str]]:
+    return with_faults(prepared(version, is_object_store=is_object_store), []).log
 
 
 FAULTS = [
-    (version, at, effect)
-    for version in (6, 8, 9)
-    for log in [logged(version)]
+    (version, is_object_store, at, effect)
+    for version, is_object_store in [(6, False), (8, False), (9, False), (9, True)]
+    for log in [logged(version, is_object_store=is_object_store)]
     for effect in Effect
     for at in distinct_calls(log, effect)
 ]
@@ -92,9 +95,9 @@ def test_there_are_faults_enough():
 
 
 def test_no_instant_is_lost_or_doubled(subtests):
-    for version, at, effect in FAULTS:
-        with subtests.test(version=version, at=at, effect=effect):
-            table = prepared(version)
+    for version, is_object_store, at, effect in FAULTS:
+        with subtests.test(version=version, objects=is_object_store, at=at, effect=effect):
+            table = prepared(version, is_object_store=is_object_store)
             before = active(table) | archived(table)
             with_faults(table, [Fault(at, effect)])
             assert active(table) | archived(table) == before
@@ -108,10 +111,10 @@ def test_no_instant_is_lost_or_doubled(subtests):
 
 
 def test_a_second_fault_while_the_first_is_made_good(subtests):
-    firsts = [fault for fault in FAULTS if fault[2] is Effect.CRASH_BEFORE][::5]
-    for (version, at, effect), second in product(firsts, range(1, 12, 3)):
-        with subtests.test(version=version, at=at, second=second):
-            table = prepared(version)
+    firsts = [fault for fault in FAULTS if fault[3] is Effect.CRASH_BEFORE][::5]
+    for (version, is_object_store, at, effect), second in product(firsts, range(1, 12, 3)):
+        with subtests.test(version=version, objects=is_object_store, at=at, second=second):
+            table = prepared(version, is_object_store=is_object_store)
             before = active(table) | archived(table)
             with_faults(table, [Fault(at, effect)])
             with_faults(table, [Fault(second, Effect.CRASH_AFTER)])

@@ -20,6 +20,7 @@ from timeline.instant import (
     Instant,
     State,
 )
+from timeline.metadata.instant_metadata import CleanMetadata, CleanPartitionMetadata
 from timeline.timeline import Timeline
 
 SETTINGS = ArchiveSettings(keep_min=4, keep_max=6)
@@ -86,9 +87,29 @@ def test_replacecommits_stay_until_cleaned():
         (LastClean(times(10), times(3)), 2),
         (LastClean(times(10), times(6)), 5),
         (LastClean(times(10), times(6), (times(2),)), 2),
+        (LastClean(times(10), times(6), left_files=True), 2),
+        (LastClean(times(6)), 5),
+        (LastClean(times(6), savepoints=(times(2),)), 2),
     ]:
         found = to_archive(replaced, SETTINGS, layout=2, clean=clean)
         assert numbers(found) == list(range(1, last + 1)), clean
+
+
+def test_a_replacecommit_stays_that_completed_after_its_clean_was_planned():
+    """A clean without an earliest instant looks at completed replacecommits only."""
+    late = Instant(times(3), REPLACE_COMMIT, State.COMPLETED, times(7))
+    for clean, last in [(LastClean(times(6)), 2), (LastClean(times(8)), 6)]:
+        replaced = Timeline.of([*COMMITS[:2], late, *COMMITS[3:]])
+        assert numbers(to_archive(replaced, SETTINGS, layout=2, clean=clean)) == [
+            *range(1, last + 1)
+        ]
+
+
+def test_a_clean_that_failed_to_delete_says_so():
+    failed = CleanPartitionMetadata("p", "", ("f",), (), ("f",))
+    instant = at(9, CLEAN)
+    assert LastClean.of(instant, CleanMetadata(partition_metadata={"p": failed})).left_files
+    assert not LastClean.of(instant, CleanMetadata()).left_files
 
 
 def test_cleans_go_with_the_writes_in_layout_2_and_by_their_count_in_layout_1():
