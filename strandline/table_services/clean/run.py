@@ -4,6 +4,10 @@ It lists only the timeline, and gets the files of partitions from the view. A cl
 nothing sometimes leaves an empty clean, as a mark from which the next one continues. If the last
 clean or later writes were archived, the archive is read instead of all partitions.
 
+Readers' leases are listed before a clean is planned, and again when it has been requested. If one
+came in between that the clean would break, the clean is withdrawn and planned again: a reader
+creates its lease before it looks for cleans, so at least one of the two finds the other.
+
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``.
 """
 
@@ -18,9 +22,10 @@ from itertools import chain
 from threading import Lock
 from typing import Final, TypeVar
 
-from fsview.model.file_group import CompactionOperation
+from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.read.instants.archive import Archive
+from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import (
     CleanExecution,
     CleanResult,
@@ -59,6 +64,7 @@ from strandline.table_services.clean.plan import (
     partitions_left_over,
     partitions_named,
     plan_since,
+    reach,
     retention_of,
     with_failures,
     without_deleted,
@@ -87,6 +93,7 @@ from timeline.metadata.instant_metadata import (
     CommitMetadata,
     SavepointMetadata,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -96,6 +103,8 @@ M = TypeVar("M")
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
 _HOUR_MS: Final = 3_600_000
+_ATTEMPTS: Final = 3
+"""How often a clean is planned if readers' leases come in between; then the next one plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +124,14 @@ class _Bounds:
         last: The last completed clean.
         known: Its content.
         savepoints: The savepoints.
+        leases: Readers' leases, which ``kept`` respects.
     """
 
     kept: Retention
     last: Instant | None
     known: CleanMetadata | None
     savepoints: Savepoints
+    leases: tuple[Lease, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,11 +143,13 @@ class CleanMemory:
         saved: Metadata of savepoints by requested time.
         last_clean: The last completed clean that was read or written, and its metadata, without the
             files that it deleted; with what other parts of its series failed to delete.
+        leases: Readers' leases by id, as last listed.
     """
 
     empty_plan: _EmptyPlan | None = None
     saved: dict[str, SavepointMetadata] = field(default_factory=dict)
     last_clean: tuple[Instant, CleanMetadata] | None = None
+    leases: dict[str, Lease] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +202,7 @@ class Cleaner:
         self._execution = CleanExecution(self._meta, time_generator, delete or self._in_threads)
         self._progress = progress
         self._archive = Archive(self._meta)
+        self._leases = Leases(self._storage, time_generator.clock, self._memory.leases)
 
     def run(self) -> CleanResult | None:
         """Finish crashed cleans, then plan and run one clean.
@@ -203,7 +217,8 @@ class Cleaner:
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
 
-        Cost: one list of the timeline; reads of the last clean and of the commits that have left
+        Cost: one list of the timeline; if a clean is due, one of the leases, and another when it
+            has been requested; reads of the last clean and of the commits that have left
             the retained window since; two look-ups in the view for each partition that these name.
             The memory of the files of one part (``hoodie.clean.parallelism`` requests at a time).
         """
@@ -236,6 +251,7 @@ class Cleaner:
             CorruptMetadataError: A plan can't be read, or names files outside the table.
         """
         start = time.perf_counter()
+        leases = self._leases.live(sweep=True)
         # Plans are read twice if there are several, because each may name 200,000 files.
         plans = {instant: self._plan_of(instant) for instant in instants[:1]}
         pending = [
@@ -243,9 +259,20 @@ class Cleaner:
             for i in instants
         ]
         last = last_of_series(pending)
-        lost = [each for each in pending if self._is_withdrawn(each, last, timeline)]
-        for each in lost:
-            logger.warning("withdrawing %s, whose plan is incomplete", each.instant)
+        broken = {
+            each.instant: _broken(leases, timeline, _whole(each, last).plan, each.instant)
+            for each in pending
+        }
+        unbegun = _unbegun(pending)
+        lost = []
+        for each in pending:
+            if self._is_withdrawn(each, last, timeline):
+                logger.warning("withdrawing %s, whose plan is incomplete", each.instant)
+                lost.append(each)
+            elif broken[each.instant] and each in unbegun:
+                lease = broken[each.instant][0]
+                logger.info("withdrawing %s, which would break the lease %s", each.instant, lease)
+                lost.append(each)
         self._execution.withdraw(each.instant for each in lost)
         results: list[tuple[Part | None, CleanResult]] = []
         for each in pending:
@@ -255,9 +282,8 @@ class Cleaner:
             plan = plans.get(each.instant) if len(pending) == 1 else self._plan_of(each.instant)
             assert plan is not None
             names = self._execution.names(each.instant, plan)
-            whole = each if each.part is None else last.get(each.part.series, each)
-            kept = retention_of(whole.plan)
-            spared = self._spared(timeline, each.instant, names, kept)
+            kept = retention_of(_whole(each, last).plan)
+            spared = self._spared(timeline, each.instant, names, kept, broken[each.instant])
             done = self._counter(sum(map(len, names.values())))
             carry_out = self._execution.carry_out
             executed = carry_out(each.instant, plan, start, spared=spared, done=done)
@@ -298,42 +324,84 @@ class Cleaner:
         clean: Instant,
         names: Mapping[str, Collection[str]],
         kept: Retention,
+        leases: Sequence[Lease],
     ) -> Spared:
         """Return the files of a pending clean that must stay, as the table has changed since.
 
         A rollback or restore makes slices live again that an undone slice had superseded, and there
-        may be new savepoints.
+        may be new savepoints. Files that only a lease holds are planned again by the next clean.
 
         Args:
             timeline: The active timeline.
             clean: The pending clean.
             names: Partition → names of its files.
             kept: What it keeps.
+            leases: Readers' leases that it would break.
 
-        Cost: nothing if there was none of these since; else two look-ups a partition, and a list if
-            some of its files are deleted already.
+        Cost: nothing if there was none of these since; else two look-ups a partition, for leases
+            two more, and a list if some of its files are deleted already.
         """
-        if not is_changed_since(timeline, clean):
+        changed = is_changed_since(timeline, clean)
+        if not changed and not leases:
             return Spared()
         self._view.sync()
-        decide = fates_in(timeline, kept, self._savepoints(timeline), self._compactions())
+        savepoints, compactions = self._savepoints(timeline), self._compactions()
+        held = kept.held_by(leases, timeline)
+
+        def staying(kept: Retention, partition: str) -> set[str]:
+            decide = fates_in(timeline, kept, savepoints, compactions)
+            found = decide(self._groups(partition, kept))
+            return set(
+                chain.from_iterable(file_sizes(f.found) for f in found if not f.rule.deletes)
+            )
+
         live: set[File] = set()
         unknown: set[File] = set()
         for partition, planned in names.items():
+            if held is None:
+                unknown |= {(partition, name) for name in planned}
+                continue
             try:
-                found = [*decide(self._groups(partition, kept))]
+                stay = staying(kept, partition)
+                read = staying(held, partition) - stay if leases else set()
             except ViewBehindError:
                 # Some of the planned files are deleted already, and the view doesn't answer without
                 # their sizes. What is left is planned again after this clean.
                 there = {file.name for file in self._storage.list(partition)}
                 unknown |= {(partition, name) for name in there.intersection(planned)}
                 continue
-            kept_names = (file_sizes(f.found).keys() for f in found if not f.rule.deletes)
-            stay = set(chain.from_iterable(kept_names)).intersection(planned)
-            live |= {(partition, name) for name in stay}
+            if changed:
+                live |= {(partition, name) for name in stay.intersection(planned)}
+            unknown |= {(partition, name) for name in read.intersection(planned)}
         return Spared(frozenset(live), frozenset(unknown))
 
     def _request(self, timeline: Timeline) -> list[_Requested]:
+        """Request the next clean, which respects the leases there are once it has been requested.
+
+        Returns:
+            Its parts, or an empty clean; nothing if there is nothing to do, or leases kept coming.
+        """
+        for _ in range(_ATTEMPTS):
+            bounds = self._bounds(timeline, due=True, sweep=True)
+            requested = [] if bounds is None else self._request_in(timeline, bounds)
+            if bounds is None or not requested:
+                return []
+            lease = self._broken_since(timeline, bounds)
+            if lease is None:
+                return requested
+            logger.info("a clean would break the lease %s, and is planned again", lease)
+            self._execution.withdraw(each.instant for each in requested)
+        return []
+
+    def _broken_since(self, timeline: Timeline, bounds: _Bounds) -> Lease | None:
+        """Return a lease that came since a clean was planned and that it would break, if any."""
+        known = {lease.id for lease in bounds.leases}
+        earliest = bounds.kept.earliest
+        since = reach(timeline, None if earliest is None else earliest.requested_time)
+        new = (lease for lease in self._leases.live() if lease.id not in known)
+        return next((lease for lease in new if lease.earliest < since), None)
+
+    def _request_in(self, timeline: Timeline, bounds: _Bounds) -> list[_Requested]:
         """Request the parts of the next clean, or an empty one; they delete nothing yet.
 
         Each part's plan is dropped as soon as it is on the timeline, unless it is the only one.
@@ -341,7 +409,7 @@ class Cleaner:
         requested: list[_Requested] = []
         now = timeline.last_time
         try:
-            for part in self._due(timeline):
+            for part in self._due(timeline, bounds):
                 now = self._times.next(now)
                 first = requested[0].instant.requested_time if requested else now
                 before = Before.of(timeline, self._metadata_of(last_clean(timeline)))
@@ -394,23 +462,22 @@ class Cleaner:
 
         return add
 
-    def _due(self, timeline: Timeline) -> Iterator[PlannedPart]:
+    def _due(self, timeline: Timeline, bounds: _Bounds) -> Iterator[PlannedPart]:
         """Yield the parts of the next clean, or an empty one if that is due."""
         is_empty = True
-        for part in self.parts(timeline):
+        for part in self._parts(timeline, bounds, self._settings.part_files):
             is_empty = False
             yield part
-        mark = self._mark(timeline) if is_empty else None
+        mark = self._mark(timeline, bounds) if is_empty else None
         if mark is not None:
             yield PlannedPart(mark)
 
-    def _mark(self, timeline: Timeline) -> PlannedClean | None:
+    def _mark(self, timeline: Timeline, bounds: _Bounds) -> PlannedClean | None:
         """Return an empty clean, from which the next one continues, if one is due.
 
         The mark never moves back, even if more is retained than before.
         """
-        bounds = self._bounds(timeline, due=True)
-        if bounds is None or bounds.kept.earliest is None:
+        if bounds.kept.earliest is None:
             return None
         earliest, known = bounds.kept.earliest.requested_time, bounds.known
         if known is not None and known.earliest_commit_to_retain >= earliest:
@@ -465,13 +532,15 @@ class Cleaner:
         Cost: the memory of one part.
         """
         bounds = self._bounds(timeline, due=due)
-        if bounds is None:
-            return
+        if bounds is not None:
+            yield from self._parts(timeline, bounds, limit or self._settings.part_files)
+
+    def _parts(self, timeline: Timeline, bounds: _Bounds, limit: int) -> Iterator[PlannedPart]:
         base_path, kept = self._storage.base_path, bounds.kept
         plan_of = partial(cleaner_plan, timeline, kept, base_path, bounds.savepoints)
         deleted = self._deleted(timeline, bounds)
         is_empty = True
-        for part in divided(deleted, plan_of, limit or self._settings.part_files):
+        for part in divided(deleted, plan_of, limit):
             is_empty = False
             yield part
         if is_empty and kept.earliest is not None:
@@ -517,11 +586,34 @@ class Cleaner:
         Raises:
             CorruptMetadataError: The last clean or a savepoint can't be read.
         """
-        bounds = self._bounds(timeline, due=False)
-        if bounds is None:
+        free = self._bounds(timeline, due=False, free=True)
+        if free is None:
             groups = self._groups(partition, Retention(self._settings.policy))
             slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
             return tuple(Fate(each, Rule.YOUNG) for each in slices)
+        fates = self._decided(timeline, free, partition)
+        leases = self._leases.live()
+        if not leases:
+            return fates
+        held = free.kept.held_by(leases, timeline)
+        decided: dict[FileSlice, Fate] = {}
+        if held is not None:
+            of_held = self._decided(timeline, replace(free, kept=held), partition)
+            decided = {fate.found: fate for fate in of_held}
+        # By an earliest instant the oldest lease holds all that any lease does.
+        oldest = str(min(leases, key=lambda lease: lease.earliest))
+
+        def respected(fate: Fate) -> Fate:
+            if not fate.rule.deletes:
+                return fate
+            found = decided.get(fate.found)
+            if found is not None and (found.rule.deletes or found.rule is Rule.LEASE):
+                return found
+            return Fate(fate.found, Rule.LEASE, oldest)
+
+        return tuple(map(respected, fates))
+
+    def _decided(self, timeline: Timeline, bounds: _Bounds, partition: str) -> tuple[Fate, ...]:
         decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
         return tuple(decide(self._groups(partition, bounds.kept)))
 
@@ -538,8 +630,19 @@ class Cleaner:
                 for name in names:
                     yield instant, partition, name
 
-    def _bounds(self, timeline: Timeline, *, due: bool) -> _Bounds | None:
-        """Return what a clean keeps now; ``None`` if none is due, or it keeps everything."""
+    def _bounds(
+        self, timeline: Timeline, *, due: bool, sweep: bool = False, free: bool = False
+    ) -> _Bounds | None:
+        """Return what a clean keeps now; ``None`` if none is due, or it keeps everything.
+
+        Args:
+            timeline: The active timeline.
+            due: Whether a clean is planned only if enough writes completed since the last one.
+            sweep: Whether expired leases are deleted.
+            free: Whether leases are ignored.
+
+        Cost: a list of the leases, unless none is due.
+        """
         settings, last = self._settings, last_clean(timeline)
         since = self._times.ago(settings.hours * _HOUR_MS)
         kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
@@ -551,7 +654,12 @@ class Cleaner:
             return None
         # The number of writes by which a clean advances is counted from the last clean.
         kept = retention(timeline, settings, since, known) or kept
-        return _Bounds(kept, last, known, self._savepoints(timeline))
+        leases = () if free else self._leases.live(sweep=sweep)
+        held = kept.held_by(leases, timeline)
+        if held is None:
+            logger.info("nothing is cleaned as long as %s holds everything", leases[0])
+            return None
+        return _Bounds(held, last, known, self._savepoints(timeline), leases)
 
     def _partitions(self, timeline: Timeline, bounds: _Bounds) -> set[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
@@ -600,14 +708,16 @@ class Cleaner:
         assert isinstance(metadata, CleanMetadata)
         return metadata
 
-    def _commit(self, instant: Instant) -> CommitMetadata:
-        """Return the content of a write, which may be archived."""
+    def _commit(self, instant: Instant) -> CommitFiles:
+        """Return the files of a write, which may be archived."""
         try:
-            return self._read(instant, CommitMetadata)
+            files = self._meta.read_files(instant)
         except InstantNotFoundError:
             metadata = self._archive.read(instant)
             assert isinstance(metadata, CommitMetadata)
-            return metadata
+            return CommitFiles.of(metadata)
+        assert isinstance(files, CommitFiles)
+        return files
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
         """Sync the view unless it has these instants; files missing in it are never deleted."""
@@ -617,11 +727,17 @@ class Cleaner:
 
     def _groups(self, partition: str, kept: Retention) -> PartitionGroups:
         view = self._view
-        if kept.earliest is None:
-            replaced = view.all_replaced_file_groups(partition)
-        else:
-            replaced = view.replaced_file_groups_before(kept.earliest.requested_time, partition)
-        return PartitionGroups(view.all_file_groups(partition), replaced)
+        groups = view.all_file_groups(partition)
+        if kept.earliest is not None:
+            earliest = kept.earliest.requested_time
+            return PartitionGroups(groups, view.replaced_file_groups_before(earliest, partition))
+        replaced, since = view.all_replaced_file_groups(partition), held_from(kept.leases)
+        if since is None or not replaced:
+            return PartitionGroups(groups, replaced)
+        before = view.replaced_file_groups_before_or_on(since, partition)
+        ids = {group.file_id for group in before}
+        read = tuple(group for group in replaced if group.file_id not in ids)
+        return PartitionGroups(groups, before, read)
 
     def _compactions(self) -> tuple[CompactionOperation, ...]:
         if self._meta.config.table_type == "COPY_ON_WRITE":
@@ -707,6 +823,39 @@ def is_idle(
     if kept is None or kept[0] != last:
         return False
     return not is_due(timeline, settings.max_commits, kept[1]) and not partitions_left_over(kept[1])
+
+
+def _broken(
+    leases: Iterable[Lease], timeline: Timeline, plan: CleanerPlan, clean: Instant
+) -> list[Lease]:
+    """Return the leases that a pending clean may break.
+
+    A clean that retains file versions may have respected a lease that is returned.
+    """
+    earliest = plan.earliest_instant_to_retain
+    since = reach(timeline, None if earliest is None else earliest.timestamp, clean.requested_time)
+    return [lease for lease in leases if lease.earliest < since]
+
+
+def _whole(clean: PendingClean, last: Mapping[str, PendingClean]) -> PendingClean:
+    """Return the part of a clean's series whose plan has the new bounds, if it is there."""
+    return clean if clean.part is None else last.get(clean.part.series, clean)
+
+
+def _unbegun(pending: Iterable[PendingClean]) -> list[PendingClean]:
+    """Return the pending cleans that have deleted nothing, nor have other parts of their series."""
+    series: dict[str, list[PendingClean]] = {}
+    for each in pending:
+        series.setdefault(
+            each.part.series if each.part else each.instant.requested_time, []
+        ).append(each)
+    return [
+        each
+        for parts in series.values()
+        if all(each.instant.state is State.REQUESTED for each in parts)
+        and (parts[0].part is None or parts[0].part.number == 1)
+        for each in parts
+    ]
 
 
 def _asked(requested_time: str) -> Instant:

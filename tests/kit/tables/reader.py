@@ -129,7 +129,7 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
         return None
     found = []
     for (partition, _), name in newest_files(base).items():
-        for row in _stored_rows((Path(base) / partition / name).read_bytes()):
+        for row in stored_rows(Path(base) / partition / name):
             assert row["_hoodie_file_name"] == name
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
@@ -137,6 +137,11 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
     assert not unique or len(keys) == len(set(keys)), "a key comes twice"
     found.sort(key=lambda each: each[:2])
     return [{k: v for k, v in row.items() if k not in META} for _, _, row in found]
+
+
+def stored_rows(path: Path) -> list[dict]:
+    """Return the rows of a base file, which callers don't change."""
+    return _stored_rows(path.read_bytes())
 
 
 @lru_cache(maxsize=500)

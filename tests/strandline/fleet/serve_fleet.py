@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from executor_proxy.seat_ring import Layout, Seat, owners
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import Answered, HttpClient
 from tests.kit.servers.serve_process import ServeProcess, environment
@@ -90,10 +90,11 @@ def state_url(folder: Path) -> str:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Ask servers until something is so; each question takes its time."""
+    """Ask servers until something is so."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
+        pause()
 
 
 def wait_for_seats(servers: Iterable[FleetServer], seats: dict[int, str]) -> None:

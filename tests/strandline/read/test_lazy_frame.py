@@ -24,7 +24,13 @@ from tests.strandline.read.filter.number_table import NAN, numbers
 from tests.strandline.read.logs.log_table import LogTable, row
 from timeline.storage.local import LocalStorage
 
-TABLES = ["numbers", "every type", "cow_basic_v9", "mor_basic_v6", "mor_basic_v9", "multi_mor_v6"]
+TABLES = [
+    *quick_runs(
+        ["numbers", "every type", "mor_basic_v9"],
+        ["numbers", "every type", "mor_basic_v9", "multi_mor_v6"],
+    ),
+    *(pytest.param(name, marks=pytest.mark.product) for name in ("cow_basic_v9", "mor_basic_v6")),
+]
 
 
 def every_type(base) -> Table:
@@ -46,9 +52,7 @@ def every_type(base) -> Table:
     return Table(base)
 
 
-@pytest.fixture(
-    scope="module", params=quick_runs(["numbers", "every type", "mor_basic_v9"], TABLES)
-)
+@pytest.fixture(scope="module", params=TABLES)
 def read(request, tmp_path_factory) -> Iterator[tuple[Scan, pl.DataFrame]]:
     """A scan, and its rows."""
     base = tmp_path_factory.mktemp("table")

@@ -20,7 +20,13 @@ ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
 pytestmark = pytest.mark.property
 
 
-@pytest.fixture(scope="module", params=[(), (HIVE,), (ENCODED,), (HIVE, ENCODED)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        *((), (HIVE, ENCODED)),
+        *(pytest.param((option,), marks=pytest.mark.product) for option in (HIVE, ENCODED)),
+    ],
+)
 def table(request, tmp_path_factory) -> Table:
     """A table with a row in each partition."""
     path = str(tmp_path_factory.mktemp("odd"))

@@ -273,7 +273,6 @@ CONCERNED = {
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("base", quick_runs([9], [6, 9]), indirect=True)
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
 @pytest.mark.parametrize("other", CONCERNED)
 @pytest.mark.parametrize("overwrite", OVERWRITES)

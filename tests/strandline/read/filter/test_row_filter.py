@@ -23,7 +23,10 @@ from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import InputError
 from timeline.storage.local import LocalStorage
 
-TABLES = ["cow_basic_v9", "nonpart_cow_v6", "hive_cow_v9", "mor_basic_v6", "multi_mor_v6"]
+TABLES = [
+    *("cow_basic_v9", "nonpart_cow_v6", "multi_mor_v6"),
+    *(pytest.param(name, marks=pytest.mark.product) for name in ("hive_cow_v9", "mor_basic_v6")),
+]
 FLOATS = pa.schema([("x", pa.float64()), ("n", pa.int32())])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,42 @@ def server() -> Iterator[ServiceServer]:
         assert sum(server.parts.hot.counts.values()) > 0
 
 
-@pytest.fixture(scope="module", params=["child", "process"])
+@dataclass(frozen=True)
+class Serving:
+    """How recordings are asked again.
+
+    Attributes:
+        how: How the service runs, as in ``running_as``.
+        last_only: Whether only the last step of each recorded server is.
+    """
+
+    how: str
+    last_only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.how}, last steps" if self.last_only else self.how
+
+
+# A process of its own serves by the code that a child does.
+SERVED = [
+    Serving("child"),
+    Serving("process", last_only=True),
+    pytest.param(Serving("process"), marks=pytest.mark.product),
+]
+
+
+@pytest.fixture(scope="module", params=SERVED, ids=str)
+def served(request: pytest.FixtureRequest) -> Serving:
+    found: Serving = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
 def service(
-    request: pytest.FixtureRequest, lake: GoldenLake, tmp_path_factory: pytest.TempPathFactory
+    served: Serving, lake: GoldenLake, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     log = tmp_path_factory.mktemp("log") / "log"
-    with running_as(request.param, lake.root, log) as service:
+    with running_as(served.how, lake.root, log) as service:
         yield service
 
 
@@ -84,8 +115,8 @@ def test_every_kind_of_storage_answers_as_recorded(kind: str, tmp_path: Path) ->
 @pytest.mark.property
 class TestEmbeddedAndStandalone(ViewSuite):
     @pytest.fixture(autouse=True)
-    def _served(self, service: Service, lake: GoldenLake) -> None:
-        self.service, self.lake = service, lake
+    def _served(self, served: Serving, service: Service, lake: GoldenLake) -> None:
+        self.served, self.service, self.lake = served, service, lake
 
     @contextmanager
     def serving(self, scenario: str, step: int, directory: Path) -> Iterator[Client]:
@@ -96,5 +127,7 @@ class TestEmbeddedAndStandalone(ViewSuite):
         return tuple(
             (server, step)
             for server in all_servers(scenario)
-            for step in golden.recorded_steps(scenario, server)
+            for step in tuple(golden.recorded_steps(scenario, server))[
+                -1 if self.served.last_only else 0 :
+            ]
         )

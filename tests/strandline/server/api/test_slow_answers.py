@@ -15,7 +15,7 @@ import pytest
 from executor_proxy import connect
 from fsview.wire.param import TIMELINE_HASH
 from strandline.server.http.server import ServiceServer
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import TOKEN, HttpClient, known, serving
 from tests.kit.servers.raw_http import Answer, RawConnection, request
 from tests.kit.tables.small_table import SmallTable
@@ -96,7 +96,7 @@ def status(server: ServiceServer, name: str) -> Any:
 def until(server: ServiceServer, name: str, **counts: int) -> None:
     """Ask for the status until it shows these counts."""
     while not counts.items() <= status(server, name).items():
-        pass
+        pause()
 
 
 def answered(client: HttpClient, method: str, path: str, params: dict[str, str]) -> bytes:

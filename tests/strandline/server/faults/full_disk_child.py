@@ -11,6 +11,7 @@ from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
+from tests.kit.concurrency.patience import pause
 from tests.kit.servers.live_service import AppClient, known
 from tests.kit.storage.full_disk import fill
 from tests.kit.tables.rebuilt import differences_from_rebuilt
@@ -57,6 +58,7 @@ def main(directory: Path) -> None:
         filler.unlink()
         end = time.monotonic() + SOON_S
         while status == FULL and time.monotonic() < end:
+            pause()
             status, said = client.ask("GET", LATEST, after)
         assert status == 200, said
         assert client.ask("GET", LATEST, before) == (200, was)

@@ -18,7 +18,7 @@ from strandline.server.http.connection_registry import (
 )
 from strandline.server.http.limits import RESERVED_FILES, Limits
 from strandline.server.http.server import ServiceServer
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.concurrency.stopped_loop import StoppedLoop
 from tests.kit.servers.live_service import TOKEN, parts_of, serving
 from tests.kit.servers.raw_http import RawConnection, request
@@ -136,6 +136,7 @@ def test_the_longest_idle_connections_make_room_for_others(
             assert idle[1].ask(request(LOOK_UP, token=TOKEN)).status == 200
             with RawConnection(server.port) as raw:
                 status = raw.ask(request(LOOK_UP, token=TOKEN)).status
+            pause()
         assert status == 200
         assert idle[0].rest() == b"" or sent == len(GREETING)
         assert idle[1].ask(request(LOOK_UP, token=TOKEN)).status == 200

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,7 +23,7 @@ from strandline.server.log_format import LogWriter, TextFormatter
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from strandline.settings.sources import ServeSettings
-from tests.kit.concurrency.patience import PATIENCE_S
+from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.servers.live_service import running
 from tests.kit.servers.serve_process import environment
 from tests.kit.tables import golden
@@ -96,9 +95,8 @@ def test_what_is_changed_takes_effect_and_what_is_wrong_does_not(tmp_path: Path)
         assert is_served(serving, two, "second")
         assert not is_served(serving, one, "second")
         golden.build("cow_basic_v9", 0, tmp_path / "late" / "t")
-        pause = threading.Event()
         while not is_served(serving, tmp_path / "late" / "t", "second"):
-            pause.wait(0.2)  # it is looked for every few seconds
+            pause()  # it is looked for every few seconds
         place.config.write_text("strandline.serve.portt=1\n")
         said, _ = reloaded(serving)
         assert said.startswith(f"nothing is read again: {place.config}: strandline.serve.portt")

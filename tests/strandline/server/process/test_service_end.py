@@ -18,7 +18,7 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.server.process import supervisor
-from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S
+from tests.kit.concurrency.patience import PATIENCE_S, PROCESS_S, pause
 from tests.kit.servers.processes import is_alive, wait_for_end
 from tests.strandline.server.process.services import (
     REPOSITORY,
@@ -215,6 +215,7 @@ def test_a_driver_that_was_stopped_does_not_kill_a_healthy_child(
     until = time.monotonic() + 4  # two timeouts
     while time.monotonic() < until:
         assert session.get("/", {}) == b"Hello Hudi"
+        pause()
     os.kill(stopped_driver.pid, signal.SIGCONT)
     for _ in range(100):
         assert child_of(stopped_driver)[0] == pid

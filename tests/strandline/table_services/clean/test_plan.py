@@ -36,6 +36,7 @@ from timeline.metadata.instant_metadata import (
     SavepointPartitionMetadata,
     WriteStat,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 
@@ -340,25 +341,29 @@ def stats(**by_partition: str) -> CommitMetadata:
     )
 
 
+def named(commits):
+    return partitions_named(map(CommitFiles.of, commits))
+
+
 def test_partitions_that_only_got_new_groups_are_not_looked_at():
-    assert partitions_named([stats(a="null", b="1"), stats(c="null")]) == {"b"}
+    assert named([stats(a="null", b="1"), stats(c="null")]) == {"b"}
 
 
 def test_partitions_that_only_got_logs_are_not_looked_at():
     """A log's previous commit is never "null" from version 8 on."""
     stat = WriteStat(file_id="a", path=f"p/{log('a', '3').name}", prev_commit="3")
-    assert partitions_named([CommitMetadata({"p": (stat,)})]) == set()
+    assert named([CommitMetadata({"p": (stat,)})]) == set()
 
 
 def test_a_compaction_may_call_the_first_base_file_of_old_logs_new():
     compacted = CommitMetadata(stats(a="null").partition_to_write_stats, compacted=True)
     by_type = CommitMetadata(stats(b="null").partition_to_write_stats, operation_type="COMPACT")
-    assert partitions_named([compacted, by_type]) == {"a", "b"}
+    assert named([compacted, by_type]) == {"a", "b"}
 
 
 def test_partitions_of_replaced_groups_are_looked_at():
     replacing = CommitMetadata(partition_to_replace_file_ids={"r": ("f",)})
-    assert partitions_named([replacing]) == {"r"}
+    assert named([replacing]) == {"r"}
 
 
 def test_only_instants_that_left_the_window_since_are_read():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline import WriteClient
 from strandline.write.engine.local import LocalEngine
@@ -198,8 +197,7 @@ class Walk:
         """Return the rows of the newest files with their partition paths."""
         found, buckets = [], set()
         for (partition, file_id), name in reader.newest_files(self._base).items():
-            table = pq.read_table(self._base / partition / name, partitioning=None)
-            for row in table.to_pylist():
+            for row in reader.stored_rows(self._base / partition / name):
                 assert row["_hoodie_partition_path"] == partition
                 found.append((partition, tuple(row[column] for column in SCHEMA.names)))
                 if self._rules.index == "BUCKET":
