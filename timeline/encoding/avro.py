@@ -120,6 +120,11 @@ def read_records(schema: str, records: Iterable[bytes]) -> list[dict[str, Any]]:
 def write_record(schema: str, record: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record without a container.
 
+    Args:
+        schema: Its schema, JSON text.
+        record: The record. Where the schema allows several types, a pair of the type's full name
+            and the value saves comparing the value with each type.
+
     Raises:
         ValueError: The record doesn't fit the schema.
         ModuleNotFoundError: fastavro isn't installed. Only drivers write Avro, and they have it.

@@ -27,6 +27,7 @@ from timeline.storage.base import Storage
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*", re.ASCII)
 _TOKEN: Final = "1-0-1"  # noqa: S105 - a write token in a file's name
 _RECORD: Final = "HoodieArchivedMetaEntry"
+_NAMESPACE: Final = "org.apache.hudi.avro.model"
 _AVRO_VERSION: Final = 3
 
 
@@ -107,7 +108,12 @@ def _record(instant: Instant, data: bytes, source: str) -> dict[str, Any]:
     body = _body(instant, kind)
     if data and body is not None:
         value = codec.decode(kind, data, source=f"{source}, {instant}")
-        record[body] = avro.read_container(codec.encode(value, 9, replace=replaces))
+        name, content = codec.avro_record(value, replace=replaces)
+        if kind is CommitMetadata:
+            # Named types: else all write stats would be compared with the schema three times.
+            name = codec.COMMIT_RECORDS[replaces]
+            content[codec.WRITE_STATS] = "map", content[codec.WRITE_STATS]
+        record[body] = f"{_NAMESPACE}.{name}", content
     return record
 
 

@@ -74,7 +74,7 @@ ARCHIVE_PARALLELISM: Final = Setting(
     "hoodie.archive.delete.parallelism",
     8,
     "Number of instants' files read, or of pending instants' files deleted, at a time, by threads"
-    " of the driver. Hudi's default is 100 tasks of the cluster.",
+    " of the driver; always 1 on a local disk. Hudi's default is 100 tasks of the cluster.",
     "client",
     unit="threads",
     minimum=1,

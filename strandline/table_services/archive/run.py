@@ -79,6 +79,7 @@ class Archiver:
         self._meta = meta_client.for_cause("archive")
         self._times = time_generator
         self._settings = settings
+        self._threads = settings.parallelism if meta_client.storage.is_remote else 1
         self._clean_settings = clean_settings
         self._earliest_held = earliest_held
         storage = meta_client.storage.for_cause("archive")
@@ -130,7 +131,7 @@ class Archiver:
         planned = [files[key] for key in map(key_of, self.plan(timeline)) if key in files]
         if planned:
             self._write(planned)
-            delete_files(self._meta, planned, self._settings.parallelism)
+            delete_files(self._meta, planned, self._threads)
             logger.info("archived %d instants up to %s", len(planned), planned[-1].instant)
             if self._meta.config.layout_version > 1:
                 self._history.merge(self._history.manifest())
@@ -156,12 +157,12 @@ class Archiver:
         left = [each for key, each in files.items() if key in archived]
         if left:
             logger.info("finishing an archival of %d instants", len(left))
-            delete_files(self._meta, left, self._settings.parallelism)
+            delete_files(self._meta, left, self._threads)
         return left
 
     def _write(self, planned: Sequence[ArchivedFiles]) -> None:
         """Add instants to the archive."""
-        read = contents(self._meta, planned, self._settings.parallelism)
+        read = contents(self._meta, planned, self._threads)
         if self._meta.config.layout_version > 1:
             rows = (row_of(*pair) for pair in zip(planned, read, strict=True))
             span = planned[0].instant.requested_time, planned[-1].instant.requested_time

@@ -15,6 +15,9 @@ from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
 from timeline.archive.archived_timeline import HistoryArchive
 from timeline.archive.history_file import FEW_ROWS
+from timeline.archive.log_archive import BODIES
+from timeline.encoding import avro
+from timeline.metadata import codec
 
 FOLDER = "history"
 
@@ -100,3 +103,11 @@ def test_object_stores_delete_pending_files_together():
     assert len(table.meta.instant_files()) == 3 * 20
     # One for the pending files, one for each completed instant.
     assert table.storage.calls.snapshot()["delete", "archive"] == 41
+
+
+def test_each_kind_of_content_has_a_place_in_the_archive_of_version_6():
+    schema = avro.schema_text("HoodieArchivedMetaEntry")
+    for kind, body in BODIES.items():
+        name, content = codec.avro_record(kind())
+        record = {body: (f"org.apache.hudi.avro.model.{name}", content)}
+        assert avro.read_record(schema, avro.write_record(schema, record))[body] is not None
