@@ -121,8 +121,14 @@ class HeldLease:
             time: The time that it reads.
         """
         now = self._meta.active_timeline()
+        # A listing isn't a snapshot: it may show a write as pending, and a clean that was planned
+        # after the write had completed.
+        pending = [i.requested_time for i in seen.write_timeline().pending()]
+        done = now.completed()
+        completed = any(done.contains_time(each) for each in pending if each <= time)
+        known = frozenset[str]() if completed else _times(seen)
         if time not in savepoint_times(now):
-            for clean in _cleans_since(now, _times(seen)):
+            for clean in _cleans_since(now, known):
                 self._refuse(clean, retained_by(self._meta, now, clean))
         self._cleans = _times(now)
 

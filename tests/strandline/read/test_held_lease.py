@@ -197,6 +197,25 @@ def test_what_was_pending_when_a_clean_was_planned_does_not_refuse_it(table):
     held.release()
 
 
+def test_a_clean_that_was_planned_while_the_timeline_was_listed_refuses_it(table):
+    """The listing has seen a write before it completed, and then the clean."""
+    late = table.begin([A])
+    last = table.write(("p=2", "b-0"))
+    request_clean(table, last)
+
+    def complete(kind: str, path: str) -> None:
+        if kind == "create" and path.startswith(LEASE_FOLDER):
+            table.storage.fail.clear()
+            table.complete(late)
+
+    table.storage.fail.append(complete)
+    with pytest.raises(LeaseError, match=f"retains only .* {last} or later"):
+        acquired(table)
+    held = acquired(table)
+    assert held.lease.earliest == last
+    held.release()
+
+
 def test_a_savepoint_can_be_pinned_however_far_cleans_went(table):
     first, _, third = table.model.writes
     table.savepoint(first)
