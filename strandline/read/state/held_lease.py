@@ -49,13 +49,16 @@ class HeldLease:
         lease: The lease.
     """
 
-    def __init__(self, meta: TableMetaClient, lease: Lease, clock: Clock) -> None:
+    def __init__(
+        self, meta: TableMetaClient, lease: Lease, clock: Clock, between_s: float | None = None
+    ) -> None:
         """Make a lease that isn't on storage yet.
 
         Args:
             meta: The table; storage calls are counted under ``lease``.
             lease: The lease.
             clock: Measures the time since the last renewal.
+            between_s: Seconds between two renewals; ``None`` for a third of the time to live.
         """
         self.lease = lease
         self._meta = meta
@@ -65,6 +68,7 @@ class HeldLease:
         self._since = clock.monotonic(), clock.now_ms()
         self._lost = ""
         self._cleans: frozenset[str] = frozenset()
+        self._between_s = lease.ttl_s / _RENEWALS if between_s is None else between_s
         self._stopping = threading.Event()
         self._thread: JoinedThread | None = None
 
@@ -102,7 +106,7 @@ class HeldLease:
         try:
             held._leases.create(lease)
             held._look(seen, time)
-            held._start()
+            held.keep_renewing()
         except BaseException:
             held.release()
             raise
@@ -117,8 +121,14 @@ class HeldLease:
             time: The time that it reads.
         """
         now = self._meta.active_timeline()
+        # A listing isn't a snapshot: it may show a write as pending, and a clean that was planned
+        # after the write had completed.
+        pending = [i.requested_time for i in seen.write_timeline().pending()]
+        done = now.completed()
+        completed = any(done.contains_time(each) for each in pending if each <= time)
+        known = frozenset[str]() if completed else _times(seen)
         if time not in savepoint_times(now):
-            for clean in _cleans_since(now, _times(seen)):
+            for clean in _cleans_since(now, known):
                 self._refuse(clean, retained_by(self._meta, now, clean))
         self._cleans = _times(now)
 
@@ -214,23 +224,23 @@ class HeldLease:
         except StorageError as error:
             logger.warning("a lease is left to expire: %s", error)
 
-    def _start(self) -> None:
+    def keep_renewing(self) -> None:
+        """Start the thread that renews the lease until it is released."""
         # A daemon: if the process ends without a release, the lease expires.
         name = f"lease-{self.lease.id[:8]}"
         self._thread = JoinedThread(self._run, name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        between_s = self.lease.ttl_s / _RENEWALS
-        wait_s = between_s
+        wait_s = self._between_s
         while not self._stopping.wait(wait_s):
             try:
                 if not self.renew():
                     break
-                wait_s = between_s
+                wait_s = self._between_s
             except Exception as error:  # noqa: BLE001 - the thread must continue
                 logger.warning("the lease %s wasn't renewed: %s", self.lease.id, error)
-                wait_s = min(between_s, max(between_s / _RETRIES, _MIN_WAIT_S))
+                wait_s = min(self._between_s, max(self._between_s / _RETRIES, _MIN_WAIT_S))
         if not self._stopping.is_set():
             logger.warning("the lease %s %s", self.lease.id, self._lost)
 

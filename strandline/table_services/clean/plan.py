@@ -200,7 +200,11 @@ def _lost_savepoints(last_clean: CleanMetadata, saved: Iterable[str]) -> bool:
 
 
 def instants_since(
-    timeline: Timeline, last_clean: Instant | None, known: CleanMetadata | None, versions: int
+    timeline: Timeline,
+    last_clean: Instant | None,
+    known: CleanMetadata | None,
+    versions: int,
+    saved: Iterable[str] = (),
 ) -> tuple[Instant, ...] | None:
     """Return the writes that completed since the last clean was planned, for file versions.
 
@@ -209,14 +213,18 @@ def instants_since(
         last_clean: The last completed clean.
         known: Its metadata.
         versions: Number of slices that stay in each file group.
+        saved: Requested times of the current savepoints.
 
     Returns:
         ``None`` if all partitions must be examined: the last clean had another policy, kept more
-        slices, or doesn't record their number, like Hudi's; or later writes may be archived.
+        slices, or doesn't record their number, like Hudi's; a savepoint was deleted since; or later
+        writes may be archived.
     """
     if last_clean is None or known is None or known.earliest_commit_to_retain:
         return None
     if known.extra_metadata.get(KEPT_VERSIONS, "") != str(versions):
+        return None
+    if _lost_savepoints(known, saved):
         return None
     writes = timeline.completed().write_timeline()
     start = writes.first_non_savepoint_time

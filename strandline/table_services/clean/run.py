@@ -679,8 +679,8 @@ class Cleaner:
         """
         earliest = bounds.kept.earliest
         if earliest is None:
-            versions = bounds.kept.versions
-            return instants_since(timeline, bounds.last, bounds.known, versions)
+            versions, saved = bounds.kept.versions, bounds.savepoints.times
+            return instants_since(timeline, bounds.last, bounds.known, versions, saved)
         known, saved = bounds.known, bounds.savepoints.times
         since = plan_since(timeline, known, saved)
         empty_plan = self._memory.empty_plan

@@ -29,6 +29,7 @@ from strandline.table_services.clean.policy import (
     CLEAN_SETTINGS,
     HOURS,
     MAX_COMMITS,
+    PARALLELISM,
     POLICY,
     RETAINED,
     VERSIONS,
@@ -69,6 +70,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.hours.retained": HOURS.name,
     "hoodie.cleaner.fileversions.retained": VERSIONS.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
+    "hoodie.cleaner.parallelism": PARALLELISM.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
     **LOCK_ALIASES,
 }

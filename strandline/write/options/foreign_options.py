@@ -294,7 +294,7 @@ HARMLESS: Final = (
     _entry(
         "clean.async clean.async.enabled clean.incremental.enabled clean.multiple.enabled "
         "clean.allow.multiple clean.trigger.strategy clean.delete.bootstrap.base.file "
-        "clean.optimize.using.local.engine.context cleaner.incremental.mode cleaner.parallelism "
+        "clean.optimize.using.local.engine.context cleaner.incremental.mode "
         "cleaner.delete.bootstrap.base.file",
         "a clean is incremental and follows a write",
     ),

@@ -98,3 +98,26 @@ def test_only_files_that_a_request_could_not_delete_are_deleted_by_themselves(tm
     assert storage.requests == [[f"eu/{name}" for name in NAMES], ["eu/2.parquet"]]
     assert deleted.success_delete_files == NAMES
     assert deleted.failed_delete_files == ()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_request_has_a_thousand_files_and_its_failure_concerns_only_those(tmp_path, threads):
+    class Refusing(ObjectStore):
+        singles = 0
+
+        def delete_all(self, paths):
+            names = list(paths)
+            self.requests.append(names)
+            if "eu/1500.parquet" in names:
+                raise StorageUnavailableError("slow down")
+
+        def delete(self, path):
+            self.singles += 1
+            return True
+
+    storage, counts = Refusing(tmp_path), []
+    files = [("eu", f"{n}.parquet") for n in range(2500)]
+    assert delete_files(storage, files, threads, counts.append) == frozenset()
+    assert sorted(map(len, storage.requests)) == [500, 1000, 1000]
+    assert storage.singles == 1000
+    assert sorted(counts) == [500, 1000, 1000]
