@@ -27,8 +27,7 @@ from strandline.server.api.handler import RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.server.http.reply import JSON, Reply, json_reply
-from strandline.server.http.request import Request
-from strandline.server.http.table_of_request import INSTANT_STATES, STATES_DIRECTORY
+from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.marker.registry import MarkerService
