@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from fsview.files.chunk import Groups
 from fsview.files.group import base_tail, is_plain, read_head
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Groups, PartitionVersion
 from fsview.files.row import BASE_BYTES, HEAD_BYTES, unpack_id
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.query import queries as query

@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsview.files.chunk import Chunk
 from fsview.files.group import NO_FILES, PackedFiles
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.files.row import unpack_id
 from fsview.record.base import Unfinished
 from fsview.record.rows import (

@@ -15,8 +15,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Unfinished
 from fsview.record.rows import (
     PARTITION,
@@ -31,8 +30,7 @@ from fsview.record.rows import (
 from fsview.record.status import EVERYTHING, JournalEntry, Lack
 from fsview.record.stream import items_of, received
 from fsview.snapshot.snapshot import Snapshot
-from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk, never_ahead
-from fsview.store.memory import MemoryStore
+from fsview.store.base import Blob, Handle, MakeRows, MemoryStore, Store, StoredChunk, never_ahead
 from timeline.errors import (
     BlobLostError,
     RecordLostError,

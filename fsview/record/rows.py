@@ -21,8 +21,7 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import Recorded, Unfinished
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot

@@ -15,8 +15,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Unfinished
 from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
 from fsview.record.own import OwnRecord, move

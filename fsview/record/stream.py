@@ -22,7 +22,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Final
 
-from fsview.files.chunk import Chunk
+from fsview.files.partition import Chunk
 from fsview.record.base import Recorded
 from fsview.record.rows import (
     PARTITION,

@@ -27,8 +27,7 @@ from fsview.record.stream import (
     record_stream,
     stream_of,
 )
-from fsview.store.base import Blob, MakeRows, StoredChunk
-from fsview.store.memory import MemoryStore
+from fsview.store.base import Blob, MakeRows, MemoryStore, StoredChunk
 from fsview.table_view import TableView
 from tests.conformance.view_suite import Client, ViewSuite
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small

@@ -12,8 +12,8 @@ import pytest
 from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
 from fsview.record.shared import kept_in
+from fsview.store.base import MemoryStore
 from fsview.store.budget import Budget
-from fsview.store.memory import MemoryStore
 from fsview.table_view import TableView
 from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.fsview.store.stored_views import PARTITIONS, check, opened, small, warnings
