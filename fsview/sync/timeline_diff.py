@@ -143,7 +143,9 @@ def _read_completed(
     """Read the metadata of the instants that completed, and if necessary the archive."""
     difference = compare(old, active)
     client.check_refused(difference.to_read)
-    metadata = {instant: reader.read(instant) for instant in difference.to_read}
+    metadata: dict[Instant, ReadMetadata] = {}
+    for instant in difference.to_read:
+        metadata[instant] = reader.read(instant)
     cause = _unrelated(old, active)
     if cause == "timeline-emptied":
         return Reload(cause)
