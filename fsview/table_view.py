@@ -238,7 +238,7 @@ class TableView:
             planned_by: Returns what a step requests.
             instant_of: Returns the ``key_of`` the instant that requested an operation.
         """
-        with self.state.using(snapshot):  # so that the sync doesn't drop it
+        with self.state.current.using(snapshot):  # so that the sync doesn't drop it
             self._follower.sync()
             # Read once within the block, so that steps, keys and plans are of one history.
             history = self.state.history

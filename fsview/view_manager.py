@@ -385,7 +385,7 @@ class ViewManager:
         """Return the tables that are followed in memory, as their stores fail."""
         with self._lock:
             tables = list(self._tables.values())
-        return [table for table in tables if table.state.failure is not None]
+        return [table for table in tables if table.state.record.failure is not None]
 
     def save_rest(self) -> None:
         """Have stores keep what was kept in memory, until one doesn't take it.
@@ -402,7 +402,7 @@ class ViewManager:
     def store_status(self) -> dict[str, Any]:
         """Return figures about the stores, fit for JSON."""
         failing = self.in_memory()
-        why = failing[0].state.failure if failing else None
+        why = failing[0].state.record.failure if failing else None
         return {**self.stores.status(), "in_memory": {"tables": len(failing), "why": why}}
 
     def store_reasons(self) -> list[str]:
@@ -416,7 +416,7 @@ class ViewManager:
             table = failing[0]
             reasons.append(
                 f"tables followed in memory: {len(failing)}, as {table.table_id}:"
-                f" {table.state.failure}"
+                f" {table.state.record.failure}"
             )
         return reasons
 

@@ -121,7 +121,7 @@ class SnapshotFiller:
             ahead: How many directories would have to be listed next.
         """
         follower, choice = self._follower, self._choice
-        if self._state.must_list or not choice.may_read(follower.newest(), ahead):
+        if self._state.record.must_list or not choice.may_read(follower.newest(), ahead):
             return False
         client = follower.client_for("bootstrap")
         # One read for all callers, whatever they ask for, as it fills in the whole table.
@@ -213,7 +213,7 @@ class SnapshotFiller:
         wanted = find
         for _ in range(ATTEMPTS):
             # In use, so that the steps from here to the timeline listed below aren't dropped.
-            with self._state.using(follower.newest()) as start:
+            with self._state.current.using(follower.newest()) as start:
                 search = partial(wanted, start)
                 undoing = self._undone_next(start)
                 # Files *before* the timeline: every change that a listing shows is on it then, as a

@@ -100,7 +100,7 @@ class TimelineFollower:
         """
         newest = self._syncs.run(self._sync, since=since)
         # After the run, with no lock held: evicting takes locks of other tables.
-        self.state.make_room()
+        self.state.share.make_room()
         return newest
 
     def synced_within(self, seconds: float) -> bool:
@@ -161,7 +161,7 @@ class TimelineFollower:
             StoreBehindError: Another server has recorded something else meanwhile.
         """
         # Read anew for each attempt, as other threads may come to distrust what is held.
-        history, cause = self.state.followed, self.state.status.distrusted
+        history, cause = self.state.followed, self.state.record.status.distrusted
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:
@@ -200,7 +200,7 @@ class TimelineFollower:
                 self.count("adoptions")
                 self.count("adopted_instants", found.completed)
                 self._count_dropped(found.dropped)
-        return told is not None or self.state.status.is_behind
+        return told is not None or self.state.record.status.is_behind
 
     def adopt_if_read(self) -> None:
         """Adopt what other servers have recorded, if the store can be read."""
@@ -232,7 +232,7 @@ class TimelineFollower:
                 is_adopted = self.adopt(whole=True)
                 if not is_adopted:
                     # or one may just have read them when the turn comes.
-                    until_read.enter_context(self.state.turn())
+                    until_read.enter_context(self.state.record.turn())
                     is_adopted = self.adopt(whole=True)
             except StoreError as exc:
                 self.state.warn(exc)
@@ -248,7 +248,7 @@ class TimelineFollower:
             StoreBehindError: It isn't.
         """
         newest = self.state.history.newest
-        if self.state.status.is_behind or newest.active != active:
+        if self.state.record.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
         return newest
 
@@ -279,11 +279,11 @@ class TimelineFollower:
         Raises:
             StoreError: The store was closed; or as ``_start``.
         """
-        cause = "behind" if self.state.status.is_behind else "start"
+        cause = "behind" if self.state.record.status.is_behind else "start"
         try:
             recorded = self.state.recorded()
         except StoreError as exc:
-            if self.state.is_closed:
+            if self.state.record.is_closed:
                 raise
             if not isinstance(exc, RecordLostError):
                 self.state.warn(exc)

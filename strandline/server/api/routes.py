@@ -124,7 +124,7 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
         base_path = required(request.parameters(), BASE_PATH)
         table = views.open_table(base_path)
         lease = None if table is None else views.lease_of(table)
-        recorded = None if lease is None else lease.table.state.record()
+        recorded = None if lease is None else lease.table.state.recordable()
         if lease is None or recorded is None:
             raise TableNotFoundError(f"no view of the table {base_path!r} is open here")
         stream = record_stream(lease.table.table_id, recorded)

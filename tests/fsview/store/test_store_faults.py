@@ -134,7 +134,7 @@ def test_a_store_that_is_away_at_the_start_is_written_once_it_is_there(table: Sm
     kept.fail = lambda name: None
     table.write(("a", "a0"))
     check(LocalView.synced(view), table.storage)
-    assert view.state.failure is None
+    assert view.state.record.failure is None
     metrics = Metrics()
     check(LocalView.newest(opened(table, kept, metrics)), table.storage)
     assert metrics.get("partition_loads") == metrics.get("partition_loads", source="record")
