@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from fsview.check.partition_checker import Checked, PartitionChecker
-from fsview.check.rebuild import Pause
+from fsview.check.partition_checker import Checked, PartitionChecker, Pause
 from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import NoRecord, Record
+from fsview.single_flight import TimedBarrier
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.timeline_change import Step, key_of
 from fsview.state.current_history import Use
@@ -24,7 +24,6 @@ from fsview.state.table_state import TableState
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share
 from fsview.sync.earlier_timeline import BranchFinder
 from fsview.sync.follower import TimelineFollower
-from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
@@ -89,7 +88,7 @@ class TableView:
                 in a service. Otherwise an answer may lack files that a restore, or a replacement
                 and a clean, removed within that time without leaving a trace in the partition.
             gathers: Whether threads that list partitions at the same time wait for each other, to
-                share a listing of the timeline (``fsview.timed_barrier``).
+                share a listing of the timeline (``fsview.single_flight``).
         """
         clock = clock or SystemClock()
         self.is_closed = False

@@ -17,14 +17,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fsview.metrics import Metrics
-from fsview.single_flight import SingleFlight
+from fsview.single_flight import SingleFlight, TimedBarrier
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
-from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError, RecordLostError, StoreBehindError, StoreError
 from timeline.meta_client import RefusedFiles, TableMetaClient

@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from fsview.store.rocksdb.database import RocksDatabase
-from fsview.store.rocksdb.error import RocksError
+from fsview.store.rocksdb.database import RocksDatabase, RocksError
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)

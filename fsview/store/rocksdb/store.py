@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import RETRY_S, Blob, Handle, MakeRows, Store, StoredChunk
-from fsview.store.rocksdb.database import RocksDatabase
+from fsview.store.rocksdb.database import RocksDatabase, RocksError
 from fsview.store.rocksdb.engine import Compactions, RocksEngine
-from fsview.store.rocksdb.error import RocksError
 from fsview.store.rocksdb.row_keys import (
     ALL,
     HANDLES,

@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from fsview.store.base import RecordRows
-from fsview.store.sql.batches import delete_all
 from fsview.store.sql.database import TURN_S, Build, Session
-from fsview.store.sql.shared_table import SharedTable
+from fsview.store.sql.shared_table import SharedTable, delete_all
 from timeline.errors import StoreBehindError
 
 _LOOKS: Final = 20

@@ -19,10 +19,9 @@ import logging
 from collections.abc import Callable, Collection
 
 from fsview.store.base import Handle
-from fsview.store.sql.batches import delete_all, delete_old_rows
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import Session
-from fsview.store.sql.shared_table import SharedTable
+from fsview.store.sql.shared_table import SharedTable, delete_all, delete_old_rows
 from timeline.errors import StoreError
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,6 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
-from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import (
     CommittedStep,
@@ -45,7 +44,7 @@ from fsview.store.sql.database import (
 )
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId

@@ -18,12 +18,18 @@ from functools import partial
 from secrets import token_bytes
 from typing import Final
 
-from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_blobs, delete_old_rows
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import CommittedStep, Database, Head
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import (
+    AT_ONCE,
+    STAMP_BYTES,
+    SharedTable,
+    delete_all,
+    delete_old_blobs,
+    delete_old_rows,
+)
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 

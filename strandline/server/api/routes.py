@@ -23,9 +23,9 @@ from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.neighbours import RECORD, TABLES
-from strandline.server.api.handler import RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
+from strandline.server.api.router import RouteRow, json_body, required, shown
 from strandline.server.http.reply import JSON, Reply, json_reply
 from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question
