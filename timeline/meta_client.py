@@ -240,6 +240,13 @@ class TableMetaClient:
         """
         return Timeline.of(filter(counts, self._listed()))
 
+    def instant_files(self) -> tuple[Instant, ...]:
+        """Return the instant and state of each file on the active timeline, by file name.
+
+        Cost: one list call.
+        """
+        return tuple(self._listed())
+
     def completions(self, instant: Instant) -> tuple[Instant, ...]:
         """Return an instant's completed files, by completion time.
 
@@ -572,6 +579,10 @@ class TableMetaClient:
         requested one: whenever it dies, the instant is still pending and is rolled back again.
         """
         return self._writing.delete(self.path_of(instant))
+
+    def delete_instant_files(self, instants: Iterable[Instant]) -> None:
+        """Delete the files that put instants in their states, as ``Storage.delete_all``."""
+        self._writing.delete_all(map(self.path_of, instants))
 
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""
