@@ -196,9 +196,9 @@ _Waited = _Load | _Flight[None]
 class SharedLoads:
     """At most one run for each name at a time, or one for all names.
 
-    A thread that waited for another's run isn't told its outcome, but looks up what was loaded: the
-    run may have failed for another name, or been interrupted. Only the error of a run for a single
-    name is shared (``run_one``).
+    A thread that waited for another's run doesn't get its outcome, but looks up what was loaded:
+    the run may have failed for another name, or been interrupted. Only the error of a run for a
+    single name is shared (``run_one``).
 
     ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
     names; no other begins while it ``_is_alone``.
@@ -256,7 +256,7 @@ class SharedLoads:
                     load(left)
             finally:
                 own.names = _NO_NAMES  # one store, which no interrupt can split
-        # Not under ``own.lock``: who waits for the names loaded here needn't wait for these, too.
+        # Not under ``own.lock``: threads that wait for the names loaded here don't wait for these.
         _wait_for(other.lock for other in others)
         return others
 
@@ -313,7 +313,7 @@ def _wait_for(locks: Iterable[threading.Lock]) -> None:
 
 
 class TimedBarrier:
-    """Threads that work at the same time wait for each other, to go on together.
+    """Threads that work at the same time wait for each other, to continue together.
 
     What follows the work is then done once for all of them: a listing of the timeline, after each
     has listed partitions. A thread waits at most as long as its own work took. So a slow thread
@@ -351,9 +351,9 @@ class TimedBarrier:
                 self._working.discard(own)
                 others = tuple(self._working)
         ended = self._clock.monotonic()
-        # ``own`` is free by now, so no two threads wait for each other.
+        # ``own`` is released already, so no two threads wait for each other.
         for other in others:
-            # All waits share one budget, so a hanging listing holds nobody up for longer than that.
+            # All waits share one budget, so a hanging listing delays no thread for longer.
             patience_s = (ended - began) - (self._clock.monotonic() - ended)
             if patience_s <= 0 or not other.acquire(timeout=patience_s):
                 break

@@ -81,7 +81,7 @@ class TableView:
             clock: Times syncs.
             retained_snapshots: How many snapshots are kept for clients that are behind.
             record: Makes its record, such as ``kept_in(store)`` (``fsview.record.shared``), which
-                ``close`` closes; ``None``: it has none, as nobody goes on from this view.
+                ``close`` closes; ``None``: it has none, as no restart continues from this view.
             share: Counts what is kept for clients that are behind; ``None``: without a limit.
             trusted_s: How long after a sync a partition may be loaded without another one, if the
                 timeline explains every file of its listing, seconds. 0: each load syncs, as it must
@@ -283,12 +283,12 @@ class TableView:
         return PartitionChecker(self._follower).check(partition, pause)
 
     def reload(self, cause: str) -> None:
-        """Load the table anew; see ``TimelineFollower.reload``."""
+        """Reload the table; see ``TimelineFollower.reload``."""
         self._follower.reload(cause)
 
     def close(self) -> None:
         """Close its record; views of the table mustn't be asked any more."""
-        # Before the store: whoever finds that closed finds this set, and reports the right cause.
+        # Before the store: a caller that finds the store closed then reports the right cause.
         self.is_closed = True
         self.state.close()
 

@@ -389,7 +389,7 @@ class PartitionChecker:
         history = self._state.held
         newest = None if history is None else history.newest
         steps = None if history is None else history.steps_since(start)
-        # Another sync may have moved on since, or the table was loaded anew.
+        # Another sync may have run since, or the table was reloaded.
         if history is None or newest is None or steps is None or newest.active != rebuilt.active:
             return None
         # A write has vanished without a rollback, so the listing is worth nothing now.

@@ -73,7 +73,7 @@ class Chunk:
         return isinstance(self._at, bytes)
 
     def move(self, stored: StoredChunk) -> None:
-        """Let go of the bytes, which a store keeps from now on."""
+        """Drop the bytes, which a store keeps from now on."""
         # One assignment: a reader has the bytes or the store's chunk, which has the same bytes.
         self._at = stored
 

@@ -2,7 +2,7 @@
 
 Soundness rests on the order in ``_fill``: files first, then the timeline. What happens after that
 is followed (``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed
-twice. The timeline also tells which files the removals under way may have deleted by the time of
+twice. The timeline also shows which files the removals under way may have deleted by the time of
 the listing, and of two base files of one group and instant, which one its commit names.
 """
 
@@ -41,7 +41,7 @@ GoOn = Callable[[], None]
 """Called between the parts of long work; raises to stop it."""
 
 Leading = Callable[[Sequence[str]], Collection[str]]
-"""Returns those of some directories that are partitions wanted, or may lead to some."""
+"""Returns which directories are wanted partitions, or may contain some."""
 
 
 def always() -> None:
@@ -69,7 +69,7 @@ class SnapshotFiller:
         trusting: LoadedFiles,
         go_on: GoOn = always,
     ) -> None:
-        """Fill in some partitions of the newest snapshot, or all if that costs less by now.
+        """Fill in some partitions of the newest snapshot, or all if that now costs less.
 
         Args:
             partitions: The partitions.
@@ -240,7 +240,7 @@ class SnapshotFiller:
                 absent.difference_update(found.ghosts.keys() - loaded.versions.keys())
                 arrived = self._arrived(found, absent)
             if arrived is None:
-                # The table was loaded anew, so what earlier attempts filled in is gone.
+                # The table was reloaded, so what earlier attempts filled in is gone.
                 wanted = find
                 continue
             follower.count("partition_loads", len(arrived.versions), source=loaded.source)

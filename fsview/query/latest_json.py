@@ -4,7 +4,7 @@ In their inner loops writers ask for each group's newest base file or slice. Nea
 most tables are *plain*: named by a UUID, with base files only, and with no compaction pending. One
 row of such a group holds everything that the answer contains, so the JSON is made without making
 files and slices: in Hudi's form from a template, or in columns. Any other group is handed to the
-query itself. Either way the bytes are those of the query and ``fsview.wire.json_form`` or
+query itself. Either way the bytes equal those of the query and ``fsview.wire.json_form`` or
 ``fsview.wire.column_form``.
 """
 

@@ -1,7 +1,7 @@
-"""``TableState``: the one owner of what is held of a table, in memory and in its store.
+"""``TableState``: the one owner of a table's state, in memory and in its store.
 
-Others read the table's storage and hand in what they read; each verb here then computes, has the
-store keep what a restart needs, and shows the outcome, all under one lock.
+Others read the table's storage and pass in what they read. Each method here then computes the new
+state, has the store keep what a restart needs, and publishes the result, all under one lock.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class TableState:
         record: What the store keeps; only this class changes it. Others read its status, and take
             its ``turn``.
         current: The history that requests are answered from; others only take uses of snapshots.
-        share: The bytes that are kept for clients. Whoever makes them grow calls ``make_room``
-            with no lock held.
+        share: The bytes that are kept for clients. A caller that makes them grow calls
+            ``make_room`` with no lock held.
     """
 
     def __init__(self, record: Record, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -85,9 +85,9 @@ class TableState:
 
     @property
     def followed(self) -> History | None:
-        """The history that a sync goes on from; ``None`` if the table or its record is to be read.
+        """The history that a sync continues from; ``None``: the table or its record must be read.
 
-        Nothing may be answered from it before it was followed.
+        Requests must not be answered from it until it has been followed to the timeline.
         """
         return self.current.value if self.record.status.goes_on else None
 
@@ -156,7 +156,7 @@ class TableState:
                 return None
             newest, record = held.newest, self.record
             versions = newest.files.versions
-            # As in the record: nobody gains from remembering missing partitions.
+            # As in the record: remembering missing partitions gains nothing.
             files = newest.files.without(self._missing.among(self._missing, versions))
             return Recorded(
                 replace(newest, files=files), record.unfinished, record.must_list, record.outdated
@@ -177,7 +177,7 @@ class TableState:
             self.record.take(recorded)
 
     def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
-        """Go on from what was recorded; ``snapshot`` is that one with its completion times."""
+        """Continue from what was recorded; ``snapshot`` is that one with its completion times."""
         with self._lock:
             self.record.unfinished = recorded.unfinished
             self.record.must_list = self.record.must_list or recorded.must_list
@@ -186,7 +186,7 @@ class TableState:
             self.record.status = self.record.status.resumed()
 
     def caught_up(self) -> None:
-        """Answer from what is held again: what was read whole was followed to the timeline."""
+        """Answer requests again: the state that was read whole was followed to the timeline."""
         with self._lock:
             self.record.status = self.record.status.caught_up()
 
@@ -216,10 +216,10 @@ class TableState:
     def told(self, *, whole: bool) -> Told | None:
         """Return what other servers that share the store have recorded since.
 
-        ``None`` if that is nothing, or if it doesn't follow from the history.
+        ``None`` if they recorded nothing, or if it doesn't follow from the history.
 
         Args:
-            whole: Whether the record is to be read whole in that case, and the history given up.
+            whole: Whether to give up the history then, and to read the record whole.
 
         Raises:
             StoreError: It can't be read.
@@ -259,7 +259,7 @@ class TableState:
         outdated: Snapshot | None = None,
         alone: bool = False,
     ) -> None:
-        """Show a snapshot of the table read anew, from which no other can be derived.
+        """Publish a snapshot of a table that was read from scratch; no other follows from it.
 
         Args:
             snapshot: The snapshot, with no partition loaded.
@@ -372,7 +372,7 @@ class TableState:
     # Distrust.
 
     def distrust(self, cause: str) -> None:
-        """Answer nothing from what is held until a restart, and list from now on."""
+        """Answer no request until a restart, and list partitions from now on."""
         with self._lock:
             self.record.status = self.record.status.distrusting(cause)
             self.record.must_list = True
@@ -383,7 +383,7 @@ class TableState:
             self.record.must_list = True
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Distrust what is held if the newest snapshot may need the lost chunks of a version."""
+        """Distrust the state if the newest snapshot may need the lost chunks of a version."""
         with self._lock:
             held = self.held
             newest = None if held is None else held.newest.files.versions.get(version.partition)
@@ -510,7 +510,7 @@ class TableState:
         return found
 
     def _save_anew(self, snapshot: Snapshot, *, alone: bool) -> None:
-        """Record a snapshot of the table read anew; errors as of ``restart``."""
+        """Record a snapshot of a table that was read from scratch; errors as ``restart``."""
         outdated = self.record.outdated
         try:
             self.record.save(snapshot, None, {}, alone=alone)
@@ -524,18 +524,18 @@ class TableState:
             self.record.save(snapshot, None, {}, alone=alone)
 
     def _distrust_store(self, why: StoreError) -> None:
-        """Have the table loaded anew, or its record read whole, as a chunk can't be read."""
+        """Have the table reloaded, or its record read whole, as a chunk can't be read."""
         if self.record.is_closed:  # nothing was lost, and nothing will be loaded again
             return
         if not self.record.is_damaged(why):
-            # The record is others' too: it isn't given up as long as it may be right.
+            # Other servers use the record, too: it is kept as long as it may be right.
             self._fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self.record.status = self.record.status.distrusting("store-damaged")
 
     def _fall_behind(self, why: StoreError) -> None:
-        """Answer nothing until the record was read whole and followed: it may be an old one."""
+        """Answer no request until the record was read whole and followed: it may be old."""
         logger.info("the record of %s is read whole: %s", self.table_id, why)
         self.record.status = self.record.status.fell_behind()
 

@@ -81,7 +81,7 @@ class StoredChunk:
 
 
 def never_ahead() -> bool:
-    """Return false: nobody has more of the table than its store."""
+    """Return false: no server has more of the table than its store."""
     return False
 
 

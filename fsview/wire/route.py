@@ -128,7 +128,7 @@ class Route:
 
     @property
     def accept(self) -> str:
-        """The ``Accept`` header of a request: the media types of answers, and that of errors."""
+        """The ``Accept`` header of a request: the media types of answers, and of errors."""
         return f"{COLUMNS}, {JSON}" if self.has_columns else JSON
 
     def arguments(self, params: Mapping[str, str]) -> dict[str, Any]:

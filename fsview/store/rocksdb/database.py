@@ -83,7 +83,7 @@ class RocksDatabase:
         self._library = library
         self._written = written
         self._rdict = rdict
-        # The finalizer flushes, which in a forked child hangs for ever or writes into the parent's
+        # The finalizer flushes, which in a forked child hangs forever or writes into the parent's
         # files: this reference, leaked until ``close``, keeps it from running there.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))
         self._no_wait = library.WriteOptions()
@@ -162,7 +162,7 @@ class RocksDatabase:
         """
         for _ in range(_STALLS):
             try:
-                # While flushes fail because the disk is full, a write that may wait waits for ever.
+                # While flushes fail because the disk is full, a write that may wait waits forever.
                 self._rdict.write(self._batch(changes, cleared), self._no_wait)
             except Exception as exc:
                 error = RocksError.of(exc)
@@ -249,7 +249,7 @@ class RocksDatabase:
         self.closed = True
         rdict = self._rdict
         try:
-            # Before closing, which flushes: on a full disk it would wait for ever.
+            # Before closing, which flushes: on a full disk it would wait forever.
             rdict.cancel_all_background(True)
         except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
             logger.warning("RocksDB's background work can't be stopped: %s", exc)

@@ -221,7 +221,7 @@ class PostgresSession(GenerationSession):
         return len(found)
 
     def _delete_blobs(self, blobs: Sequence[tuple[Any, ...]]) -> int:
-        """Delete those of some blobs, given by handle and row, that exist, and count them."""
+        """Delete blobs, given by handle and row, as far as they exist, and count them."""
         if not blobs:
             return 0
         ((number, size),) = self._all(

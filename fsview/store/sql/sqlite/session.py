@@ -235,7 +235,7 @@ class SqliteSession(GenerationSession):
         return len(found)
 
     def _delete_blobs(self, handles: Sequence[tuple[bytes]]) -> int:
-        """Delete those of some blobs that exist, and count them; return how many."""
+        """Delete blobs as far as they exist, and count them; return how many."""
         number = size = 0
         for part in _parts(handles):
             marks = ", ".join("?" * len(part))
@@ -277,7 +277,7 @@ class SqliteSession(GenerationSession):
         return done.rowcount == 1
 
     def end_turn(self, holder: bytes) -> None:
-        """End a turn, if it isn't another's by now."""
+        """End a turn, unless another server has it already."""
         self._run("DELETE FROM turn WHERE table_id = ? AND holder = ?", holder)
 
     def _count(self, blobs: int, size: int) -> None:
