@@ -217,7 +217,9 @@ class Worker:
     def _make_room(self) -> None:
         """Drop the least recently used circuit beyond the limit; the caller holds the lock."""
         if len(self._circuits) >= MAX_CIRCUITS:
-            closed = (key for key, circuit in self._circuits.items() if circuit.failure is None)
+            closed = (
+                key for key, circuit in self._circuits.items() if circuit.state.failure is None
+            )
             # An open circuit saves a wait, so one is dropped only if all are open.
             del self._circuits[next(closed, next(iter(self._circuits)))]
 

@@ -132,8 +132,8 @@ class Session(ABC):
         """Return all rows, or those of some names that exist."""
 
     @abstractmethod
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
-        """Return those of some blobs that exist, and were committed near a row if one is given."""
+    def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
+        """Return the blobs of these handles that exist."""
 
     @abstractmethod
     def has_contents(self) -> bool:

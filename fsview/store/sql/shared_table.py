@@ -6,7 +6,7 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_bytes
 from typing import Final
@@ -92,18 +92,15 @@ class SharedTable:
         except StoreError:
             return False
 
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> list[bytes]:
-        """Return blobs in order; with ``near`` those that were committed near a row.
+    def blob(self, handle: Handle) -> bytes:
+        """Return a blob.
 
         Raises:
-            BlobLostError: One doesn't exist there, or is damaged.
-            StoreError: They can't be read.
+            BlobLostError: It doesn't exist, or is damaged.
+            StoreError: It can't be read.
         """
         with self.reading() as session:
-            found = session.blobs(handles, near)
-        return [self._content(found, handle) for handle in handles]
-
-    def _content(self, found: Mapping[Handle, bytes], handle: Handle) -> bytes:
+            found = session.blobs([handle])
         if handle not in found:
             raise BlobLostError(f"{self} has no blob {handle}")
         content = blob_of(found[handle])

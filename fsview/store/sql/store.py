@@ -198,14 +198,6 @@ class SharedStore(Store):
         with self._lock:
             return self._chunks.held(handles)
 
-    def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
-        """Return blobs that were committed near one row, in order.
-
-        Raises:
-            StoreError: One can't be read, or doesn't exist there.
-        """
-        return self._table.blobs(handles, near)
-
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``; the next commit continues the head of these rows."""
         # In one step, or a commit of another thread in between would count as another server's.
@@ -223,7 +215,7 @@ class SharedStore(Store):
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
-        return self._table.blobs([handle])[0]
+        return self._table.blob(handle)
 
     def turn(self) -> AbstractContextManager[bool]:
         """Wait for the turn to read the table's storage; see ``Database.turn``.
