@@ -46,6 +46,12 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys, out
         expect_recovery(report.killed)
     # Of a table that three commits changed, all runs have the same file groups and slices.
     assert {(g.groups, g.slices, g.difference) for g in report.groups.values()} == {(3, 6, None)}
+    # Three commits are retained, so only the cleaner could have deleted the file.
+    assert [number for number, _ in report.life.events] == [1, 2, 3]
+    wrote, superseded, why = (text for _, text in report.life.events)
+    assert wrote.endswith(" wrote it")
+    assert superseded.endswith(" wrote the next slice of its file group")
+    assert why
     for name in ("service-on", "service-off"):
         actions = Table(str(lake / name)).history()["action"].to_pylist()
         assert actions.count("commit") == 4
