@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
+from strandline.cli.progress import DeletionProgress
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
     CLEAN_SETTINGS,
@@ -83,8 +85,9 @@ def _apply(
     given = {POLICY.name: policy, **options}
     if retain is not None:
         given[RETENTION_OF[policy].name] = str(retain)
-    with WriteClient(LocalEngine(), table, given) as client:
-        done = client.clean()
+    progress = DeletionProgress(sys.stderr)
+    with progress, WriteClient(LocalEngine(), table, given) as client:
+        done = client.clean(progress=progress)
     row: dict[str, Any] = (
         {"instant": None, "files_deleted": 0, "bytes_deleted": 0} if done is None else asdict(done)
     )

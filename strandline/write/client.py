@@ -23,7 +23,7 @@ from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Refusals, Settings
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import ArchiveResult
-from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.execution import CleanResult, Progress
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview
 from strandline.table_services.rollback.policy import RollbackPolicy
@@ -189,16 +189,22 @@ class WriteClient:
         return self._write(DELETE, data, extra_metadata)
 
     @overload
-    def clean(self, *, dry_run: Literal[False] = False) -> CleanResult | None: ...
+    def clean(
+        self, *, dry_run: Literal[False] = False, progress: Progress | None = None
+    ) -> CleanResult | None: ...
 
     @overload
     def clean(self, *, dry_run: Literal[True]) -> CleanPreview: ...
 
-    def clean(self, *, dry_run: bool = False) -> CleanResult | CleanPreview | None:
+    def clean(
+        self, *, dry_run: bool = False, progress: Progress | None = None
+    ) -> CleanResult | CleanPreview | None:
         """Delete the files that the retention policy doesn't keep.
 
         Args:
             dry_run: Whether only to return what would be deleted; nothing is changed then.
+            progress: Called while files are deleted, with the number of files deleted so far and
+                the number of all; from any thread, one call at a time.
 
         Returns:
             The result, ``None`` if there was nothing to delete; with ``dry_run`` a preview.
@@ -217,7 +223,7 @@ class WriteClient:
         target = self._target()
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()
-        return context.clean(target.meta, context.embedded.synced_view())
+        return context.clean(target.meta, context.embedded.synced_view(), progress)
 
     def archive(self) -> ArchiveResult | None:
         """Move old instants to the archive, as far as nobody needs them on the timeline.

@@ -17,7 +17,7 @@ from strandline.table_services.archive.plan import LastClean
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver, ArchiveResult
 from strandline.table_services.archive.run import is_idle as is_archive_idle
-from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.execution import CleanResult, Progress
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
 from strandline.table_services.clean.run import Cleaner, CleanMemory, is_idle
@@ -38,6 +38,7 @@ from strandline.write.options.settings import (
 )
 from strandline.write.result import WriteAccount
 from strandline.write.target import Target
+from strandline.write.tasks.delete_task import delete_on
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
@@ -96,14 +97,23 @@ class WriteContext:
         policy = self.rollback_policy
         return Rollbacks(meta, times, self.clock, self.lock, policy, self.wait)
 
-    def clean(self, meta: TableMetaClient, view: FileSystemView) -> CleanResult | None:
+    def clean(
+        self, meta: TableMetaClient, view: FileSystemView, progress: Progress | None = None
+    ) -> CleanResult | None:
         """Run a clean (``Cleaner.run``) under the table's lock.
+
+        Args:
+            meta: The table's meta client.
+            view: The driver's view.
+            progress: Called while files are deleted.
 
         Without the lock two writers would each treat the other's clean as crashed, finish it, and
         complete it twice: from version 8 on the two completed files have different names.
         """
         times = self.times(meta.config.timezone)
-        cleaner = Cleaner(meta, view, times, self.clean_settings, self.clean_memory)
+        settings, memory = self.clean_settings, self.clean_memory
+        delete = delete_on(self.engine, meta.storage.for_cause("clean"), settings.parallelism)
+        cleaner = Cleaner(meta, view, times, settings, memory, delete=delete, progress=progress)
         with self.lock.held("cleaning"):
             return cleaner.run()
 

@@ -103,8 +103,9 @@ MAX_COMMITS: Final = Setting(
 PARALLELISM: Final = Setting(
     "hoodie.clean.parallelism",
     8,
-    "Number of files deleted at a time, by threads of the driver. Hudi's default is 200 tasks of"
-    " the cluster.",
+    "Number of files, or requests for 1,000 files, deleted at a time by threads of the driver. On"
+    " Spark more than 1,000 files for each thread are deleted by tasks on all cores. Hudi's default"
+    " is 200 tasks.",
     "client",
     unit="threads",
     minimum=1,
