@@ -86,12 +86,12 @@ class PathValues:
         Returns:
             The rows in the same order, with exactly the columns of ``schema``.
         """
-        columns = [
-            pa.repeat(self.known[name], rows.num_rows)
-            if name in self.known
-            else self._settled(name, rows.column(name))
-            for name in schema.names
-        ]
+        stored = dict(zip(rows.column_names, rows.itercolumns(), strict=True))
+        for name in self.known.keys() & set(schema.names):
+            stored[name] = pa.repeat(self.known[name], rows.num_rows)
+        for name in self.unsettled & stored.keys():
+            stored[name] = self._settled(name, stored[name])
+        columns = [stored[name] for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -99,11 +99,9 @@ class PathValues:
         if name in self.blank:
             is_right = pc.is_in(stored, pa.array([*WITHOUT_VALUE, None], stored.type))
             return pc.if_else(is_right, stored, pa.scalar(None, stored.type))
-        if name in self.slashed:
-            text = self.slashed[name]
-            is_right = pc.equal(pc.replace_substring(stored, "-", "/"), text)
-            return pc.if_else(pc.fill_null(is_right, False), stored, pa.scalar(text, stored.type))
-        return stored
+        text = self.slashed[name]
+        is_right = pc.equal(pc.replace_substring(stored, "-", "/"), text)
+        return pc.if_else(pc.fill_null(is_right, False), stored, pa.scalar(text, stored.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +218,8 @@ def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:
     """Return the value from which a path's text was made; ``None`` if that is uncertain."""
     if pa.types.is_date32(kind) and _DAYS.fullmatch(text):
         return pa.scalar(int(text), pa.int32()).cast(kind)
+    if pa.types.is_string(kind):
+        return pa.scalar(text, kind)
     try:
         value = pa.scalar(text, pa.string()).cast(kind)
         back = value.cast(pa.string()).as_py()

@@ -46,11 +46,16 @@ def corrected(
 
     Cost: none for columns with the table's type; others aren't copied.
     """
+    found = rows.schema
+    if found.equals(schema):
+        return rows
     for field in schema:
-        at = rows.schema.get_field_index(field.name)
-        if at < 0 or field.name in exempt or rows.schema.field(at).type == field.type:
+        at = found.get_field_index(field.name)
+        if at < 0 or field.name in exempt:
             continue
-        stored = rows.schema.field(at)
+        stored = found.field(at)
+        if stored.type == field.type:
+            continue
         kind = _labelled(stored.type, field.type)
         if kind == stored.type:
             continue
