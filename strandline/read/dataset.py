@@ -31,7 +31,7 @@ from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
-from strandline.records.schema.timestamp_label import OnceMicros
+from strandline.records.schema.cast import OnceMicros
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -60,7 +60,7 @@ def dataset_of(
         schema: Columns of the dataset.
         config: The table's properties, which define the meaning of partition paths.
         row_filter: Which rows; ``None`` for all.
-        once_micros: As in ``timestamp_label.corrected``.
+        once_micros: As in ``cast.corrected``.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.

@@ -29,7 +29,7 @@ from strandline.read.state.pin import Pin
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.schema.timestamp_label import OnceMicros
+from strandline.records.schema.cast import OnceMicros
 from timeline.errors import PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
@@ -51,7 +51,7 @@ class SliceRules:
         config: The table's properties.
         budget: Memory limit for a slice's logs.
         avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
-        once_micros: As in ``timestamp_label.corrected``.
+        once_micros: As in ``cast.corrected``.
     """
 
     schema: pa.Schema

@@ -43,6 +43,7 @@ from strandline.records.incomplete_files import (
 )
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
+from strandline.records.schema.cast import OnceMicros, once_in_micros
 from strandline.records.schema.column_ids import (
     HISTORY_FOLDER,
     HISTORY_SUFFIX,
@@ -50,7 +51,6 @@ from strandline.records.schema.column_ids import (
     column_history,
     column_ids,
 )
-from strandline.records.schema.timestamp_label import OnceMicros, once_in_micros
 from timeline.clock import UTC, format_instant_time, parse_instant_time
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
