@@ -41,6 +41,7 @@ OPTIONS: Final = {
     "hoodie.datasource.write.partitionpath.field": "day",
     "hoodie.table.ordering.fields": "ts",
     "hoodie.embed.timeline.server": False,
+    "hoodie.archive.automatic": False,
 }
 VERSION: Final = "hoodie.write.table.version"
 MOST: Final = {2_000: 2.0, 20_000: 8.0}

@@ -39,6 +39,7 @@ from rich.progress import (
 
 from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
 from demo.file_groups import compare, file_groups
+from demo.file_life import file_life
 from demo.lake import Lake, LocalLake, ObjectStoreLake
 from demo.prove import prove
 from demo.record import BatchRecord, GroupProof, Proof, RunRecord, ServiceKill
@@ -111,6 +112,7 @@ class Demo:
             killed=killed,
             proofs=dict(self.proofs),
             groups=self._compare_groups(),
+            life=file_life(self.lake.files(_table("service on"))),
             request_ms=self.args.delay_ms if self.args.storage == S3 else None,
         )
 

@@ -48,7 +48,7 @@ def file_groups(base_path: Path) -> Groups:
     Cost: lists the table, and reads the keys of all files.
     """
     uri = base_path.as_uri()
-    steps = steps_done(uri)
+    steps = steps_done(uri, archived=True)
     groups: dict[tuple[str, str], list[Slice]] = {}
     for row in Table(uri).files(all_slices=True).to_pylist():
         group = groups.setdefault((row["partition"], row["file_id"]), [])

@@ -26,12 +26,15 @@ def note(number: int, step: str) -> dict[str, str]:
     return {_BATCH: str(number), _STEP: step}
 
 
-def steps_done(base_path: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Step]:
+def steps_done(
+    base_path: str, storage_options: Mapping[str, Any] | None = None, *, archived: bool = False
+) -> dict[str, Step]:
     """Return requested time → step of each completed commit, oldest first; empty without a table.
 
     Args:
         base_path: The table's base path.
         storage_options: Options of fsspec.
+        archived: Whether to begin with the archived commits.
 
     Cost: lists the timeline and reads each commit.
     """
@@ -41,7 +44,7 @@ def steps_done(base_path: str, storage_options: Mapping[str, Any] | None = None)
         return {}
     return {
         commit.requested_time: (int(commit.extra_metadata[_BATCH]), commit.extra_metadata[_STEP])
-        for commit in table.commits()
+        for commit in table.commits(archived=archived)
     }
 
 

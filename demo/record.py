@@ -318,6 +318,27 @@ class GroupProof:
     difference: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class FileLife:
+    """What happened to one data file.
+
+    Attributes:
+        path: Its path under the base path.
+        events: (number of the batch, what happened then or why the file is there), in order.
+        is_there: Whether it still exists.
+    """
+
+    path: str
+    events: tuple[tuple[int, str], ...]
+    is_there: bool
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FileLife:
+        """Return the life of ``dataclasses.asdict``."""
+        events = tuple((number, text) for number, text in values["events"])
+        return cls(**dict(values) | {"events": events})
+
+
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Return the nearest-rank percentile; 0 without values.
 

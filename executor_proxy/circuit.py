@@ -64,7 +64,7 @@ class CircuitState:
     Attributes:
         known: What is known of the address.
         failures: How often it opened since a request was answered.
-        failure: Why it is open; ``None``: it is closed.
+        failure: Why it is open, reported for the requests that it rejects; ``None``: it is closed.
     """
 
     known: Known = Known.NOTHING
@@ -120,16 +120,6 @@ class Circuit:
         self._begin = begin or _in_background
         self._lock = threading.Lock()
         self.state = CircuitState()
-
-    @property
-    def failure(self) -> StrandlineError | None:
-        """Why requests must not be sent, reported for those that it rejects; ``None``: they may."""
-        return self.state.failure
-
-    @property
-    def known(self) -> Known:
-        """What this process knows of the address."""
-        return self.state.known
 
     def answered(self) -> None:
         """Record an answer to a request."""

@@ -222,11 +222,11 @@ class ServiceClient:
         """Return the answer of an address; ``None``: another one may be asked."""
         # Looked up each time: a forked process has circuits of its own.
         address, of_table = self._circuits(session)
-        kept_open = address.failure or of_table.failure
+        kept_open = address.state.failure or of_table.state.failure
         if kept_open is not None and not self._insists:
             tried.kept_open = kept_open
             return None
-        if not (address.known is Known.ANSWERED or self._has_answered):
+        if not (address.state.known is Known.ANSWERED or self._has_answered):
             # An address whose circuit is open has used its share before.
             left /= tried.addresses - len(tried.failed)
         try:
@@ -234,7 +234,9 @@ class ServiceClient:
         except (ServiceUnreachableError, ServiceTimeoutError) as error:
             # One table's storage may hang while the service is up, so only that table's circuit
             # opens; for an address that never answered, the address's own.
-            is_well = isinstance(error, ServiceTimeoutError) and address.known >= Known.REACHED
+            is_well = (
+                isinstance(error, ServiceTimeoutError) and address.state.known >= Known.REACHED
+            )
             tried.failed.append(_Failure(session, of_table if is_well else address, error))
             # If the request may have arrived, no other address may get it.
             if not tried.is_safe and _may_have_arrived(error):
@@ -270,7 +272,7 @@ class ServiceClient:
 
     def _closed_first(self, sessions: tuple[HttpSession, ...]) -> list[HttpSession]:
         """Return the addresses, those with open circuits last."""
-        return sorted(sessions, key=lambda s: any(each.failure for each in self._circuits(s)))
+        return sorted(sessions, key=lambda s: any(each.state.failure for each in self._circuits(s)))
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
         """Return the circuit of an address, and that of the table at this address."""
@@ -286,7 +288,8 @@ class ServiceClient:
     def _has_answered(self) -> bool:
         """Whether any address has answered a request of this process."""
         return any(
-            self._circuit_of(session, None).known is Known.ANSWERED for session in self._sessions
+            self._circuit_of(session, None).state.known is Known.ANSWERED
+            for session in self._sessions
         )
 
     def _pause(self, rounds: int) -> float:

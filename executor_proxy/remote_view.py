@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
-from executor_proxy.lookup_cache import LookupCache, memory_of
+from executor_proxy.worker_state import LookupCache, memory_of
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.json_form import PathForms

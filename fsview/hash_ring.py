@@ -1,9 +1,9 @@
 """``HashRing``: names on a circle of hashes, of which each text has some; pure.
 
-A name has ``tokens`` points on the circle of SHA-1's 160-bit values, a text has one, and its first
-name is that of the first point at or after the text's. Points depend on names alone: whoever has
-the same names and tokens finds the same ones, and a further name takes its share of texts from the
-others and moves nothing else.
+A name has ``tokens`` points on the circle of SHA-1's 160-bit values, a text has one. The text's
+first name owns the first point at or after the text's. Points depend on names alone: every process
+with the same names and tokens finds the same ones, and a further name takes its share of texts from
+the others and moves nothing else.
 
 The seats of a fleet's servers are placed by it (``executor_proxy.seat_ring``), and the tables on
 several databases (``fsview.store.sql.database_ring``).
@@ -58,7 +58,7 @@ class HashRing(Generic[H]):
         """
         if not self._points:
             return ()
-        # Beyond the last point the circle begins anew.
+        # Beyond the last point the circle starts over.
         at = bisect_left(self._points, _sha1(text)) % len(self._points)
         found = [self._holders[at]]
         if most > 1:

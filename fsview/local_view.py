@@ -249,7 +249,7 @@ class LocalView(FileSystemView):
         """Answer for one partition, which from now on counts as loaded if the scope says so."""
         name = _without_slash(partition)
         answer = self._answer(name, function, **arguments)
-        # A path without files may have been forgotten by now, and doesn't count then.
+        # A path without files may have been forgotten already, and doesn't count then.
         if scope is not QueryScope.STATELESS and (
             name in self.snapshot.files.versions or self.table.holds(name)
         ):
@@ -283,14 +283,14 @@ class LocalView(FileSystemView):
         """Run a query of one partition, which is loaded if necessary.
 
         Raises:
-            StoreError: Its files can't be read back; the next request loads the table anew.
+            StoreError: Its files can't be read back; the next request reloads the table.
             ViewBehindError: The answer would have a file that was removed since.
         """
         version = self._version(partition)
         try:
             answer = self._run(function, version, **arguments)
         except StoreError as exc:
-            # Distrusted before the error goes out, so that the next request loads the table anew.
+            # Distrusted before the error is raised, so that the next request reloads the table.
             self.table.state.lost(version, exc)
             raise
         if not version.has_ghosts:
@@ -332,7 +332,7 @@ class NotHeldError(Exception):
 
 
 class HeldView(LocalView):
-    """A view of what is held, for callers that can't wait: no storage calls, no lock of a commit.
+    """A view of loaded partitions, for callers that can't wait: no storage call, no commit's lock.
 
     It supports only queries of one partition. If these need more, they raise ``NotHeldError``.
     """

@@ -50,7 +50,7 @@ class Metrics:
         Args:
             is_kept: Whether the counters of a table stay as they are.
         """
-        # Chosen from a copy: requests go on counting meanwhile.
+        # Chosen from a copy: requests continue to count meanwhile.
         with self._lock:
             tables = list(self._tables)
         for table in tables:

@@ -3,7 +3,7 @@
 ``SingleFlight`` is for work that must *start* after the call (a sync: the caller may know of
 something newer than the listing of a run under way). ``Shared`` is for work whose run under way any
 caller may share (opening a table). ``SharedLoads`` is for such work on several names at once
-(loading partitions).
+(loading partitions). ``TimedBarrier`` lets threads that work at the same time share what follows.
 
 Ctrl-C may raise ``KeyboardInterrupt`` anywhere in the main thread, while it works or waits. Other
 threads must not be affected, so no thread is a fixed leader: the thread that holds a run's lock
@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
 from typing import Final, Generic, TypeVar
+
+from timeline.clock import Clock
 
 T = TypeVar("T")
 
@@ -194,9 +196,9 @@ _Waited = _Load | _Flight[None]
 class SharedLoads:
     """At most one run for each name at a time, or one for all names.
 
-    A thread that waited for another's run isn't told its outcome, but looks up what was loaded: the
-    run may have failed for another name, or been interrupted. Only the error of a run for a single
-    name is shared (``run_one``).
+    A thread that waited for another's run doesn't get its outcome, but looks up what was loaded:
+    the run may have failed for another name, or been interrupted. Only the error of a run for a
+    single name is shared (``run_one``).
 
     ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
     names; no other begins while it ``_is_alone``.
@@ -254,7 +256,7 @@ class SharedLoads:
                     load(left)
             finally:
                 own.names = _NO_NAMES  # one store, which no interrupt can split
-        # Not under ``own.lock``: who waits for the names loaded here needn't wait for these, too.
+        # Not under ``own.lock``: threads that wait for the names loaded here don't wait for these.
         _wait_for(other.lock for other in others)
         return others
 
@@ -308,3 +310,52 @@ def _wait_for(locks: Iterable[threading.Lock]) -> None:
     for lock in locks:
         with lock:
             pass
+
+
+class TimedBarrier:
+    """Threads that work at the same time wait for each other, to continue together.
+
+    What follows the work is then done once for all of them: a listing of the timeline, after each
+    has listed partitions. A thread waits at most as long as its own work took. So a slow thread
+    delays each of the others by at most that one's own duration: none takes more than twice its
+    time alone.
+
+    Only loads of requested partitions meet here. A search of all directories may end in reading the
+    whole table from metadata, by a load within that search or in another thread: if these met, they
+    would wait for the search that waits for them.
+
+    ``_lock`` guards the set of the locks that the threads hold while they work.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with no thread at work; ``clock`` times the work."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._working: set[threading.Lock] = set()
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, after waiting for the threads still at work when it ends.
+
+        An error is raised at once. ``work`` must neither call this nor wait for a thread in it.
+        """
+        began, own = self._clock.monotonic(), threading.Lock()
+        try:
+            # Held before others can see it, as waiting for this thread is waiting for its lock.
+            with own:
+                with self._lock:
+                    self._working.add(own)
+                result = work()
+        finally:
+            with self._lock:
+                # In one step: neither this thread nor one that begins later is waited for.
+                self._working.discard(own)
+                others = tuple(self._working)
+        ended = self._clock.monotonic()
+        # ``own`` is released already, so no two threads wait for each other.
+        for other in others:
+            # All waits share one budget, so a hanging listing delays no thread for longer.
+            patience_s = (ended - began) - (self._clock.monotonic() - ended)
+            if patience_s <= 0 or not other.acquire(timeout=patience_s):
+                break
+            other.release()
+        return result

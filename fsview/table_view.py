@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from fsview.check.partition_checker import Checked, PartitionChecker
-from fsview.check.rebuild import Pause
+from fsview.check.partition_checker import Checked, PartitionChecker, Pause
 from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import NoRecord, Record
+from fsview.single_flight import TimedBarrier
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.timeline_change import Step, key_of
 from fsview.state.current_history import Use
@@ -24,7 +24,6 @@ from fsview.state.table_state import TableState
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share
 from fsview.sync.earlier_timeline import BranchFinder
 from fsview.sync.follower import TimelineFollower
-from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
@@ -82,14 +81,14 @@ class TableView:
             clock: Times syncs.
             retained_snapshots: How many snapshots are kept for clients that are behind.
             record: Makes its record, such as ``kept_in(store)`` (``fsview.record.shared``), which
-                ``close`` closes; ``None``: it has none, as nobody goes on from this view.
+                ``close`` closes; ``None``: it has none, as no restart continues from this view.
             share: Counts what is kept for clients that are behind; ``None``: without a limit.
             trusted_s: How long after a sync a partition may be loaded without another one, if the
                 timeline explains every file of its listing, seconds. 0: each load syncs, as it must
                 in a service. Otherwise an answer may lack files that a restore, or a replacement
                 and a clean, removed within that time without leaving a trace in the partition.
             gathers: Whether threads that list partitions at the same time wait for each other, to
-                share a listing of the timeline (``fsview.timed_barrier``).
+                share a listing of the timeline (``fsview.single_flight``).
         """
         clock = clock or SystemClock()
         self.is_closed = False
@@ -238,7 +237,7 @@ class TableView:
             planned_by: Returns what a step requests.
             instant_of: Returns the ``key_of`` the instant that requested an operation.
         """
-        with self.state.using(snapshot):  # so that the sync doesn't drop it
+        with self.state.current.using(snapshot):  # so that the sync doesn't drop it
             self._follower.sync()
             # Read once within the block, so that steps, keys and plans are of one history.
             history = self.state.history
@@ -284,12 +283,12 @@ class TableView:
         return PartitionChecker(self._follower).check(partition, pause)
 
     def reload(self, cause: str) -> None:
-        """Load the table anew; see ``TimelineFollower.reload``."""
+        """Reload the table; see ``TimelineFollower.reload``."""
         self._follower.reload(cause)
 
     def close(self) -> None:
         """Close its record; views of the table mustn't be asked any more."""
-        # Before the store: whoever finds that closed finds this set, and reports the right cause.
+        # Before the store: a caller that finds the store closed then reports the right cause.
         self.is_closed = True
         self.state.close()
 

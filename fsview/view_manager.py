@@ -38,7 +38,7 @@ from timeline.table.config_file import read_table_config
 logger = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 1 << 16
-"""Tables that were closed and are to be loaded anew, of which that is remembered."""
+"""Most closed tables that are remembered, so that their reload is counted as such."""
 _NEVER: Final = object()
 
 
@@ -263,7 +263,7 @@ class ViewManager:
     def close_table(self, table: TableView, cause: str) -> bool:
         """Close a table that is served, unless it is in use; it is opened again when asked for.
 
-        A store that lasts goes on from its record then; otherwise the table is loaded anew, which
+        A store that lasts continues from its record then; otherwise the table is reloaded, which
         is counted as a reload with the cause ``closed``.
 
         Args:
@@ -273,7 +273,7 @@ class ViewManager:
         Returns:
             Whether it was closed: it has no lease, and is none of ``busy_tables``.
 
-        Cost: that of closing its store; none of the table's storage.
+        Cost: as closing its store; no call to the table's storage.
         """
         table_id = table.table_id
         if table_id in self.busy_tables():
@@ -281,7 +281,7 @@ class ViewManager:
         with self._lock:
             if table.leases or self._tables.get(table_id) is not table:
                 return False
-            # Nobody finds it from here on, and who opens it again waits until its store is closed.
+            # From here on callers don't find it; opening it again waits until its store is closed.
             del self._tables[table_id]
             ended = self._closing[table_id] = threading.Event()
         try:
@@ -385,7 +385,7 @@ class ViewManager:
         """Return the tables that are followed in memory, as their stores fail."""
         with self._lock:
             tables = list(self._tables.values())
-        return [table for table in tables if table.state.failure is not None]
+        return [table for table in tables if table.state.record.failure is not None]
 
     def save_rest(self) -> None:
         """Have stores keep what was kept in memory, until one doesn't take it.
@@ -402,7 +402,7 @@ class ViewManager:
     def store_status(self) -> dict[str, Any]:
         """Return figures about the stores, fit for JSON."""
         failing = self.in_memory()
-        why = failing[0].state.failure if failing else None
+        why = failing[0].state.record.failure if failing else None
         return {**self.stores.status(), "in_memory": {"tables": len(failing), "why": why}}
 
     def store_reasons(self) -> list[str]:
@@ -416,7 +416,7 @@ class ViewManager:
             table = failing[0]
             reasons.append(
                 f"tables followed in memory: {len(failing)}, as {table.table_id}:"
-                f" {table.state.failure}"
+                f" {table.state.record.failure}"
             )
         return reasons
 
@@ -477,7 +477,7 @@ class ViewManager:
             raise
         with self._lock:
             # In one step with the look at the roots: a table that was removed while it was being
-            # opened would stay open for ever.
+            # opened would stay open forever.
             is_closed = self._is_closed
             is_served = self.serves(table_id) and not is_closed
             was_closed = is_served and self._closed.pop(hash(table_id), _NEVER) is None

@@ -16,6 +16,10 @@ import click
 from strandline.version import __version__
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": (
+        "strandline.cli.archive",
+        "Show which instants of a table an archival would move, or move them.",
+    ),
     "clean": (
         "strandline.cli.clean",
         "Show what a clean of a table would delete, or delete it.",
@@ -23,6 +27,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "fleet": (
         "strandline.cli.fleet",
         "Show or simulate a fleet of servers; change what its servers share.",
+    ),
+    "pins": (
+        "strandline.cli.pins",
+        "Show the leases by which readers hold files of a table, or revoke them.",
     ),
     "serve": (
         "strandline.cli.serve",

@@ -140,6 +140,11 @@ class TimeGenerator:
                 self._wait(self._skew_ms / 1000)
             return self._last
 
+    @property
+    def clock(self) -> Clock:
+        """The source of time."""
+        return self._clock
+
     def ago(self, ms: int) -> str:
         """Return the time that was some milliseconds ago, as an instant's."""
         return format_instant_time(self._clock.now_ms() - ms, self.zone)

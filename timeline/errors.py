@@ -23,7 +23,8 @@
     │   ├─ ConcurrentWriteError
     │   │   └─ WriteConflictError           another writer changed the same file groups
     │   ├─ CommitOutcomeUnknownError        the commit may or may not have taken effect
-    │   └─ LockError                        the table's lock wasn't acquired, or was lost
+    │   ├─ LockError                        the table's lock wasn't acquired, or was lost
+    │   └─ LeaseError                       a reader's lease wasn't granted, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
     │   ├─ StoreUnavailableError            its database can't be reached, or doesn't answer
@@ -216,6 +217,14 @@ class LockError(TimelineError):
 
     code = "lock"
     status = 423
+    retryable = True
+
+
+class LeaseError(TimelineError):
+    """A reader's lease wasn't granted, as a clean was first; or it expired or was revoked."""
+
+    code = "lease"
+    status = 409
     retryable = True
 
 

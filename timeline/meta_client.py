@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -239,6 +240,13 @@ class TableMetaClient:
         """
         return Timeline.of(filter(counts, self._listed()))
 
+    def instant_files(self) -> tuple[Instant, ...]:
+        """Return the instant and state of each file on the active timeline, by file name.
+
+        Cost: one list call.
+        """
+        return tuple(self._listed())
+
     def completions(self, instant: Instant) -> tuple[Instant, ...]:
         """Return an instant's completed files, by completion time.
 
@@ -380,14 +388,9 @@ class TableMetaClient:
             CorruptMetadataError: It can't be decoded, describes another instant, or is the empty
                 file of a completed replacecommit.
         """
-        kind = codec.metadata_type(instant.action, instant.state)
-
-        def decoded(data: bytes, source: str) -> InstantMetadata:
-            metadata: InstantMetadata = codec.decode(kind, data, source=source)
-            check_metadata(metadata, instant, source)
-            return metadata
-
-        return self._decoded(instant, _METADATA, decoded, needed=needs_content(instant))
+        decode = partial(codec.decode, codec.metadata_type(instant.action, instant.state))
+        needed = needs_content(instant)
+        return self._decoded(instant, _METADATA, decode, check_metadata, needed=needed)
 
     def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
         """Return the content of a completed instant's file; for a commit only its files.
@@ -398,13 +401,8 @@ class TableMetaClient:
         """
         if codec.metadata_type(instant.action, instant.state) is not CommitMetadata:
             return self.read(instant)
-
-        def decoded(data: bytes, source: str) -> CommitFiles:
-            commit = commit_files(data, source=source)
-            check_files(commit, instant, source)
-            return commit
-
-        return self._decoded(instant, _FILES, decoded, needed=needs_content(instant))
+        needed = needs_content(instant)
+        return self._decoded(instant, _FILES, commit_files, check_files, needed=needed)
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
         """Return the plan in the requested file of an instant, whatever the instant's state.
@@ -418,12 +416,8 @@ class TableMetaClient:
         """
         # The requested file stays when the instant moves on; the inflight file of 1.x has no plan.
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
-        kind = codec.plan_type(instant.action)
-
-        def decoded(data: bytes, source: str) -> InstantMetadata:
-            return codec.decode(kind, data, source=source)
-
-        return self._decoded(requested, _PLAN, decoded, needed=needs_plan(instant))
+        decode = partial(codec.decode, codec.plan_type(instant.action))
+        return self._decoded(requested, _PLAN, decode, needed=needs_plan(instant))
 
     def check_refused(self, completed: Iterable[Instant]) -> None:
         """Raise the error of the first of these instants whose file is known to be damaged.
@@ -438,19 +432,37 @@ class TableMetaClient:
                     self._refused.check(self.path_of(instant), what, self._reading.stat)
 
     def _decoded(
-        self, instant: Instant, what: str, decode: Callable[[bytes, str], T], *, needed: bool
+        self,
+        instant: Instant,
+        what: str,
+        decode: Callable[..., T],
+        check: Callable[[T, Instant, str], None] = lambda _, __, ___: None,
+        *,
+        needed: bool,
     ) -> T:
-        """Decode a file's content, unless it was refused before and hasn't changed since."""
+        """Decode a file's content, unless it was refused before and hasn't changed since.
+
+        Args:
+            instant: The instant.
+            what: What is decoded of its file.
+            decode: Called with the content, and with the file's path as ``source``.
+            check: Called with what ``decode`` returned, the instant and that path.
+            needed: Whether an empty file is damaged.
+        """
         refused, path = self._refused, self.path_of(instant)
-        if refused is None:
-            return decode(*self._content(instant, needed=needed))
-        refused.check(path, what, self._reading.stat)
+        if refused is not None:
+            refused.check(path, what, self._reading.stat)
         data, source = self._content(instant, needed=needed)
         try:
-            return decode(data, source)
+            found = decode(data, source=source)
+            check(found, instant, source)
         except CorruptMetadataError as exc:
+            if refused is None:
+                raise
             # A copy without traceback, which would keep all decoded values in memory.
             error = CorruptMetadataError(exc.message, hint=exc.hint, detail=exc.detail)
+        else:
+            return found
         size, digest = len(data), hashlib.sha256(data).digest()
         del data
         with suppress(StorageError, InstantNotFoundError):
@@ -567,6 +579,10 @@ class TableMetaClient:
         requested one: whenever it dies, the instant is still pending and is rolled back again.
         """
         return self._writing.delete(self.path_of(instant))
+
+    def delete_instant_files(self, instants: Iterable[Instant]) -> None:
+        """Delete the files that put instants in their states, as ``Storage.delete_all``."""
+        self._writing.delete_all(map(self.path_of, instants))
 
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""

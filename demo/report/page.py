@@ -37,6 +37,7 @@ def page(report: Report) -> str:
             *lookup_section(report),
             *killed_section(report),
             *_batches(report),
+            *_life(report),
             '<div class="pair top">',
             *_numbers(report),
             *_proofs(report),
@@ -140,6 +141,21 @@ def _numbers(report: Report) -> Iterator[str]:
         for text in (value, *(other for _, other in others)):
             yield f'<td class="number">{escape(text)}</td>'
         yield "</tr>"
+    yield "</tbody></table></div></section>"
+
+
+def _life(report: Report) -> Iterator[str]:
+    life = report.life
+    if life is None:
+        return
+    yield '<section class="card"><h2>The life of a data file</h2>'
+    yield f'<p class="quiet">{escape(life.path)}, which is '
+    yield f"{'still there' if life.is_there else 'gone'}: told from the timeline and its archive, "
+    yield "the last line as <code>strandline why</code> does.</p>"
+    yield '<div class="wide"><table><thead><tr><th>batch</th><th>what happened</th></tr></thead>'
+    yield "<tbody>"
+    for number, text in life.events:
+        yield f"<tr><td>{number}</td><td>{escape(text)}</td></tr>"
     yield "</tbody></table></div></section>"
 
 

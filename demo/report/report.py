@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from demo.record import GroupProof, Proof, RunRecord
+from demo.record import FileLife, GroupProof, Proof, RunRecord
 from demo.report.lookups import account, unexpected
 
 KINDS: Final = ("list", "stat", "read")
@@ -50,6 +50,7 @@ class Report:
         killed: The run in which the service was killed; ``None`` if it was left out.
         groups: Run → comparison of its file groups with those of ``on``.
         request_ms: Delay of each request to the object store, ms; ``None``: a local disk.
+        life: What happened to one data file of ``on``, and why; ``None`` if none was committed.
     """
 
     days: int
@@ -61,6 +62,7 @@ class Report:
     killed: RunRecord | None = None
     groups: Mapping[str, GroupProof] = field(default_factory=dict)
     request_ms: float | None = None
+    life: FileLife | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -123,6 +125,7 @@ class Report:
         values |= {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
         values["killed"] = None if self.killed is None else self.killed.as_json()
         groups = {of: dataclasses.asdict(proof) for of, proof in self.groups.items()}
+        values["life"] = None if self.life is None else dataclasses.asdict(self.life)
         return values | {"groups": groups, "request_ms": self.request_ms}
 
     @classmethod
@@ -132,7 +135,9 @@ class Report:
         runs = {name: RunRecord.from_json(values[name]) for name in names}
         proofs = {of: tuple(Proof(**p) for p in found) for of, found in values["proofs"].items()}
         groups = {of: GroupProof(**proof) for of, proof in values["groups"].items()}
-        return cls(**dict(values) | runs | {"proofs": proofs, "groups": groups})
+        life = values.get("life")
+        found = {"life": life and FileLife.from_json(life), "proofs": proofs, "groups": groups}
+        return cls(**dict(values) | runs | found)
 
 
 def _word(run: RunRecord) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from demo.record import RunRecord, milliseconds, percentile
+from demo.record import FileLife, RunRecord, milliseconds, percentile
 from demo.report.lookups import rows
 from demo.report.report import Report
 from demo.report.summaries import (
@@ -36,6 +36,9 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield Text()
     yield _numbers_table(report)
     yield Text()
+    if report.life is not None:
+        yield _life_table(report.life)
+        yield Text()
     yield _proofs_table(report)
     yield Text()
     yield Text(f"{summary(report)}.", style="bold")
@@ -88,6 +91,14 @@ def _numbers_table(report: Report) -> Table:
     table = _table("The rest", "", "", *report.runs)
     for (name, value), *others in zip(*map(numbers, report.runs.values()), strict=True):
         table.add_row(name, "", value, *(other for _, other in others))
+    return table
+
+
+def _life_table(life: FileLife) -> Table:
+    table = _table(f"The life of {life.path}", "batch", "what happened")
+    for number, text in life.events:
+        table.add_row(str(number), text)
+    table.add_row("", "it is still there" if life.is_there else "it is gone", style="bold")
     return table
 
 

@@ -133,7 +133,7 @@ def is_removing(change: bytes, start: int) -> bool:
 
 
 def are_behind(change: bytes, group: bytes, start: int) -> bool:
-    """Whether a change's rows all sort behind those of the group, as after most commits.
+    """Whether a change's rows all sort behind the group's, as after most commits.
 
     False if one of them replaces, precedes or removes a row, and if the rows alone don't tell
     because some are raw or have instants of another length.
@@ -251,7 +251,7 @@ class PackedFiles:
         return self.count
 
     def change_with(self, removed: Collection[str]) -> GroupChanges:
-        """Return the change that adds these files and removes those of some names.
+        """Return the change that adds these files and removes files by name.
 
         A name that is both added and removed is removed; names that no data file has are left out.
         """

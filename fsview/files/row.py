@@ -168,7 +168,7 @@ def pack_plain(
 
     This reads the listing of a large table in a third of the time that it takes to make its files.
     For a name that isn't plain the result is ``None``, and ``fsview.model.file_name`` must read it;
-    names that both read, they read alike.
+    names that both read, they read the same.
     """
     match = PLAIN_NAME.fullmatch(name)
     if match is None:

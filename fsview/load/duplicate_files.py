@@ -18,9 +18,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from fsview.files.chunk import Groups
 from fsview.files.group import has_doubles
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Groups, PartitionVersion
 from fsview.files.row import BASE_BYTES, id_end, unpack_id, unpack_rows
 from fsview.model.file_group import BaseFile
 from fsview.single_flight import Shared

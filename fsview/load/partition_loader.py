@@ -98,7 +98,7 @@ class PartitionLoader:
                 break
             self._loads.run(left, load)
             versions = self._follower.newest().files.versions
-            # Another caller may have listed them for itself, and they are forgotten by now.
+            # Another caller may have listed them for itself, and they may be forgotten already.
             found = absent | remembered
             left = [p for p in left if p not in versions and p not in found]
         # A path that was held before this load and isn't now was no partition and is forgotten.
@@ -111,7 +111,7 @@ class PartitionLoader:
         return Loading(held, nothing)
 
     def _nothing_at(self, snapshot: Snapshot, absent: Collection[str]) -> frozenset[str]:
-        """Return those of some paths without files that have none at a snapshot, either."""
+        """Return the paths, of some without files, that have none at a snapshot, either."""
         history = self._state.history
         since = history.steps_since(snapshot) if absent else None
         if since is None or history.is_barred(snapshot):

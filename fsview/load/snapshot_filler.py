@@ -2,7 +2,7 @@
 
 Soundness rests on the order in ``_fill``: files first, then the timeline. What happens after that
 is followed (``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed
-twice. The timeline also tells which files the removals under way may have deleted by the time of
+twice. The timeline also shows which files the removals under way may have deleted by the time of
 the listing, and of two base files of one group and instant, which one its commit names.
 """
 
@@ -41,7 +41,7 @@ GoOn = Callable[[], None]
 """Called between the parts of long work; raises to stop it."""
 
 Leading = Callable[[Sequence[str]], Collection[str]]
-"""Returns those of some directories that are partitions wanted, or may lead to some."""
+"""Returns which directories are wanted partitions, or may contain some."""
 
 
 def always() -> None:
@@ -69,7 +69,7 @@ class SnapshotFiller:
         trusting: LoadedFiles,
         go_on: GoOn = always,
     ) -> None:
-        """Fill in some partitions of the newest snapshot, or all if that costs less by now.
+        """Fill in some partitions of the newest snapshot, or all if that now costs less.
 
         Args:
             partitions: The partitions.
@@ -121,7 +121,7 @@ class SnapshotFiller:
             ahead: How many directories would have to be listed next.
         """
         follower, choice = self._follower, self._choice
-        if self._state.must_list or not choice.may_read(follower.newest(), ahead):
+        if self._state.record.must_list or not choice.may_read(follower.newest(), ahead):
             return False
         client = follower.client_for("bootstrap")
         # One read for all callers, whatever they ask for, as it fills in the whole table.
@@ -213,7 +213,7 @@ class SnapshotFiller:
         wanted = find
         for _ in range(ATTEMPTS):
             # In use, so that the steps from here to the timeline listed below aren't dropped.
-            with self._state.using(follower.newest()) as start:
+            with self._state.current.using(follower.newest()) as start:
                 search = partial(wanted, start)
                 undoing = self._undone_next(start)
                 # Files *before* the timeline: every change that a listing shows is on it then, as a
@@ -240,7 +240,7 @@ class SnapshotFiller:
                 absent.difference_update(found.ghosts.keys() - loaded.versions.keys())
                 arrived = self._arrived(found, absent)
             if arrived is None:
-                # The table was loaded anew, so what earlier attempts filled in is gone.
+                # The table was reloaded, so what earlier attempts filled in is gone.
                 wanted = find
                 continue
             follower.count("partition_loads", len(arrived.versions), source=loaded.source)

@@ -18,7 +18,7 @@ instants write to one log and no instant names those of a failed write. The meta
 logs and archived instants, but not where both apply. It must also be in step
 (``fsview.load.metadata_table_state``).
 
-As in following a table, it is assumed that nobody else adds or deletes files.
+As in following a table, files are assumed to be added and deleted only by instants.
 
 **Cost**, in storage calls. Reading commits: one for each instant, two to list timeline and archive,
 and one for each megabyte, which names about a thousand files, a page of a listing. Reading the
@@ -165,7 +165,7 @@ class SourceChoice:
         return bool(self._sources(snapshot, ahead))
 
     def read(self, client: TableMetaClient, snapshot: Snapshot, ahead: int) -> Loaded | None:
-        """Return all partitions at a snapshot if reading them is sound and cheaper by now.
+        """Return all partitions at a snapshot if reading them is sound and now cheaper.
 
         Args:
             client: The table, its calls booked under ``bootstrap``.
@@ -251,7 +251,7 @@ class SourceChoice:
         except CorruptMetadataError as exc:
             self._pass_over(path, DAMAGED, exc, for_good=True)
         except PathNotFoundError as exc:
-            # Cleaned there since it was listed; another attempt lists it anew.
+            # Cleaned there since it was listed; another attempt lists it again.
             self._pass_over(path, VANISHED, exc, for_good=False)
         return None
 

@@ -1,4 +1,4 @@
-"""Names of data files: parsing them, and making those of base files.
+"""Names of data files: parsing all, and making those of base files.
 
 A base file is ``<file_id>_<write_token>_<instant><extension>``; a log file is
 ``.<file_id>_<instant>.log.<version>_<write_token>`` (``.archive.`` for archived logs, ``.cdc`` at

@@ -4,7 +4,7 @@ In their inner loops writers ask for each group's newest base file or slice. Nea
 most tables are *plain*: named by a UUID, with base files only, and with no compaction pending. One
 row of such a group holds everything that the answer contains, so the JSON is made without making
 files and slices: in Hudi's form from a template, or in columns. Any other group is handed to the
-query itself. Either way the bytes are those of the query and ``fsview.wire.json_form`` or
+query itself. Either way the bytes equal those of the query and ``fsview.wire.json_form`` or
 ``fsview.wire.column_form``.
 """
 
@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from fsview.files.chunk import Groups
 from fsview.files.group import base_tail, is_plain, read_head
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Groups, PartitionVersion
 from fsview.files.row import BASE_BYTES, HEAD_BYTES, unpack_id
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.query import queries as query

@@ -2,7 +2,7 @@
 
 ``TableState`` has one, and calls it under its lock. There are three:
 
-* ``NoRecord``, of a view that ends with its caller, as that of a scan or a clean: nothing is kept;
+* ``NoRecord``, for a view that ends with its caller (a scan, a clean): nothing is kept;
 * ``OwnRecord`` (``fsview.record.own``), in a store of this server's, in memory or on disk;
 * ``SharedRecord`` (``fsview.record.shared``), in a database from which other servers adopt it.
 """
@@ -60,7 +60,7 @@ class Record(ABC):
             storage was found not to be what metadata says; saved with the next snapshot.
         outdated: (Requested time, action) of what had completed when the table was upgraded last,
             as far as that was seen; saved with the next snapshot.
-        status: How what is held of the table stands to the record and to the timeline.
+        status: How the table's state compares with the record and with the timeline.
         failure: Why the table is followed in memory; ``None``: it isn't.
         is_closed: Whether the store is closed, or will be at once.
     """
@@ -117,7 +117,7 @@ class Record(ABC):
         """
 
     def save_rest(self, newest: Snapshot) -> None:  # noqa: B027 - nothing is kept
-        """Record what was kept in memory, if there is anything, and the store takes it by now.
+        """Record what was kept in memory, if there is anything and the store accepts it again.
 
         Args:
             newest: The newest snapshot.
@@ -133,8 +133,8 @@ class Record(ABC):
         something else is saved.
 
         Raises:
-            RecordLostError: The rows can't be read, or aren't those of this table and this format.
-            StoreError: The store is away. All rows are written anew once it is there.
+            RecordLostError: The rows can't be read, or are of another table or format.
+            StoreError: The store is unavailable. All rows are rewritten once it is there.
         """
         return None
 
@@ -164,10 +164,10 @@ class Record(ABC):
         raise StoreError("the table has no store that could keep a record")
 
     def sweep(self) -> None:  # noqa: B027 - as above
-        """Delete once what crashes have left in the store, and the record doesn't name."""
+        """Delete, once, blobs that crashes left in the store and that the record doesn't name."""
 
     def is_damaged(self, why: StoreError) -> bool:
-        """Whether the record lacks what it names; else it was only not read, or is behind.
+        """Whether chunks that the record names are lost; else a read failed, or it is behind.
 
         Args:
             why: What reading a chunk raised.
@@ -177,7 +177,7 @@ class Record(ABC):
     # Other servers that share the store.
 
     def turn(self) -> AbstractContextManager[object]:
-        """Wait until no other server reads what is new, but not for long.
+        """Wait, at most a short time, while another server reads new instants.
 
         Raises:
             StoreError: The store can't be asked; not at the end of the block.
@@ -191,7 +191,7 @@ class Record(ABC):
         return ()
 
     def told(self, newest: Snapshot) -> Told | None:
-        """Return what others have committed since, and what it says of the newest snapshot.
+        """Return what others have committed since, and the newest snapshot's rows.
 
         ``None`` if nothing.
 
@@ -211,7 +211,7 @@ class Record(ABC):
     ) -> Adopted | None:
         """Return the history after what others committed; see ``fsview.record.journal.adopted``.
 
-        ``None`` if something was saved or adopted since that was read.
+        ``None`` if this server has saved or adopted something since it was read.
 
         Raises:
             StoreBehindError: It doesn't follow from this history: the record must be read whole.
@@ -225,12 +225,12 @@ class Record(ABC):
 
         Args:
             told: What they committed.
-            snapshot: Holds the chunks that their rows name,
-            unshown: but for those of these partitions.
+            snapshot: Holds the chunks that their rows name.
+            unshown: Partitions whose chunks it doesn't hold.
         """
 
     def collect_many(self) -> None:  # noqa: B027 - as above
-        """Free what was forgotten, if it is much; waits for the database."""
+        """Free forgotten chunks if there are many; waits for the database."""
 
     # What it takes.
 
@@ -250,7 +250,7 @@ class Record(ABC):
         """Free the memory of chunks that aren't needed any more; waits for no other server."""
 
     def end(self) -> None:
-        """Soon end what is under way, as the store is closed next; waits for nothing."""
+        """Have work under way end soon, as the store is closed next; doesn't wait."""
         self.is_closed = True
 
     def release(self) -> None:  # noqa: B027 - as above
@@ -261,7 +261,7 @@ class Record(ABC):
 
 
 class NoRecord(Record):
-    """Of a table of which nothing is kept: its chunks stay where they are, in memory."""
+    """For a table of which nothing is kept: its chunks stay in memory."""
 
     def keep(self, *versions: PartitionVersion) -> None:
         """See ``Record``."""

@@ -1,4 +1,4 @@
-"""The journal: what a server tells those that share its store of each sync, and how they follow it.
+"""The journal: what a server publishes of each sync for those that share its store.
 
 An entry holds what was read of the new instants as plain JSON values, so that no other server reads
 them; a timeline is stored as a diff against the previous one. The journal has for each step a list
@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsview.files.chunk import Chunk
 from fsview.files.group import NO_FILES, PackedFiles
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.files.row import unpack_id
 from fsview.record.base import Unfinished
 from fsview.record.rows import (
@@ -63,8 +62,8 @@ def journal_entry_of(
         unclear: Partitions that must be listed again.
         before: The active timeline before.
     """
-    # Sets are told in order, so that equal changes are told alike.
-    # Instants with other completion times are equal, but aren't told alike.
+    # Sets are sorted, so that equal changes have equal entries.
+    # Instants that differ in completion time only are equal, but their entries differ.
     earlier, later = (dict.fromkeys(map(instant_to_json, t)) for t in (before, change.active))
     return {
         "gone": [instant for instant in earlier if instant not in later],
@@ -83,7 +82,7 @@ def journal_entry_of(
 def read_journal_entry(
     news: JournalEntry, before: Timeline
 ) -> tuple[TimelineChange, frozenset[str]]:
-    """Return the change that is told, and the partitions that must be listed again.
+    """Return the change in an entry, and the partitions that must be listed again.
 
     Args:
         news: What ``journal_entry_of`` returned.
@@ -177,12 +176,12 @@ class Adopted:
 
     Attributes:
         history: The history, with nothing of it dropped yet.
-        files: The files of its newest snapshot. They are another object than that snapshot has if
-            it was shown before, and are to be shown with the history.
-        versions: Those of other new snapshots, whose chunks aren't all in the store.
+        files: The files of its newest snapshot. If that was shown before, they are a new object,
+            to be shown with the history.
+        versions: Versions in other new snapshots, whose chunks aren't all in the store.
         completed: How many instants completed.
         dropped: Cause → how many partitions were loaded before and must be listed again.
-        unshown: What changed rows have of partitions of which the files keep something else.
+        unshown: The content of changed rows of partitions for which ``files`` keeps another.
     """
 
     history: History
@@ -199,7 +198,7 @@ class Told:
 
     Attributes:
         changes: The steps, and the rows that they changed.
-        head: What the rows besides those of the partitions hold.
+        head: The content of all rows but the partitions'.
     """
 
     changes: CommittedSteps
@@ -249,7 +248,7 @@ def adopted(
             unfinished=unfinished,
             unclear=unclear,
             kept=kept,
-            # The rows are those of the newest snapshot, for which nothing need be computed.
+            # The rows have the newest snapshot's files, so these aren't computed.
             told=told_files if news is told_news[-1] else NO_VERSIONS,
         )
         after, unfinished = found.history, found.unfinished
@@ -288,7 +287,7 @@ def _read_rows(
             held = _chunks(before.files.versions, partition)
 
             def found(handle: Handle, size: int, held: Mapping[Handle, Chunk] = held) -> Chunk:
-                # The same object, which tells what versions share.
+                # The same object, so that versions show which chunks they share.
                 return held.get(handle) or Chunk(chunk_at(handle, size))
 
             yield partition, read_partition(partition, row, found)
@@ -302,7 +301,7 @@ def _files(
     *,
     knows_all: bool,
 ) -> LoadedFiles:
-    """Return the newest snapshot's files with what the rows say of them.
+    """Return the newest snapshot's files, updated from the rows.
 
     What clients may have seen already stays: then partitions are only added. So one that a client
     asked for before it was made stays without files, though others have seen some under way.

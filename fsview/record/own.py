@@ -1,6 +1,6 @@
 """``OwnRecord``: the newest snapshot of a table in its store, from which a restart goes on.
 
-``fsview.record.rows`` has the rows. Each is written anew only when it has changed, and all that
+``fsview.record.rows`` has the rows. Each is rewritten only when it has changed, and all that
 change together in one commit. A row names only chunks that the newest snapshot in memory holds, so
 none of these is ever given back.
 
@@ -15,8 +15,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Unfinished
 from fsview.record.rows import (
     PARTITION,
@@ -31,8 +30,7 @@ from fsview.record.rows import (
 from fsview.record.status import EVERYTHING, JournalEntry, Lack
 from fsview.record.stream import items_of, received
 from fsview.snapshot.snapshot import Snapshot
-from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk, never_ahead
-from fsview.store.memory import MemoryStore
+from fsview.store.base import Blob, Handle, MakeRows, MemoryStore, Store, StoredChunk, never_ahead
 from timeline.errors import (
     BlobLostError,
     RecordLostError,
@@ -129,7 +127,7 @@ class OwnRecord(Record):
             self._distrust_lost(why)
 
     def _distrust_lost(self, why: StoreError) -> None:
-        """Have the table loaded anew if its store has lost what was recorded."""
+        """Have the table reloaded if its store has lost what was recorded."""
         if isinstance(why, BlobLostError):
             self.status = self.status.distrusting("store-damaged")
 
@@ -258,7 +256,7 @@ class OwnRecord(Record):
         self.failure = str(why)
 
     def told_no_failure(self) -> None:
-        """Note that the store has what is held."""
+        """Note that the store has the whole state again."""
         if self.failure is not None:
             logger.info("%s is kept in its store again", self._table_id)
         self.failure = None
@@ -313,10 +311,10 @@ class OwnRecord(Record):
         """Move new chunks and change rows.
 
         Args:
-            blobs: Those of the new chunks.
+            blobs: Of the new chunks.
             rows: Makes the rows.
             news: As of ``save``.
-            anew: Whether these are all rows there are, and those that go.
+            anew: Whether these replace all rows.
             versions: What the rows name.
         """
         return self._store.commit(blobs, rows)
@@ -352,6 +350,6 @@ def new_chunks(versions: Iterable[PartitionVersion]) -> tuple[list[Chunk], list[
 
 
 def move(chunks: Sequence[Chunk], stored: Sequence[StoredChunk]) -> None:
-    """Have new chunks be those that the store returned for their blobs, in order."""
+    """Move new chunks to what the store returned for their blobs, in order."""
     for chunk, at in zip(chunks, stored, strict=True):
         chunk.move(at)

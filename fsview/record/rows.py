@@ -21,8 +21,7 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.model.file_group import CompactionOperation
 from fsview.record.base import Recorded, Unfinished
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
@@ -63,7 +62,7 @@ def snapshot_row(
     must_list: bool,
     checksum: str,
 ) -> bytes:
-    """Return the row of what isn't in the others; ``checksum`` is theirs."""
+    """Return the row with what the others lack; ``checksum`` is of the others."""
     content = {
         "format": FORMAT,
         "table": str(table_id),
@@ -105,7 +104,7 @@ def partition_row(
 
 
 def maps_of(snapshot: Snapshot, outdated: frozenset[tuple[str, str]]) -> dict[str, object]:
-    """Return what the rows besides those of the snapshot and its partitions hold, by name."""
+    """Return the content of the rows other than the snapshot's and the partitions', by name."""
     return {
         _COMPACTION: snapshot.pending_compaction,
         _LOG_COMPACTION: snapshot.pending_log_compaction,
@@ -138,10 +137,10 @@ def read_rows(
     """Parse the rows of a table.
 
     Args:
-        rows: All, that of the snapshot among them.
+        rows: All rows, including the snapshot's.
         table_id: The table.
         chunk_at: Makes the chunk of a handle and a size.
-        checksum: That of the rows, which that of the snapshot must have.
+        checksum: Of the rows; the snapshot's row must have the same.
 
     Raises:
         ValueError: They are of another table or format, or damaged, or some are missing. Damaged
@@ -175,12 +174,12 @@ def read_rows(
 
 @dataclass(frozen=True, slots=True)
 class RecordHead:
-    """What the rows besides those of the partitions hold.
+    """The content of all rows but the partitions'.
 
     Attributes:
         recorded: The record, its snapshot without files.
         hash: Timeline hash of its snapshot.
-        checksum: That of the rows besides that of the snapshot.
+        checksum: Of all rows but the snapshot's.
         knows_all: Whether it is known which partitions the table has.
     """
 
@@ -193,10 +192,10 @@ class RecordHead:
 def read_head(
     rows: Mapping[str, bytes | None], table_id: TableId, before: Recorded | None = None
 ) -> RecordHead:
-    """Parse the rows of a table besides those of its partitions.
+    """Parse all rows of a table but its partitions'.
 
     Args:
-        rows: That of the snapshot, and those that differ from ``before``.
+        rows: The snapshot's, and the rows that differ from ``before``.
         table_id: The table.
         before: An earlier record, if some rows aren't given.
 
@@ -287,7 +286,7 @@ class RecordSum:
     """The checksum of the rows of one record; not thread-safe."""
 
     def __init__(self, rows: RecordRows | None = None) -> None:
-        """Begin with some rows, that of the snapshot left out; as do the other methods."""
+        """Begin with some rows; here and in the other methods the snapshot's is left out."""
         self._digests: dict[str, int] = {}
         self._sum = 0
         self.change(rows or {})

@@ -1,10 +1,11 @@
 """``SharedRecord``: the record of a table in a store that several servers share.
 
 A save says what changed, so that others adopt it (``fsview.record.journal``); one that
-another server forestalled is refused with ``StoreBehindError``.
+lost the race against another server is refused with ``StoreBehindError``.
 
 Many new chunks, as of a load of a whole table, are moved in transactions of their own before the
-rows that name them: others can write in between, and who is forestalled needn't move them again.
+rows that name them: others can write in between, and a server that lost the race doesn't move
+them again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
-from fsview.files.chunk import Chunk
-from fsview.files.partition import PartitionVersion
+from fsview.files.partition import Chunk, PartitionVersion
 from fsview.record.base import Record, Recorded, Unfinished
 from fsview.record.journal import Adopted, Told, adopted, journal_entry_of
 from fsview.record.own import OwnRecord, move
@@ -48,7 +48,7 @@ from timeline.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 _DAMAGED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What rows of other servers may raise that aren't as this release writes them."""
+"""What rows of other servers may raise if this release doesn't write such rows."""
 
 
 def kept_in(store: Store) -> Callable[[TableId], Record]:
@@ -66,7 +66,7 @@ class SharedRecord(OwnRecord):
         self._shared = store
         # Blobs that were moved, and that no row names yet.
         self._unnamed: set[Handle] = set()
-        # What rows have that isn't shown here: their chunks, once dropped, would be garbage.
+        # Partitions in rows that aren't shown here: their chunks would be garbage once dropped.
         self._unshown: dict[str, PartitionVersion] = {}
 
     def _write(
@@ -85,7 +85,8 @@ class SharedRecord(OwnRecord):
         try:
             super()._write(snapshot, lack, unfinished, also)
         except BlobLostError as exc:
-            # What was moved before its rows is gone: only what is recorded can be gone on from.
+            # Chunks that were moved ahead of their rows are gone, so the table continues from the
+            # record.
             logger.warning("the record of %s is read whole: %s", self._table_id, exc)
             self.status = self.status.fell_behind()
             raise StoreBehindError(str(exc)) from exc
@@ -93,7 +94,7 @@ class SharedRecord(OwnRecord):
             self._unshown.pop(partition, None)
 
     def read(self) -> Recorded | None:
-        """See ``OwnRecord``; read anew each time, and the next save continues it.
+        """See ``OwnRecord``; reread each time, and the next save continues it.
 
         Raises:
             RecordLostError: As ``OwnRecord``; the next save writes all rows.
@@ -258,12 +259,12 @@ class SharedRecord(OwnRecord):
         held = {chunk.handle for v in versions for chunk in v.parts} if self._unnamed else set()
         named = self._unnamed & held
         stored = self._shared.commit(blobs, rows, told, anew=anew, named=named)
-        # What older snapshots have alone may come to be named later, as long as it is held.
+        # Rows may come to name chunks that only older snapshots have, as long as these are held.
         self._unnamed = self._shared.held(self._unnamed - named)
         return stored
 
     def _check_read(self) -> None:
-        """Refuse to go on from rows that couldn't be read.
+        """Refuse to continue from rows that couldn't be read.
 
         Raises:
             StoreBehindError: Now they can.

@@ -1,4 +1,4 @@
-"""``RecordStatus``: how what a server holds of a table compares with record and timeline; pure.
+"""``RecordStatus``: how a table's state in memory compares with record and timeline; pure.
 
 A value answers two questions, and what happens turns it into another value. *What does the next
 save write?* ::
@@ -9,16 +9,16 @@ save write?* ::
                                     ── saved ───────────────────────────▶ IN STEP
     UNREAD                          ── kept in memory ──────────────────▶ UNREAD
 
-* *in step*: the rows are what is held; the next save writes what it changes. The store knows at
-  which head, and refuses a save if another server's is newer; others' changes are adopted.
-* *blank*: there is nothing to go on from; the next save writes all rows.
+* *in step*: the rows equal the state in memory; the next save writes what it changes. The store
+  knows the head, and refuses a save if another server's is newer; others' changes are adopted.
+* *blank*: there is nothing to continue from; the next save writes all rows.
 * *ahead*: the rows are older, as the database failed, or was left alone for now; the next save
   also writes what they lack. Others' changes don't follow, and no blob is deleted: rows may still
   name what was forgotten in memory.
 * *unread*: the database failed while the rows were read. Nothing is saved before it succeeds, as
   that could replace what others have recorded; meanwhile the table is followed in memory.
 
-*May requests be answered from what is held?* ::
+*May requests be answered from the state in memory?* ::
 
                   fell behind            resumed, restarted               caught up
         CURRENT ─────────────▶ BEHIND ──────────────────────▶ CATCHING UP ──────────▶ CURRENT
@@ -27,13 +27,13 @@ save write?* ::
 
 * *behind*: others have recorded what can't be adopted, or a chunk can't be read that they may have
   replaced. The record must be read whole; nothing is answered, filled in or published.
-* *catching up*: it was, or the table was read anew. It may be of an old timeline, so nothing is
+* *catching up*: the record or the table was read again. It may be of an old timeline, so nothing is
   answered until it was followed to the newest. A server that lost a race meanwhile continues from
   the other's record.
 
-If what is held doesn't equal storage, it is *distrusted*, whatever else holds: nothing is answered
-until the table was read anew, and nothing of others is adopted, who followed the same timeline.
-A table whose store isn't shared is never behind and always in step.
+If the state in memory differs from storage, it is *distrusted*, whatever else holds: no request is
+answered until the table was read again, and no change of other servers is adopted, as they followed
+the same timeline. A table whose store isn't shared is never behind and always in step.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ JournalEntry = Mapping[str, Any]
 """What others need to follow one change of the timeline (``fsview.record.journal``)."""
 
 MOST_NEWS: Final = 64
-"""Most changes of the timeline that are kept in memory to be told in one step."""
+"""Most changes of the timeline that are kept in memory and published in one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What rows lack of what is held.
+    """What the rows lack of the state in memory.
 
     Attributes:
         touched: The partitions that differ.
@@ -72,17 +72,17 @@ class Lack:
 
 
 EVERYTHING: Final = None
-"""What rows lack if all are to be written anew."""
+"""What rows lack if all are to be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class InStep:
-    """The rows are what is held."""
+    """The rows equal the state in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The rows are older than what is held.
+    """The rows are older than the state in memory.
 
     Attributes:
         lack: What they lack.
@@ -93,7 +93,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """The rows hold nothing to go on from: there are none, or they are damaged."""
+    """The rows hold nothing to continue from: there are none, or they are damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Unread:
 
 
 class HeldState(Enum):
-    """Whether requests may be answered from what is held."""
+    """Whether requests may be answered from the state in memory."""
 
     CURRENT = "current"
     CATCHING_UP = "catching up"
@@ -111,12 +111,12 @@ class HeldState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordStatus:
-    """How what is held stands to the record and to the timeline.
+    """How the state in memory compares with the record and with the timeline.
 
     Attributes:
-        rows: How the rows in the store stand to it.
-        held: Whether it may be answered from, as far as others' changes decide that.
-        distrusted: Why it isn't to be trusted, as the counter ``reloads`` labels it.
+        rows: How the rows in the store compare with it.
+        held: Whether requests may be answered from it, as far as others' changes decide that.
+        distrusted: Why it isn't trusted, a label of the counter ``reloads``.
     """
 
     rows: InStep | Blank | Ahead | Unread = InStep()
@@ -132,7 +132,7 @@ class RecordStatus:
 
     @property
     def is_followed(self) -> bool:
-        """Whether what is held was followed to the timeline, so that it can be filled in."""
+        """Whether the state was followed to the timeline, so that it can be filled in."""
         return self.held is HeldState.CURRENT
 
     @property
@@ -142,7 +142,7 @@ class RecordStatus:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the timeline and others' changes are followed from what is held."""
+        """Whether the timeline and others' changes are followed from this state."""
         return self.held is not HeldState.BEHIND and self.distrusted is None
 
     @property
@@ -161,7 +161,7 @@ class RecordStatus:
         """Return what the rows lack once something changes.
 
         Args:
-            touched: The partitions that change; ``None``: all rows are to be written anew.
+            touched: The partitions that change; ``None``: all rows are to be rewritten.
             news: What others need of it; ``None``: likewise.
         """
         match self.rows:
@@ -200,7 +200,7 @@ class RecordStatus:
         return replace(self, held=HeldState.CATCHING_UP) if self.is_behind else self
 
     def restarted(self, *, keeps_links: bool) -> RecordStatus:
-        """Return the status after the table was read anew.
+        """Return the status after the table was read from scratch.
 
         Args:
             keeps_links: Whether earlier snapshots stay, for which distrust holds on.
@@ -208,9 +208,9 @@ class RecordStatus:
         return replace(self.resumed(), distrusted=self.distrusted if keeps_links else None)
 
     def caught_up(self) -> RecordStatus:
-        """Return the status after what is held was followed to the timeline."""
+        """Return the status after the state was followed to the timeline."""
         return self if self.is_behind else replace(self, held=HeldState.CURRENT)
 
     def distrusting(self, cause: str) -> RecordStatus:
-        """Return the status once what is held was found not to equal storage."""
+        """Return the status once the state was found to differ from storage."""
         return replace(self, distrusted=cause)

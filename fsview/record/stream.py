@@ -1,4 +1,4 @@
-"""The record of a table as a stream of bytes, by which another server goes on from it.
+"""The record of a table as a stream of bytes, by which another server continues from it.
 
 Any server can send one, whatever its store keeps: rows are made of the newest snapshot in memory,
 and name its blobs by their place in the stream, from 1 on. Layout, big-endian::
@@ -9,9 +9,9 @@ and name its blobs by their place in the stream, from 1 on. Layout, big-endian::
       2 row                name and content as in ``fsview.record.rows``, behind its blobs
       3 end                no name; SHA-256 of all before this frame
 
-Whoever reads one takes no more memory than a frame: lengths are checked before their bytes are
+A reader takes no more memory than a frame: lengths are checked before their bytes are
 waited for, and the whole has a limit, however short its frames or the pieces in which it comes.
-Nothing of a stream counts before its end.
+A stream counts only once its end was read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Final
 
-from fsview.files.chunk import Chunk
+from fsview.files.partition import Chunk
 from fsview.record.base import Recorded
 from fsview.record.rows import (
     PARTITION,

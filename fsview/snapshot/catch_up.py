@@ -61,7 +61,7 @@ class Arrived:
         versions: The partitions that it doesn't hold yet.
         known: All partitions of the table, if all were searched for.
         again: Partition → why it must be listed again.
-        at_start: The partitions at the snapshot at which the load began, if that is barred by now
+        at_start: The partitions at the snapshot at which the load began, if that has been barred
             and they are known all the same.
     """
 

@@ -38,7 +38,7 @@ from timeline.timeline import Timeline
 EMPTY_HASH: Final = Timeline().hash
 MAX_LINKS_IN_USE: Final = 64
 """Most links that are kept because the first is in use: a load that hangs keeps no more of them,
-and begins anew if they aren't enough."""
+and starts over if they aren't enough."""
 
 NO_INSTANT: Final = ("", "0")
 """``lastinstantts`` of a client whose timeline is empty."""
@@ -270,7 +270,7 @@ class History:
         changed = {after.partition: after for before, after in found if after is not before}
         if not changed:
             return None
-        # They may have made some of the known partitions: ``known_at`` tells.
+        # They may have made some of the known partitions; see ``known_at``.
         left = LoadedFiles(files.versions.fork())
         left.versions.update(changed)
         return Link(replace(newest, files=left), recalled=frozenset(changed))
@@ -285,7 +285,7 @@ class History:
                 if link.step is completion:
                     break
                 later = link.step.instant
-                # Whoever knows what came later knows that the write was taken away.
+                # A client that knows a later instant knows that the write was undone.
                 is_kept = later.requested_time not in newest.taken_away
                 if is_kept and newest.timeline.find(*key_of(later)) is not None:
                     return False

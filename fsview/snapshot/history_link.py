@@ -27,7 +27,7 @@ class Link:
         step: The step from the link before; ``None`` for the first link, and if the timeline
             changed without one (``fsview.snapshot.next_snapshot.settled``).
         barred: Whether clients may no longer be answered from it.
-        is_reload: Whether the table was loaded anew: earlier snapshots can't be derived from it.
+        is_reload: Whether the table was reloaded: earlier snapshots can't be derived from it.
         unclear: Partitions whose listings made before this snapshot are worth nothing.
         recalled: Partitions of which it has ghosts that the snapshot before has files of
             (``History.recalled``).
@@ -149,7 +149,7 @@ def walked(
         completion: Returns completion times seen from an active timeline.
         leftovers: Returns the partitions that were listed while a step's instant was in flight.
         kept: Yield only the last ``kept`` links; timelines aren't made for earlier ones.
-        told: Files after the last step, as of ``advanced``.
+        told: Files after the last step; see ``advanced``.
     """
     steps = tuple(steps)
     begin = 0 if kept is None else max(0, len(steps) - kept)

@@ -1,4 +1,4 @@
-"""What a sync publishes: the next history of a table, computed from what is new on its timeline."""
+"""What a sync publishes: the next history of a table, computed from its new instants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Publication:
 
     Attributes:
         history: The history, with nothing of it dropped yet.
-        changed: Partitions whose files differ from those of the newest snapshot before.
+        changed: Partitions whose files differ from the newest snapshot before.
         versions: The versions of these partitions in all new snapshots.
         dropped: Cause → how many partitions were loaded before and must be listed again.
         unfinished: As was given, without the instants that aren't in flight any more.

@@ -159,7 +159,7 @@ def version_after(
     partition, delta = version.partition, step.delta
     change = delta.partitions.get(partition, NO_CHANGE)
     after = applied(version, change)
-    # Files of failed tasks may have been listed; the writer has deleted them by now.
+    # Files of failed tasks may have been listed; the writer has deleted them since.
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
     # The archive has lost parts of a write, or release 0.15 didn't know the size of a log.
@@ -188,7 +188,7 @@ def settled(
         snapshot: After the last step.
         active: The active timeline as listed.
         completion: Completion times seen from ``active``.
-        replaced: The replaced groups read anew, if a replacecommit vanished.
+        replaced: The replaced groups, read again if a replacecommit vanished.
     """
     pending = {i.requested_time: i for i in active.pending()}
     moved = (
@@ -216,7 +216,7 @@ def settled(
 def still_taken_away(
     before: Snapshot, undone: Collection[Instant], active: Timeline
 ) -> frozenset[str]:
-    """Return ``Snapshot.taken_away`` of a table that is read anew.
+    """Return ``Snapshot.taken_away`` of a table that is read from scratch.
 
     Args:
         before: The newest snapshot until then.

@@ -34,7 +34,7 @@ from timeline.metadata.instant_metadata import InstantMetadata
 from timeline.timeline import Timeline
 
 WITHOUT_FILES: Final = frozenset({SAVEPOINT, INDEXING, SCHEMA_COMMIT})
-"""Actions that touch no data file: their metadata needn't be read."""
+"""Actions that touch no data file: their metadata isn't read."""
 
 _PLANNED: Final = (COMPACTION, LOG_COMPACTION, CLUSTERING, REPLACE_COMMIT)
 
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def to_read(self) -> tuple[Instant, ...]:
-        """The completed instants whose metadata tells what happened to files."""
+        """The completed instants whose metadata shows what happened to files."""
         return tuple(i for i in self.completed if i.action not in WITHOUT_FILES)
 
     def and_completed(self, instants: Iterable[Instant]) -> Difference:
@@ -196,7 +196,7 @@ class TimelineChange:
         active: The later timeline.
         steps: What happened, in order.
         completed: How many instants completed.
-        replaced: The replaced groups, read anew if a replacecommit vanished or was archived; else
+        replaced: The replaced groups, reread if a replacecommit vanished or was archived; else
             ``None``.
         undone: Completed writes that were rolled back or restored away.
         lost: Requested times of the (log) compactions whose plans vanished.

@@ -1,7 +1,7 @@
-"""``TableState``: the one owner of what is held of a table, in memory and in its store.
+"""``TableState``: the one owner of a table's state, in memory and in its store.
 
-Others read the table's storage and hand in what they read; each verb here then computes, has the
-store keep what a restart needs, and shows the outcome, all under one lock.
+Others read the table's storage and pass in what they read. Each method here then computes the new
+state, has the store keep what a restart needs, and publishes the result, all under one lock.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsview.files.partition import PartitionVersion
 from fsview.record.base import Record, Recorded
-from fsview.record.status import RecordStatus
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
@@ -52,6 +51,11 @@ class TableState:
         table_id: The table.
         loaded: The partitions that count as loaded.
         may_wait: Whether reading files that are held may wait for another machine or process.
+        record: What the store keeps; only this class changes it. Others read its status, and take
+            its ``turn``.
+        current: The history that requests are answered from; others only take uses of snapshots.
+        share: The bytes that are kept for clients. A caller that makes them grow calls
+            ``make_room`` with no lock held.
     """
 
     def __init__(self, record: Record, table_id: TableId, *, retained: int, share: Share) -> None:
@@ -67,8 +71,8 @@ class TableState:
         self.loaded = LoadedMarks()
         self.may_wait = record.waits
         self._lock = threading.Lock()
-        self._record, self._share = record, share
-        self._current = CurrentHistory(retained, share)
+        self.record, self.share = record, share
+        self.current = CurrentHistory(retained, share)
         self._missing = MissingPartitions()
         share.give = self.drop_oldest
 
@@ -77,50 +81,26 @@ class TableState:
     @property
     def held(self) -> History | None:
         """The history; ``None`` before the table was read, and while it isn't to be trusted."""
-        return self._current.value if self.status.answers else None
+        return self.current.value if self.record.status.answers else None
 
     @property
     def followed(self) -> History | None:
-        """The history that a sync goes on from; ``None`` if the table or its record is to be read.
+        """The history that a sync continues from; ``None``: the table or its record must be read.
 
-        Nothing may be answered from it before it was followed.
+        Requests must not be answered from it until it has been followed to the timeline.
         """
-        return self._current.value if self.status.goes_on else None
+        return self.current.value if self.record.status.goes_on else None
 
     @property
     def history(self) -> History:
         """The history of a table that was read, trusted or not."""
-        history = self._current.value
+        history = self.current.value
         assert history is not None, "asked before the first sync"
         return history
 
-    @property
-    def status(self) -> RecordStatus:
-        """How the history stands to the record and to the timeline, at this moment."""
-        return self._record.status
-
-    @property
-    def outdated(self) -> frozenset[tuple[str, str]]:
-        """(Requested time, action) of what had completed when the table was upgraded last."""
-        return self._record.outdated
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing will be loaded again, as its store was closed."""
-        return self._record.is_closed
-
-    @property
-    def must_list(self) -> bool:
-        """Whether partitions must be listed, since storage isn't what metadata says."""
-        return self._record.must_list
-
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
-        return None if self.held is None else self._current.use(find)
-
-    def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
-        """Keep the links from a snapshot to the newest within a block."""
-        return self._current.using(snapshot)
+        return None if self.held is None else self.current.use(find)
 
     def newest_versions(self) -> tuple[PartitionVersion, ...]:
         """Return the partitions held at the newest snapshot, in the order they were loaded in."""
@@ -164,19 +144,19 @@ class TableState:
             StoreError: It can't be read.
         """
         with self._lock:
-            recorded = self._record.read()
-            self._record.sweep()
+            recorded = self.record.read()
+            self.record.sweep()
             return recorded
 
-    def record(self) -> Recorded | None:
+    def recordable(self) -> Recorded | None:
         """Return what would be recorded now, for another server; ``None`` if nothing is held."""
         with self._lock:
             held = self.held
             if held is None:
                 return None
-            newest, record = held.newest, self._record
+            newest, record = held.newest, self.record
             versions = newest.files.versions
-            # As in the record: nobody gains from remembering missing partitions.
+            # As in the record: remembering missing partitions gains nothing.
             files = newest.files.without(self._missing.among(self._missing, versions))
             return Recorded(
                 replace(newest, files=files), record.unfinished, record.must_list, record.outdated
@@ -191,48 +171,33 @@ class TableState:
             pieces: The stream (``fsview.record.stream``).
             most_bytes: As of ``Record.received``, as are the errors.
         """
-        recorded = self._record.received(pieces, most_bytes)
+        recorded = self.record.received(pieces, most_bytes)
         with self._lock:
-            assert self._current.value is None, "taken after the first sync"
-            self._record.take(recorded)
+            assert self.current.value is None, "taken after the first sync"
+            self.record.take(recorded)
 
     def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
-        """Go on from what was recorded; ``snapshot`` is that one with its completion times."""
+        """Continue from what was recorded; ``snapshot`` is that one with its completion times."""
         with self._lock:
-            self._record.unfinished = recorded.unfinished
-            self._record.must_list = self._record.must_list or recorded.must_list
-            self._current.show(History((Link(snapshot, is_reload=True),)))
+            self.record.unfinished = recorded.unfinished
+            self.record.must_list = self.record.must_list or recorded.must_list
+            self.current.show(History((Link(snapshot, is_reload=True),)))
             self._missing = MissingPartitions()
-            self._record.status = self.status.resumed()
+            self.record.status = self.record.status.resumed()
 
     def caught_up(self) -> None:
-        """Answer from what is held again: what was read whole was followed to the timeline."""
+        """Answer requests again: the state that was read whole was followed to the timeline."""
         with self._lock:
-            self._record.status = self.status.caught_up()
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Wait until no other server that shares the store reads what is new, but not for long.
-
-        The others wait within the block; what they had recorded before is to be adopted there.
-
-        Raises:
-            StoreError: The store can't be asked; not at the end of the block.
-        """
-        return self._record.turn()
+            self.record.status = self.record.status.caught_up()
 
     def warn(self, why: StoreError) -> None:
         """Log once that the table is followed in memory."""
         with self._lock:
-            self._record.warn(why)
-
-    @property
-    def failure(self) -> str | None:
-        """Why the table is followed in memory; ``None``: it isn't."""
-        return self._record.failure
+            self.record.warn(why)
 
     def store_status(self) -> dict[str, Any]:
         """Return figures about the store, fit for JSON."""
-        record = self._record
+        record = self.record
         waiting_bytes = record.spare_bytes
         return {**record.figures(), "failure": record.failure, "waiting_bytes": waiting_bytes}
 
@@ -241,29 +206,29 @@ class TableState:
         with self._lock:
             if self.held is not None:
                 try:
-                    self._record.save_rest(self.history.newest)
+                    self.record.save_rest(self.history.newest)
                 except StoreBehindError as exc:
                     self._fall_behind(exc)
                 except StoreError as exc:
                     logger.debug("%s is still followed in memory: %s", self.table_id, exc)
-            return self.failure is None
+            return self.record.failure is None
 
     def told(self, *, whole: bool) -> Told | None:
         """Return what other servers that share the store have recorded since.
 
-        ``None`` if that is nothing, or if it doesn't follow from the history.
+        ``None`` if they recorded nothing, or if it doesn't follow from the history.
 
         Args:
-            whole: Whether the record is to be read whole in that case, and the history given up.
+            whole: Whether to give up the history then, and to read the record whole.
 
         Raises:
             StoreError: It can't be read.
         """
         with self._lock:
-            if not self.status.goes_on or self._current.value is None:
+            if not self.record.status.goes_on or self.current.value is None:
                 return None
             try:
-                return self._record.told(self.history.newest)
+                return self.record.told(self.history.newest)
             except StoreBehindError as exc:
                 if whole:
                     self._fall_behind(exc)
@@ -281,9 +246,9 @@ class TableState:
         """
         with self._lock:
             found = None
-            if self.status.goes_on:
+            if self.record.status.goes_on:
                 found = self._adopted(told, completion, whole=whole)
-        self._record.collect_many()
+        self.record.collect_many()
         return found
 
     def restart(
@@ -294,7 +259,7 @@ class TableState:
         outdated: Snapshot | None = None,
         alone: bool = False,
     ) -> None:
-        """Show a snapshot of the table read anew, from which no other can be derived.
+        """Publish a snapshot of a table that was read from scratch; no other follows from it.
 
         Args:
             snapshot: The snapshot, with no partition loaded.
@@ -313,23 +278,23 @@ class TableState:
             if reload is not None and reload.undone is not None:
                 undone = reload.undone
                 links = self.history.barring(undone, reload.lost).links
-            held = self._current.value
+            held = self.current.value
             if held is not None and outdated is None:
                 # Its files may be listed as those of a write in flight.
                 times = still_taken_away(held.newest, undone, snapshot.active)
                 snapshot = replace(snapshot, taken_away=times)
-            before = self._record.outdated
+            before = self.record.outdated
             if outdated is not None:
-                self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
+                self.record.outdated = frozenset(map(key_of, outdated.active.completed()))
             # Recorded before it is shown: if the store fails, requests still get the old.
             try:
                 self._save_anew(snapshot, alone=alone)
             except StoreError:
-                self._record.outdated = before
+                self.record.outdated = before
                 raise
-            self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
+            self.current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             # Distrust that came while the table was read holds for links that are kept.
-            self._record.status = self.status.restarted(keeps_links=bool(links))
+            self.record.status = self.record.status.restarted(keeps_links=bool(links))
         if outdated is not None:
             self.loaded.clear()
 
@@ -362,18 +327,18 @@ class TableState:
                 be read, and the table isn't to be trusted.
         """
         with self._lock:
-            if self.status.is_behind or self.history.newest is not old:
+            if self.record.status.is_behind or self.history.newest is not old:
                 raise StoreBehindError(f"{self.table_id}: another thread has adopted a change")
-            news = self._record.news_of(change, unclear, old.active)
+            news = self.record.news_of(change, unclear, old.active)
             try:
                 found = publication(
                     self.history,
                     change,
                     config,
                     completion,
-                    unfinished=self._record.unfinished,
+                    unfinished=self.record.unfinished,
                     unclear=unclear,
-                    kept=self._current.most_links,
+                    kept=self.current.most_links,
                 )
             except StoreError as exc:
                 # Old chunks that are lost stay so: no later sync could follow either.
@@ -381,7 +346,7 @@ class TableState:
                 raise
             # Recorded before it is shown: a failure changes nothing, a crash in between loses
             # nothing.
-            self._record.save(
+            self.record.save(
                 found.history.newest,
                 found.changed,
                 found.unfinished,
@@ -389,7 +354,7 @@ class TableState:
                 news=news,
                 alone=alone,
             )
-            self._current.show(found.history)
+            self.current.show(found.history)
             return found.dropped
 
     def branch_off(self, branch: Branch) -> Use | None:
@@ -399,26 +364,26 @@ class TableState:
             if not self.history.can_derive_from(branch.onto):
                 return None
             # Under the lock, so that no other change drops the branch before it is in use.
-            use = self._current.use_of(branch.start)
-            self._current.show(self.history.with_branch(branch))
-        self.make_room()
+            use = self.current.use_of(branch.start)
+            self.current.show(self.history.with_branch(branch))
+        self.share.make_room()
         return use
 
     # Distrust.
 
     def distrust(self, cause: str) -> None:
-        """Answer nothing from what is held until a restart, and list from now on."""
+        """Answer no request until a restart, and list partitions from now on."""
         with self._lock:
-            self._record.status = self.status.distrusting(cause)
-            self._record.must_list = True
+            self.record.status = self.record.status.distrusting(cause)
+            self.record.must_list = True
 
     def require_listing(self) -> None:
         """Have partitions listed from now on."""
         with self._lock:
-            self._record.must_list = True
+            self.record.must_list = True
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Distrust what is held if the newest snapshot may need the lost chunks of a version."""
+        """Distrust the state if the newest snapshot may need the lost chunks of a version."""
         with self._lock:
             held = self.held
             newest = None if held is None else held.newest.files.versions.get(version.partition)
@@ -442,7 +407,7 @@ class TableState:
             StoreError: It can't be recorded or brought forward, and nothing has changed.
         """
         with self._lock:
-            filling = arrived(self.history, found) if self.status.is_followed else None
+            filling = arrived(self.history, found) if self.record.status.is_followed else None
             if filling is None:
                 return None
             newest = self.history.newest
@@ -456,9 +421,9 @@ class TableState:
             # A restart gains nothing from remembering missing partitions.
             kept = (v for v in filling.versions if not (v.is_empty and v.partition in absent))
             touched = {*(v.partition for v in kept), *forgotten}
-            unfinished = with_unfinished(self._record.unfinished, filling.versions, newest)
+            unfinished = with_unfinished(self.record.unfinished, filling.versions, newest)
             filled = replace(newest, files=LoadedFiles(files, known))
-            self._record.save(
+            self.record.save(
                 filled, touched, unfinished, also=filling.at_start, news=(), alone=alone
             )
             newest.files.versions, newest.files.known = files, known
@@ -486,7 +451,7 @@ class TableState:
             # Only the newest snapshot has missing partitions, as they are forgotten there alone.
             if found is not None and not (found.is_empty and partition in self._missing):
                 self._fill_older(snapshot, found)
-        self.make_room()
+        self.share.make_room()
         return found
 
     def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
@@ -494,37 +459,33 @@ class TableState:
         with self._lock:
             if snapshot.files.known is None:
                 snapshot.files.known = known
-                self._current.count_filled(
+                self.current.count_filled(
                     snapshot, known_bytes(known, self.history.newest.files.known)
                 )
-        self.make_room()
+        self.share.make_room()
 
     # What it takes.
-
-    def make_room(self) -> None:
-        """Have the budget kept again after growth; call it with no lock held."""
-        self._share.make_room()
 
     def drop_oldest(self) -> int | None:
         """See ``CurrentHistory.drop_oldest``; ``None`` also while the state is being changed."""
         if not self._lock.acquire(blocking=False):  # the budget's lock is held: never wait here
             return None
         try:
-            freed = self._current.drop_oldest(in_memory=not self._record.lasts)
+            freed = self.current.drop_oldest(in_memory=not self.record.lasts)
         finally:
             self._lock.release()
-        self._record.collect()
+        self.record.collect()
         return freed
 
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         # Before the lock, whose holder may be about to wait for the store.
-        self._record.end()
+        self.record.end()
         with self._lock:
             # Under the lock, so that no change of the history counts bytes again.
-            self._share.close()
-            self._record.release()
-        self._record.close()
+            self.share.close()
+            self.record.release()
+        self.record.close()
 
     # Under the lock.
 
@@ -532,7 +493,7 @@ class TableState:
         self, told: Told, completion: Callable[[Timeline], CompletionTimes], *, whole: bool
     ) -> Adopted | None:
         """Show the snapshots that others have recorded; as ``adopt``."""
-        record, kept = self._record, self._current.most_links
+        record, kept = self.record, self.current.most_links
         try:
             found = record.adopted(self.history, told, completion, kept=kept)
         except StoreBehindError as exc:
@@ -544,39 +505,39 @@ class TableState:
         newest = found.history.newest
         newest.files.versions, newest.files.known = found.files.versions, found.files.known
         record.adopt(told, newest, found.unshown)
-        self._current.show(found.history)
+        self.current.show(found.history)
         record.keep(*found.versions)
         return found
 
     def _save_anew(self, snapshot: Snapshot, *, alone: bool) -> None:
-        """Record a snapshot of the table read anew; errors as of ``restart``."""
-        outdated = self._record.outdated
+        """Record a snapshot of a table that was read from scratch; errors as ``restart``."""
+        outdated = self.record.outdated
         try:
-            self._record.save(snapshot, None, {}, alone=alone)
+            self.record.save(snapshot, None, {}, alone=alone)
         except StoreBehindError:
-            if self.status.distrusted is None:
+            if self.record.status.distrusted is None:
                 raise
             # Others may have recorded what isn't to be trusted either, or can't be read.
             with suppress(StoreError):
-                self._record.read()
-            self._record.outdated = outdated
-            self._record.save(snapshot, None, {}, alone=alone)
+                self.record.read()
+            self.record.outdated = outdated
+            self.record.save(snapshot, None, {}, alone=alone)
 
     def _distrust_store(self, why: StoreError) -> None:
-        """Have the table loaded anew, or its record read whole, as a chunk can't be read."""
-        if self.is_closed:  # nothing was lost, and nothing will be loaded again
+        """Have the table reloaded, or its record read whole, as a chunk can't be read."""
+        if self.record.is_closed:  # nothing was lost, and nothing will be loaded again
             return
-        if not self._record.is_damaged(why):
-            # The record is others' too: it isn't given up as long as it may be right.
+        if not self.record.is_damaged(why):
+            # Other servers use the record, too: it is kept as long as it may be right.
             self._fall_behind(why)
             return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
-        self._record.status = self.status.distrusting("store-damaged")
+        self.record.status = self.record.status.distrusting("store-damaged")
 
     def _fall_behind(self, why: StoreError) -> None:
-        """Answer nothing until the record was read whole and followed: it may be an old one."""
+        """Answer no request until the record was read whole and followed: it may be old."""
         logger.info("the record of %s is read whole: %s", self.table_id, why)
-        self._record.status = self.status.fell_behind()
+        self.record.status = self.record.status.fell_behind()
 
     def _fill_older(self, snapshot: Snapshot, found: PartitionVersion) -> None:
         """Fill in a partition at a kept snapshot.
@@ -584,9 +545,9 @@ class TableState:
         Raises:
             StoreError: It can't be kept, and nothing has changed.
         """
-        self._record.keep(found)
+        self.record.keep(found)
         # Another thread may have filled it in since, and counted it.
         if found.partition not in snapshot.files.versions:
             newest = self.history.newest.files.versions.get(found.partition)
-            self._current.count_filled(snapshot, filled_bytes(found, newest))
+            self.current.count_filled(snapshot, filled_bytes(found, newest))
         snapshot.files.versions[found.partition] = found

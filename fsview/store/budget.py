@@ -23,7 +23,7 @@ RETAINED_SNAPSHOTS: Final = 256
 """Kept for clients that are behind: a job of this many commits is answered without a read."""
 
 Evict = Callable[[int], int]
-"""Frees at least so many bytes if possible, reports them to its account, and returns how many."""
+"""Frees at least this many bytes if possible, reports to its account, returns how many it freed."""
 
 
 class Account:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fsview.store.base import Store
+from fsview.store.base import MemoryStore, Store
 from fsview.store.budget import BUDGET_BYTES, Budget
-from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
 from fsview.store.spill.area import SpillableStore, SpillArea
 from fsview.store.sql.database_ring import DatabaseRing, Databases

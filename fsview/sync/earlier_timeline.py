@@ -190,7 +190,7 @@ class BranchFinder:
         self._follower.count("timelines_tried", search.hashes - before)
         if found is not None and self._is_of_this_version(found[1]):
             # In use while the steps are read, as a sync may drop the snapshot that they lead to.
-            with self._state.using(found[0]):
+            with self._state.current.using(found[0]):
                 branch = self._branch(*found)
                 if branch is not None:
                     return self._state.branch_off(branch)
@@ -203,7 +203,7 @@ class BranchFinder:
 
         An upgrade may change the meaning of instants before it, so they are not searched.
         """
-        outdated = self._state.outdated
+        outdated = self._state.record.outdated
         return any(key_of(instant) not in outdated for instant in timeline.completed())
 
     def _branch(self, onto: Snapshot, timeline: Timeline) -> Branch | None:

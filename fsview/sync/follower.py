@@ -1,7 +1,7 @@
 """``TimelineFollower``: keeps the state of one table in step with its timeline.
 
 A sync reads the table from nothing, continues from the snapshot that an earlier process recorded,
-or lists the timeline and reads what is new on it; then it has the state publish all snapshots that
+or lists the timeline and reads its new instants; then it has the state publish all snapshots that
 follow at once. A failure on the way leaves the state as it was: the error goes to the callers of
 that sync, and the next request tries again.
 """
@@ -17,14 +17,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fsview.metrics import Metrics
-from fsview.single_flight import SingleFlight
+from fsview.single_flight import SingleFlight, TimedBarrier
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
-from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError, RecordLostError, StoreBehindError, StoreError
 from timeline.meta_client import RefusedFiles, TableMetaClient
@@ -100,7 +99,7 @@ class TimelineFollower:
         """
         newest = self._syncs.run(self._sync, since=since)
         # After the run, with no lock held: evicting takes locks of other tables.
-        self.state.make_room()
+        self.state.share.make_room()
         return newest
 
     def synced_within(self, seconds: float) -> bool:
@@ -119,7 +118,7 @@ class TimelineFollower:
         return self._barrier.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
-        """Load the table anew, since what is held doesn't equal storage.
+        """Reload the table, since its state differs from storage.
 
         Args:
             cause: The label of the counter ``reloads``.
@@ -138,11 +137,11 @@ class TimelineFollower:
         failed = 0
         while newest is None:
             try:
-                # However many servers write, in the end in memory alone. A load that adopts
-                # meanwhile forestalls this, too.
+                # However many servers write, the last attempts stay in memory. They are needed as a
+                # load that adopts meanwhile makes an attempt fail, too.
                 newest = self._sync_once(alone=failed >= ATTEMPTS - 1)
             except (InstantNotFoundError, StoreBehindError):
-                # Rolled back or archived between the listing and the read, or forestalled by
+                # Rolled back or archived between the listing and the read, or overtaken by
                 # another server: try again.
                 failed += 1
                 if failed == 2 * ATTEMPTS - 1:
@@ -160,15 +159,15 @@ class TimelineFollower:
         Raises:
             StoreBehindError: Another server has recorded something else meanwhile.
         """
-        # Read anew for each attempt, as other threads may come to distrust what is held.
-        history, cause = self.state.followed, self.state.status.distrusted
+        # Read again for each attempt, as other threads may come to distrust the state.
+        history, cause = self.state.followed, self.state.record.status.distrusted
         if history is not None:
             return self._follow(history, alone=alone)
         if cause is None:
             newest = self._resume(alone=alone)
             if newest is not None:
                 return newest
-            # If this fails, the next attempt goes on from the record that is shown by now.
+            # If this fails, the next attempt continues from the record that is shown now.
             return self._follow(self.state.history, alone=alone)
         newest = self._start(alone=alone)
         self.count("reloads", cause=cause)
@@ -179,7 +178,7 @@ class TimelineFollower:
 
         Args:
             whole: Whether their record is to be read whole at the next attempt to sync, if it
-                doesn't follow from what is held. Clients of snapshots held then may be refused.
+                doesn't follow from this state. Clients of snapshots held then may be refused.
 
         Returns:
             Whether something was adopted, or is to be read.
@@ -200,7 +199,7 @@ class TimelineFollower:
                 self.count("adoptions")
                 self.count("adopted_instants", found.completed)
                 self._count_dropped(found.dropped)
-        return told is not None or self.state.status.is_behind
+        return told is not None or self.state.record.status.is_behind
 
     def adopt_if_read(self) -> None:
         """Adopt what other servers have recorded, if the store can be read."""
@@ -212,7 +211,7 @@ class TimelineFollower:
 
         Args:
             history: The history.
-            alone: Whether to go on in memory, without other servers that share the store.
+            alone: Whether to continue in memory, without other servers that share the store.
 
         Raises:
             StoreBehindError: Another server has recorded something else than the timeline listed
@@ -232,7 +231,7 @@ class TimelineFollower:
                 is_adopted = self.adopt(whole=True)
                 if not is_adopted:
                     # or one may just have read them when the turn comes.
-                    until_read.enter_context(self.state.turn())
+                    until_read.enter_context(self.state.record.turn())
                     is_adopted = self.adopt(whole=True)
             except StoreError as exc:
                 self.state.warn(exc)
@@ -242,13 +241,13 @@ class TimelineFollower:
             return self._read_on(history, active, alone=alone)
 
     def _adopted(self, active: Timeline) -> Snapshot:
-        """Return the newest snapshot after an adoption, if it is that of the timeline as listed.
+        """Return the newest snapshot after an adoption, if its timeline is the one listed.
 
         Raises:
             StoreBehindError: It isn't.
         """
         newest = self.state.history.newest
-        if self.state.status.is_behind or newest.active != active:
+        if self.state.record.status.is_behind or newest.active != active:
             raise StoreBehindError(f"{self.state.table_id}: others have recorded another timeline")
         return newest
 
@@ -271,7 +270,7 @@ class TimelineFollower:
         return self.state.history.newest
 
     def _resume(self, *, alone: bool) -> Snapshot | None:
-        """Go on from the snapshot that an earlier process recorded, or else start anew.
+        """Continue from the snapshot that an earlier process recorded, or else start over.
 
         Returns:
             The newest snapshot; ``None`` if that is the recorded one, which is to be followed.
@@ -279,11 +278,11 @@ class TimelineFollower:
         Raises:
             StoreError: The store was closed; or as ``_start``.
         """
-        cause = "behind" if self.state.status.is_behind else "start"
+        cause = "behind" if self.state.record.status.is_behind else "start"
         try:
             recorded = self.state.recorded()
         except StoreError as exc:
-            if self.state.is_closed:
+            if self.state.record.is_closed:
                 raise
             if not isinstance(exc, RecordLostError):
                 self.state.warn(exc)
@@ -309,7 +308,7 @@ class TimelineFollower:
         return None
 
     def _read_on(self, history: History, active: Timeline, *, alone: bool) -> Snapshot:
-        """Bring the history up to a timeline by reading what is new on it.
+        """Bring the history up to a timeline by reading its new instants.
 
         Args:
             history: The history.
@@ -362,7 +361,7 @@ class TimelineFollower:
         return newest
 
     def _client_of(self, config: TableConfig) -> TableMetaClient:
-        """Return the client, opened anew if another server has seen other properties."""
+        """Return the client, reopened if another server has seen other properties."""
         client = self.client_for("sync")
         if client.config != config:
             client = self._open_anew()

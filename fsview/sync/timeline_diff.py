@@ -1,7 +1,7 @@
 """What a sync reads: the metadata of new instants, from the timeline or from the archive.
 
 ``read_change`` returns the steps from one timeline to another, or why they can't be known: then the
-table is loaded anew, and the cause is counted.
+table is reloaded, and the cause is counted.
 
 Instants that completed and were archived between two syncs aren't on the timeline any more. The
 archive is read for them, but only if the timeline shows that there may be some.
@@ -143,7 +143,9 @@ def _read_completed(
     """Read the metadata of the instants that completed, and if necessary the archive."""
     difference = compare(old, active)
     client.check_refused(difference.to_read)
-    metadata = {instant: reader.read(instant) for instant in difference.to_read}
+    metadata: dict[Instant, ReadMetadata] = {}
+    for instant in difference.to_read:
+        metadata[instant] = reader.read(instant)
     cause = _unrelated(old, active)
     if cause == "timeline-emptied":
         return Reload(cause)
@@ -312,7 +314,7 @@ def _is_pending(snapshot: Snapshot, completed: Instant) -> bool:
 def _check_operations(
     old: Snapshot, active: Timeline, plans: Mapping[Instant, InstantMetadata]
 ) -> None:
-    """Check that no group is in two pending plans of one kind, as when a table is read anew.
+    """Check that no group is in two pending plans of one kind, as a first read does.
 
     Raises:
         CorruptMetadataError: One is; the message has the group and both plans.

@@ -1,5 +1,5 @@
 """The JSON form of a view's answers, both ways, and the one table of routes.
 
 The requests and answers of Hudi's server and its clients are defined here, for the service and the
-proxy alike. Nothing here does HTTP.
+proxy. Nothing here does HTTP.
 """

@@ -98,7 +98,7 @@ def _is_of_files(name: str) -> bool:
 
 
 def pick_groups(name: str, file_ids: Sequence[str], part: bytes) -> bytes:
-    """Return the columns of some file groups, taken from those of their whole partition.
+    """Return the columns of some file groups, taken from the columns of their whole partition.
 
     Args:
         name: ``latest_base_file`` or ``latest_file_slice``.

@@ -1,4 +1,7 @@
-"""One endpoint of a view: what it takes, what it asks of a view, what it answers."""
+"""``Route``: one endpoint of a view: what it takes, what it asks of a view, what it answers.
+
+Its ``AnswerForm`` is made of the JSON forms of the values in the answer.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,77 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsview.model.lookup_query import OF_PARTITIONS
-from fsview.wire.answer_form import AnswerForm
+from fsview.wire import json_form as wire
 from fsview.wire.column_form import COLUMNS, is_in_columns, read_columns, write_columns
-from fsview.wire.json_form import PathForms, check_partition
+from fsview.wire.json_form import PathForms, check_partition, checked
 from fsview.wire.param import PARTITION, Param
 from timeline.encoding.json_text import bounded_loads, dumps
 from timeline.errors import BadAnswerError, InputError
+from timeline.storage.base import checked_path
+
+Dto = Callable[[Any, PathForms], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The conversion of an answer to a JSON value and back.
+
+    Attributes:
+        to_dto: Converts a view's answer to a JSON value.
+        from_dto: Converts a JSON value to what the view's method returns.
+    """
+
+    to_dto: Dto
+    from_dto: Dto
+
+    def many(self) -> AnswerForm:
+        """Return the form of a list of these."""
+        return AnswerForm(
+            lambda answer, paths: [self.to_dto(item, paths) for item in answer],
+            lambda dto, paths: tuple(self.from_dto(item, paths) for item in checked(dto, list)),
+        )
+
+    def optional(self) -> AnswerForm:
+        """Return the form of at most one of these: a list that may be empty."""
+        return AnswerForm(
+            lambda answer, paths: [] if answer is None else [self.to_dto(answer, paths)],
+            lambda dto, paths: self.from_dto(dto[0], paths) if checked(dto, list) else None,
+        )
+
+    def by_partition(self) -> AnswerForm:
+        """Return the form of a map from partition to a list of these."""
+        many = self.many()
+
+        def read(dto: Any, paths: PathForms) -> dict[str, Any]:
+            answer = {}
+            for key, items in checked(dto, dict).items():
+                answer[checked_path(key)] = found = many.from_dto(items, paths)
+                check_partition(found, key)
+            return answer
+
+        return AnswerForm(
+            lambda answer, paths: {key: many.to_dto(found, paths) for key, found in answer.items()},
+            read,
+        )
+
+
+BASE_FILE: Final = AnswerForm(wire.base_file_dto, wire.read_base_file)
+BASE_FILES: Final = BASE_FILE.many()
+ONE_BASE_FILE: Final = BASE_FILE.optional()
+FILE_SLICE: Final = AnswerForm(wire.file_slice_dto, wire.read_file_slice)
+FILE_SLICES: Final = FILE_SLICE.many()
+ONE_FILE_SLICE: Final = FILE_SLICE.optional()
+FILE_GROUPS: Final = AnswerForm(
+    wire.file_groups_dto,
+    lambda dto, paths: wire.read_file_groups(checked(dto, list), paths),
+)
+COMPACTIONS: Final = AnswerForm(wire.compaction_dto, wire.read_compaction).many()
+CLUSTERINGS: Final = AnswerForm(wire.clustering_dto, wire.read_clustering).many()
+ONE_INSTANT: Final = AnswerForm(wire.instant_dto, wire.read_instant).optional()
+TIMELINE: Final = AnswerForm(wire.timeline_dto, wire.read_timeline)
+DONE: Final = AnswerForm(lambda _, __: True, lambda _, __: None)
+"""The answer ``true`` of routes that return nothing."""
+
 
 JSON: Final = "application/json"
 """Media type of errors with codes, in the ``Accept`` header. Answers in Hudi's form are sent as
@@ -60,7 +128,7 @@ class Route:
 
     @property
     def accept(self) -> str:
-        """The ``Accept`` header of a request: the media types of answers, and that of errors."""
+        """The ``Accept`` header of a request: the media types of answers, and of errors."""
         return f"{COLUMNS}, {JSON}" if self.has_columns else JSON
 
     def arguments(self, params: Mapping[str, str]) -> dict[str, Any]:

@@ -12,21 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from fsview.wire.answer_form import (
-    BASE_FILE,
-    BASE_FILES,
-    CLUSTERINGS,
-    COMPACTIONS,
-    DONE,
-    FILE_GROUPS,
-    FILE_SLICE,
-    FILE_SLICES,
-    ONE_BASE_FILE,
-    ONE_FILE_SLICE,
-    ONE_INSTANT,
-    TIMELINE,
-    AnswerForm,
-)
 from fsview.wire.param import (
     CURRENT_INSTANT,
     FILE_ID,
@@ -40,7 +25,22 @@ from fsview.wire.param import (
     PENDING_COMPACTION,
     Param,
 )
-from fsview.wire.route import Route
+from fsview.wire.route import (
+    BASE_FILE,
+    BASE_FILES,
+    CLUSTERINGS,
+    COMPACTIONS,
+    DONE,
+    FILE_GROUPS,
+    FILE_SLICE,
+    FILE_SLICES,
+    ONE_BASE_FILE,
+    ONE_FILE_SLICE,
+    ONE_INSTANT,
+    TIMELINE,
+    AnswerForm,
+    Route,
+)
 
 PREFIX: Final = "/v1/hoodie/view"
 

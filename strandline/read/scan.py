@@ -31,7 +31,7 @@ from strandline.read.scan_plan import parts_of, plan_of
 from strandline.read.state.changed_table import CHANGED, of_one_state
 from strandline.read.state.incremental import next_since, pin_range
 from strandline.read.state.instant_range import InstantRange
-from strandline.read.state.pin import Pin
+from strandline.read.state.pin import Pin, RefuseCleaned
 from strandline.records.schema.avro_schema import check_readable
 from timeline.errors import CorruptMetadataError, InputError
 from timeline.meta_client import TableMetaClient
@@ -94,12 +94,13 @@ class Scan(Exports):
         read_optimized: bool = False,
         service: ViewLocation | None = None,
         threads: int | None = None,
+        refuse: RefuseCleaned | None = None,
     ) -> Scan:
         """Return the scan of a table; arguments and errors as in ``Table.scan``, ``Pin.at``."""
         limit = checked_limit(limit)
         check_threads(threads)
         check_read_optimized(read_optimized)
-        pin = pinned(meta, as_of, filter, service)
+        pin = pinned(meta, as_of, filter, service, refuse)
         if read_optimized:
             pin = pin.base_files_only()
         return cls._of(pin, columns, filter, limit, threads=threads)
@@ -298,6 +299,7 @@ def pinned(
     as_of: str | datetime | None,
     filter: Any = None,
     service: ViewLocation | None = None,
+    refuse: RefuseCleaned | None = None,
 ) -> Pin:
     """Return a table's state; arguments and errors as in ``Pin.at``.
 
@@ -308,5 +310,5 @@ def pinned(
         # The service's instants may be archived or cleaned by now; its answer doesn't show which
         # instants were upgraded from an older layout, whose files have another encoding.
         with suppress(*CHANGED, CorruptMetadataError):
-            return Pin.at(meta, as_of, filter, service)
-    return of_one_state(lambda: Pin.at(meta, as_of, filter))
+            return Pin.at(meta, as_of, filter, service, refuse=refuse)
+    return of_one_state(lambda: Pin.at(meta, as_of, filter, refuse=refuse))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,7 +20,9 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.read.scan import Scan
 from strandline.read.scan_arguments import check_partition
 from strandline.read.state.changed_table import of_one_state
+from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.pin import earliest_time, newest_schema
+from strandline.read.state.reader_lease import DEFAULT_TTL_S, Leases, held_from
 from strandline.read.state.slice_source import NEWEST, opened, service_location
 from strandline.table_api.history import CommitSummary, TableHistory
 from strandline.table_api.inspect import Inspect
@@ -32,17 +34,21 @@ from strandline.table_api.metadata_rows import (
     history_rows,
     partition_rows,
 )
+from strandline.table_api.pinned import PINS_SCHEMA, PinnedTable, pin_rows
+from strandline.table_services.archive.policy import archive_settings
+from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
 from strandline.table_services.clean.run import Cleaner
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import StrandlineError, TableNotFoundError
+from timeline.instant import Instant
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 from timeline.table.config import TableConfig
 
-__all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "Table"]
+__all__ = ["FILES_SCHEMA", "HISTORY_SCHEMA", "PARTITIONS_SCHEMA", "PINS_SCHEMA", "Table"]
 
 DEEPEST: Final = 5
 """Most folders above a path that are searched: those of a data file by day, and one more."""
@@ -278,6 +284,75 @@ class Table:
             threads=threads,
         )
 
+    @contextmanager
+    def pin(
+        self, as_of: str | datetime | None = None, ttl: float = DEFAULT_TTL_S
+    ) -> Iterator[PinnedTable]:
+        """Hold the files of the newest instant, or of an earlier one, as long as the block runs.
+
+        The lease is a file in the table's metadata folder, which is renewed meanwhile. This
+        package's cleaner keeps the files that a reader at this instant needs; archival stops
+        before it. Hudi's cleaner doesn't know leases.
+
+        Args:
+            as_of: As of ``scan``.
+            ttl: Seconds after which the lease expires if this process dies: 10 to 604,800.
+
+        Yields:
+            The table at this instant, to be scanned any number of times.
+
+        Raises:
+            InputError: ``as_of`` is invalid, or before the earliest instant that can still be read,
+                which the message names; or ``ttl`` is out of range.
+            LeaseError: A clean that came first may delete the files; pinned again, the table is
+                read at a newer instant.
+            CorruptMetadataError: A clean can't be read.
+            StorageError: The lease can't be written.
+
+        Cost: two lists of the timeline, a create, a stat and a write for each renewal, a delete;
+            with ``as_of``, a read of each clean on the timeline.
+        """
+        held = HeldLease.acquire(self._meta, as_of, ttl, SystemClock())
+        try:
+            yield PinnedTable(self._meta, held)
+        finally:
+            held.release()
+
+    def pins(self) -> pa.Table:
+        """Return the leases of readers, with the columns of ``PINS_SCHEMA``; nothing is changed.
+
+        Returns:
+            One row a lease, by id, expired ones that no clean has deleted yet included:
+
+            * ``id``: string, by which ``revoke`` finds it;
+            * ``instant``: string; requested time of the newest write that its reader reads, null if
+              there is none;
+            * ``earliest``: string; requested time of the write from which on it holds all files,
+              null if it holds all;
+            * ``holder``: string; the process that reads;
+            * ``renewed_at``: timestamp[ms, UTC]; by the storage's clock;
+            * ``expires_at``: timestamp[ms, UTC]; null if it doesn't expire;
+            * ``problem``: string; why its file can't be read, null if it can.
+
+        Cost: a list, and a read of each lease.
+        """
+        return pin_rows(self._leases().all())
+
+    def revoke(self, pin: str) -> bool:
+        """End a lease, whose reader then may miss files; return whether it existed.
+
+        Args:
+            pin: Its id.
+
+        Raises:
+            InputError: It can't be the id of a lease.
+            StorageError: It can't be deleted.
+        """
+        return self._leases().delete(pin)
+
+    def _leases(self) -> Leases:
+        return Leases(self._meta.storage.for_cause("lease"), SystemClock())
+
     def cleanable(self, policy: str | None = None, retain: int | None = None) -> CleanPreview:
         """Return what a clean would delete now; nothing is changed.
 
@@ -301,11 +376,33 @@ class Table:
             timeline = self._meta.active_timeline()
             return preview(self._cleaner(view, settings), timeline, settings.policy)
 
+    def archivable(
+        self, keep_min: int | None = None, keep_max: int | None = None
+    ) -> tuple[Instant, ...]:
+        """Return the instants that an archival would move now; nothing is changed.
+
+        Args:
+            keep_min: Number of completed writes that stay; ``None`` for Hudi's default, 20.
+            keep_max: Number of completed writes from which on the older ones go; ``None`` for 30.
+
+        Raises:
+            ConfigError: A number is too small, or the minimum isn't less than the maximum.
+            CorruptMetadataError: The last clean can't be read.
+
+        Cost: lists of the timeline and the leases, and a read of the last clean.
+        """
+        settings = archive_settings(keep_min, keep_max)
+        times = TimeGenerator(SystemClock(), self.config.timezone)
+        since = held_from(self._leases().live())
+        archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
+        return archiver.plan(self._meta.active_timeline())
+
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
 
-        It names the rule, the instant, the savepoint or the pending service that keeps the file, or
-        the clean that has deleted it, or will. Timeline and archive tell: no trace is kept for it.
+        It names the rule, the instant, the savepoint, the lease or the pending service that keeps
+        the file, or the clean that has deleted it, or will. Timeline and archive tell: no trace is
+        kept for it.
 
         Args:
             file: Path of a base or log file under the base path, or with it.

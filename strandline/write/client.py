@@ -21,6 +21,8 @@ from strandline.commit.settings import CLOCK_SKEW
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Refusals, Settings
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview
@@ -109,6 +111,7 @@ class WriteClient:
             storage=storage,
             settings=settings,
             clean_settings=CleanSettings.of(settings),
+            archive_settings=ArchiveSettings.of(settings),
             clock=clock,
             times=cache(partial(TimeGenerator, clock, skew_ms=_skew_ms(settings, lock))),
             history=CommitHistory(),
@@ -215,6 +218,23 @@ class WriteClient:
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()
         return context.clean(target.meta, context.embedded.synced_view())
+
+    def archive(self) -> ArchiveResult | None:
+        """Move old instants to the archive, as far as nobody needs them on the timeline.
+
+        Returns:
+            The result, ``None`` if there was nothing to archive.
+
+        Raises:
+            RuntimeError: The client is closed.
+            TableError: The table can't be written, or its metadata can't be read.
+            LockError: The table's lock wasn't acquired.
+            StorageError: A file can't be written or deleted; the next archival finishes this one.
+        """
+        context = self._open_context()
+        target = self._target()
+        context.last_timeline.forget()
+        return context.archive(target.meta)
 
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.

@@ -10,8 +10,13 @@ from typing import Any
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings
+from strandline.read.state.reader_lease import Leases, held_from
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
+from strandline.table_services.archive.plan import LastClean
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.archive.run import Archiver, ArchiveResult
+from strandline.table_services.archive.run import is_idle as is_archive_idle
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
@@ -55,6 +60,7 @@ class WriteContext:
     storage: Storage
     settings: Settings
     clean_settings: CleanSettings
+    archive_settings: ArchiveSettings
     clock: Clock
     times: Callable[[str], TimeGenerator]
     history: CommitHistory
@@ -118,6 +124,35 @@ class WriteContext:
         if self.rollback_policy.lazy and timeline.pending():
             return False
         return is_idle(timeline, self.clean_settings, self.clean_memory, self.times(zone))
+
+    def archive(self, meta: TableMetaClient) -> ArchiveResult | None:
+        """Run an archival (``Archiver.run``) under the table's lock.
+
+        Without the lock two archivers would write the same instants to the archive twice.
+        """
+        times = self.times(meta.config.timezone)
+        leases = Leases(meta.storage.for_cause("archive"), self.clock, self.clean_memory.leases)
+        with self.lock.held("archiving"):
+            since = held_from(leases.live())
+            settings, cleans = self.archive_settings, self.clean_settings
+            return Archiver(meta, times, settings, cleans, since).run()
+
+    def archive_is_idle(self, timeline: Timeline, meta: TableMetaClient) -> bool:
+        """Return whether an archival would find nothing to do.
+
+        Args:
+            timeline: The active timeline, with the last clean.
+            meta: The table.
+        """
+        known = self.clean_memory.last_clean
+        return is_archive_idle(
+            timeline,
+            self.archive_settings,
+            self.clean_settings,
+            None if known is None else LastClean.of(*known),
+            self.times(meta.config.timezone),
+            meta.config,
+        )
 
     def ready(self, target: Target) -> Target:
         """Return a target that may be changed: it exists, and has no metadata table.

@@ -12,6 +12,7 @@ from typing import Final
 from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
+from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.write.tasks.write_task import WriteReport
 from timeline.clock import Clock
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 DRIVER: Final = "driver"
 EXECUTORS: Final = "executors"
-_STEPS: Final = ("tag", "write", "commit", "sync", "clean", "rollback")
+_STEPS: Final = ("tag", "write", "commit", "sync", "clean", "archive", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class WriteResult:
         files: Number of base files written.
         bytes_written: Total size of those files.
         seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
-            ``rollback``.
+            ``archive``, ``rollback``.
         lookups: The write's look-ups, each with its duration and the source of its answer:
             ``local`` also while the service is still starting, which is no fallback.
         fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
@@ -49,6 +50,7 @@ class WriteResult:
         storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
             in its status.
         clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
+        archive: Result of the archival after it; ``None`` if nothing was archived.
         rolled_back: Requested times of failed writes that were rolled back first.
         concurrent: Requested times of other writers' instants that completed, or were planned,
             while this write ran, and that it was compared with.
@@ -73,6 +75,7 @@ class WriteResult:
     marker_fallbacks: tuple[Fallback, ...] = ()
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
+    archive: ArchiveResult | None = None
     rolled_back: tuple[str, ...] = ()
     concurrent: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -159,6 +162,7 @@ class WriteAccount:
         operation: str,
         report: WriteReport,
         clean: CleanResult | None,
+        archive: ArchiveResult | None,
         rolled_back: tuple[str, ...],
         *,
         in_driver: bool,
@@ -189,6 +193,7 @@ class WriteAccount:
             marker_fallbacks=tuple(self._marker_fallbacks),
             storage_calls=self._storage_calls(),
             clean=clean,
+            archive=archive,
             rolled_back=rolled_back,
             concurrent=transaction.compared,
             conflicts=transaction.conflicts,
@@ -219,10 +224,11 @@ def _null_elements(report: WriteReport) -> tuple[str, ...]:
 
 
 def _growth(timeline: Timeline) -> tuple[str, ...]:
-    """Return a warning if nothing archives the timeline."""
+    """Return a warning if the timeline grows although old instants are archived."""
     if len(timeline) <= MANY_INSTANTS:
         return ()
     return (
         f"the active timeline has {len(timeline)} instants, more than {MANY_INSTANTS}; each makes a"
-        " commit more expensive: let a writer of Hudi's archive it, as this one doesn't",
+        " commit more expensive: archive them, or end the savepoint or pending instant that keeps"
+        " them",
     )

@@ -211,12 +211,12 @@ class AdoptionFaultSuite:
                 one.check()
                 assert "list lookup" not in one.calls()
             assert one.metrics.get("reloads") == 0
-            assert one.view.state.status.is_ahead
+            assert one.view.state.record.status.is_ahead
             faults.takes_no_writes = False
             for n in range(2):
                 table.write(("a", f"more{n}"))
                 one.check()
-            assert one.view.state.status.rows == InStep()
+            assert one.view.state.record.status.rows == InStep()
             assert one.metrics.get("reloads") == 0
             with Server.opened(table, place) as other:
                 other.check()
@@ -280,7 +280,7 @@ class AdoptionFaultSuite:
             for n in range(MOST_NEWS + 1):
                 table.write((PARTITIONS[n % 3], f"new{n % 4}"))
                 one.view.sync()
-            rows = one.view.state.status.rows
+            rows = one.view.state.record.status.rows
             assert isinstance(rows, Ahead)
             assert rows.lack is not EVERYTHING
             assert rows.lack.news is None
@@ -442,7 +442,7 @@ class AdoptionFaultSuite:
                 one.check()
             assert one.metrics.get("record_reads", cause="behind") == 1
             assert one.metrics.get("reloads") == 0
-            assert not one.view.state.status.is_ahead
+            assert not one.view.state.record.status.is_ahead
 
     def test_the_record_moves_on_while_the_database_is_away_from_one(
         self, new_place: NewPlace

@@ -75,7 +75,7 @@ class AdoptionSuite:
         assert other.calls()["list sync"] == 2
         assert other.metrics.get("adopted_instants") == 1
         assert other.metrics.get("sync_instants") == 1
-        assert other.view.state.status.rows == InStep()
+        assert other.view.state.record.status.rows == InStep()
         one.calls()
         one.check()
         assert one.metrics.get("adopted_instants") == 1

@@ -10,8 +10,8 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.record.shared import kept_in
 from fsview.store.budget import RETAINED_SNAPSHOTS
-from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.database import Database
+from fsview.store.sql.shared_table import AT_ONCE
 from fsview.store.sql.store import MOVED_AT_ONCE, SharedStore
 from fsview.store.stores import KEPT_STEPS
 from fsview.table_view import TableView

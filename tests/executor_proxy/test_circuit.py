@@ -72,15 +72,15 @@ def closed(circuit: ProbedCircuit) -> bool:
         if thread.name == "strandline-probe":
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
-    return circuit.failure is None
+    return circuit.state.failure is None
 
 
 def test_a_circuit_is_open_from_a_failure_until_a_probe_is_answered(circuit, waits):
-    assert circuit.failure is None
+    assert circuit.state.failure is None
     circuit.failed(LOST, Probe(LOST, ServiceTimeoutError("late")))
-    assert circuit.failure is not None
+    assert circuit.state.failure is not None
     assert [waits.end(), waits.end()] == [FIRST_PROBE_S, 2 * FIRST_PROBE_S]
-    assert circuit.failure is not None
+    assert circuit.state.failure is not None
     waits.end()
     assert closed(circuit)
 
@@ -121,7 +121,7 @@ def test_a_circuit_that_nobody_could_probe_stays_closed():
 
     circuit = Circuit("http://h:1", begin=begin)
     circuit.failed(LOST, Probe())
-    assert circuit.failure is None
+    assert circuit.state.failure is None
 
 
 def test_any_error_of_a_probe_counts_as_no_answer(circuit, waits):
@@ -139,9 +139,9 @@ def test_an_address_that_never_answers_is_not_probed_for_ever(circuit, waits):
 
 
 def test_a_circuit_remembers_that_a_call_was_answered_once(circuit):
-    assert circuit.known is Known.NOTHING
+    assert circuit.state.known is Known.NOTHING
     circuit.answered()
-    assert circuit.known is Known.ANSWERED
+    assert circuit.state.known is Known.ANSWERED
 
 
 def test_tasks_of_a_process_share_the_circuit_of_an_address():
@@ -174,7 +174,7 @@ def test_the_circuits_of_a_worker_are_bounded_even_if_all_are_open():
 
 
 def _in_child(results):
-    results.put(this_worker().circuit(HttpSession("http://forked:1")).known)
+    results.put(this_worker().circuit(HttpSession("http://forked:1")).state.known)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads

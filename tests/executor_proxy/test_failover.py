@@ -92,11 +92,13 @@ class Scene:
 
     @property
     def open(self) -> set[str]:
-        return {url for (url, table), each in self.circuits.items() if each.failure and not table}
+        return {
+            url for (url, table), each in self.circuits.items() if each.state.failure and not table
+        }
 
     @property
     def open_for_table(self) -> set[str]:
-        return {url for (url, table), each in self.circuits.items() if each.failure and table}
+        return {url for (url, table), each in self.circuits.items() if each.state.failure and table}
 
 
 def test_an_answer_is_an_answer():

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from executor_proxy.lookup_cache import LookupCache, memory_of
+from executor_proxy.worker_state import LookupCache, memory_of
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.model.file_name import parse_log_file
 from fsview.wire.column_form import write_columns

@@ -10,9 +10,8 @@ import pytest
 from fsview.load.source_choice import METADATA
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.single_flight import SingleFlight
+from fsview.single_flight import SingleFlight, TimedBarrier
 from fsview.table_view import TableView
-from fsview.timed_barrier import TimedBarrier
 from tests.fsview.load.wide_table import WIDE, wide_table
 from tests.kit.concurrency.manual_clock import ManualClock
 from tests.kit.concurrency.patience import PATIENCE_S

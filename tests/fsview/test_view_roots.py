@@ -13,8 +13,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.store.base import Store
-from fsview.store.memory import MemoryStore
+from fsview.store.base import MemoryStore, Store
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager

@@ -19,9 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark
 
 
-def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
+@pytest.mark.parametrize("outage", [0, pytest.param(1, marks=pytest.mark.product)])
+def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys, outage):
     lake, folder = tmp_path / "lake", tmp_path / "report"
-    code = main(["--days", "3", "--path", str(lake), "--report", str(folder)])
+    words = ["--days", "3", "--outage", str(outage)]
+    code = main([*words, "--path", str(lake), "--report", str(folder)])
     assert code == 0, capsys.readouterr().out
     report = read(folder)
     assert report.failures == []
@@ -39,14 +41,22 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
     assert [len(batch.fallbacks) for batch in report.on.batches] == [0, 0, 0]
     assert set(by_source(report.on)) == {"service"}
     assert set(by_source(report.off)) == {"local"}
-    expect_recovery(report.killed)
-    # Of a table that three commits changed, all three runs have the same file groups and slices.
+    assert (report.killed is None) == (outage == 0)
+    if outage:
+        expect_recovery(report.killed)
+    # Of a table that three commits changed, all runs have the same file groups and slices.
     assert {(g.groups, g.slices, g.difference) for g in report.groups.values()} == {(3, 6, None)}
+    # Three commits are retained, so only the cleaner could have deleted the file.
+    assert [number for number, _ in report.life.events] == [1, 2, 3]
+    wrote, superseded, why = (text for _, text in report.life.events)
+    assert wrote.endswith(" wrote it")
+    assert superseded.endswith(" wrote the next slice of its file group")
+    assert why
     for name in ("service-on", "service-off"):
         actions = Table(str(lake / name)).history()["action"].to_pylist()
         assert actions.count("commit") == 4
         assert actions.count("rollback") == 1
-    assert len(report.proofs) == 5
+    assert len(report.proofs) == (5 if outage else 4)
     assert (folder / "report.png").stat().st_size > 50_000
 
 

@@ -51,6 +51,7 @@ class HistoryFile:
     """One open file of the history.
 
     Attributes:
+        rows: Their number.
         bounds: First and last requested time that each row group may contain.
     """
 
@@ -65,6 +66,7 @@ class HistoryFile:
         self._size: int = file.size()
         self._footer = pq.ParquetFile(file, thrift_container_size_limit=_FOOTER_ITEMS).metadata
         self._check_footer()
+        self.rows: Final[int] = self._footer.num_rows
         self.bounds: Final[Sequence[tuple[str, str]]] = _bounds(self._footer)
 
     def read(

@@ -25,7 +25,7 @@ from timeline.timeline import Timeline
 
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")
 
-_BODIES: Final[Mapping[type, str]] = {
+BODIES: Final[Mapping[type, str]] = {
     metadata.CleanMetadata: "hoodieCleanMetadata",
     metadata.CleanerPlan: "hoodieCleanerPlan",
     metadata.RollbackMetadata: "hoodieRollbackMetadata",
@@ -108,7 +108,7 @@ class LogArchive:
 def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
     """Return the field with the content of an instant's file, ``None`` if there is none."""
     if kind is not CommitMetadata:
-        return record.get(_BODIES[kind]) if kind in _BODIES else None
+        return record.get(BODIES[kind]) if kind in BODIES else None
     # A replacecommit has separate fields; Hudi archives an empty state as an empty commit.
     replaced = completed_action(action) == actions.REPLACE_COMMIT
     names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
@@ -126,6 +126,16 @@ def _files(storage: Storage, folder: str, modified_ms: int) -> list[tuple[str, i
             # Sort by number: text order would put file 10 before 9, and an older entry would win.
             numbered.append((int(match[1]), entry.name, entry.size))
     return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
+
+
+def read_log_file(storage: Storage, path: str) -> list[Instant]:
+    """Return the states of instants in one file of an archive.
+
+    Raises:
+        CorruptMetadataError: It is damaged.
+    """
+    data = storage.read(path, FileKind.ARCHIVE)
+    return [instant for instant, _ in _entries(data, f"{storage.base_path}/{path}", {})]
 
 
 def _entries(data: bytes, path: str, schemas: dict[str, str]) -> Iterator[tuple[Instant, _Stored]]:

@@ -60,7 +60,7 @@ def read_container(
         if names is not None and _name_of(schema) not in names:
             raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
         fields = None if wanted is None else tuple((k, tuple(v)) for k, v in wanted.items())
-        return _decoded(schema, block, fields)[0]
+        return cast("dict[str, Any]", _reader(schema, fields)(avro_binary.Cursor(block)))
 
 
 def write_container(schema_name: str, record: Mapping[str, Any]) -> bytes:
@@ -95,7 +95,7 @@ def read_record(schema: str, data: bytes) -> dict[str, Any]:
             allows.
     """
     with _damage_named("a record"):
-        return _decoded(checked_schema(schema), data, None)[0]
+        return _decoded(checked_schema(schema), data)[0]
 
 
 def read_records(schema: str, records: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -119,6 +119,11 @@ def read_records(schema: str, records: Iterable[bytes]) -> list[dict[str, Any]]:
 
 def write_record(schema: str, record: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record without a container.
+
+    Args:
+        schema: Its schema, JSON text.
+        record: The record. Where the schema allows several types, a pair of the type's full name
+            and the value saves comparing the value with each type.
 
     Raises:
         ValueError: The record doesn't fit the schema.
@@ -181,16 +186,16 @@ def _reader(schema: str, wanted: _Fields | None) -> avro_binary.ValueReader:
 
 
 def _whole_record(schema: str, data: bytes) -> dict[str, Any]:
-    record, used = _decoded(schema, data, None)
+    record, used = _decoded(schema, data)
     if used != len(data):
         raise ValueError(f"a record of {used} bytes in {len(data)}")
     return record
 
 
-def _decoded(schema: str, data: bytes, wanted: _Fields | None) -> tuple[dict[str, Any], int]:
+def _decoded(schema: str, data: bytes) -> tuple[dict[str, Any], int]:
     """Return a record and the number of its bytes."""
     cursor = avro_binary.Cursor(data)
-    return cast("dict[str, Any]", _reader(schema, wanted)(cursor)), cursor.pos
+    return cast("dict[str, Any]", _reader(schema, None)(cursor)), cursor.pos
 
 
 @lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from mmap import mmap
 from typing import Any, Final, TypeVar
 
@@ -59,12 +60,13 @@ class _Least:
     depth: float = 1
 
 
+_ONE_BYTE: Final = _Least(1, 1)
 _OF: Final[Mapping[str, _Least]] = {
     "null": _Least(0, 1),
     "float": _Least(4, 1),
     "double": _Least(8, 1),
+    **dict.fromkeys(("boolean", "int", "long", "bytes", "string"), _ONE_BYTE),
 }
-_ONE_BYTE: Final = _Least(1, 1)
 _WITHIN_ITSELF: Final = _Least(1, 1, math.inf)
 
 
@@ -106,8 +108,10 @@ def referred(named: Mapping[str, T], name: str, enclosing: str) -> T | None:
 
 def _least(schema: Any, named: dict[str, _Least], enclosing: str) -> _Least:
     if isinstance(schema, list):
-        branches = [_least(branch, named, enclosing) for branch in schema]
-        return _Least(1, 1, 1 + max((branch.depth for branch in branches), default=0))
+        deepest = 0.0
+        for branch in schema:
+            deepest = max(deepest, _least(branch, named, enclosing).depth)
+        return _Least(1, 1, 1 + deepest)
     if not isinstance(schema, dict):
         return _OF.get(schema) or referred(named, schema, enclosing) or _ONE_BYTE
     kind = schema["type"]
@@ -129,8 +133,12 @@ def _least(schema: Any, named: dict[str, _Least], enclosing: str) -> _Least:
 def _least_record(schema: Mapping[str, Any], named: dict[str, _Least], enclosing: str) -> _Least:
     name, namespace = full_name(schema, enclosing)
     named[name] = _WITHIN_ITSELF
-    fields = [_least(field["type"], named, namespace) for field in schema["fields"]]
-    size, values = sum(field.size for field in fields), 1 + sum(field.values for field in fields)
+    size, values, deepest = 0, 1, 0.0
+    for field in schema["fields"]:
+        least = _least(field["type"], named, namespace)
+        size += least.size
+        values += least.values
+        deepest = max(deepest, least.depth)
     # If every record obeys the ratio, so does all data: array items take at least a byte, and a
     # record without bytes has at most a few values.
     if values > VALUES_PER_BYTE * max(1, size):
@@ -138,8 +146,7 @@ def _least_record(schema: Mapping[str, Any], named: dict[str, _Least], enclosing
             f"a record {schema['name']!r:.80} of {values} values in {size} bytes; allowed: at most"
             f" {VALUES_PER_BYTE} for each byte"
         )
-    found = _Least(size, values, 1 + max((field.depth for field in fields), default=0))
-    named[name] = found
+    named[name] = found = _Least(size, values, 1 + deepest)
     return found
 
 
@@ -147,7 +154,9 @@ _LONG_BYTES: Final = 10
 """The longest varint of a 64-bit number."""
 
 ValueReader = Callable[["Cursor"], Any]
-Special = Callable[[Mapping[str, Any], Callable[[Any], ValueReader]], "ValueReader | None"]
+Fill = Callable[[Callable[[Any], ValueReader]], None]
+"""Adds the readers of a record's fields, made by the function that is passed, to its reader."""
+Special = Callable[[Mapping[str, Any]], "tuple[ValueReader, Fill] | None"]
 
 
 class Cursor:
@@ -231,23 +240,42 @@ def put_long(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def reader_of(schema: Any, special: Special = lambda _, __: None) -> ValueReader:
+def reader_of(schema: Any, special: Special = lambda _: None) -> ValueReader:
     """Return the function that reads a value of this schema.
 
     Args:
         schema: Parsed JSON.
-        special: Called with the schema of each record and a factory of readers for its fields;
-            returns the record's reader, or ``None`` for one that reads all fields.
+        special: Called with the schema of each record; returns the record's reader and what fills
+            it, or ``None`` for one that reads all fields.
     """
-    return _readers(schema, {}, special, "")
+    making = _Making(special)
+    reader = _reader(schema, making, "")
+    while making.unfilled:
+        making.unfilled.pop()()
+    return reader
 
 
-def _readers(
-    schema: Any, named: dict[str, ValueReader], special: Special, enclosing: str
-) -> ValueReader:
-    """Return the reader of a schema within a namespace; ``named`` has those of full names."""
+class _Making:
+    """The readers of a schema that are being made.
+
+    Records within records are filled one after the other, and not within each other.
+
+    Attributes:
+        special: As of ``reader_of``.
+        named: Full name of a type → its reader.
+        unfilled: For each record whose reader is made without its fields, what fills it.
+    """
+
+    def __init__(self, special: Special) -> None:
+        self.special = special
+        self.named: dict[str, ValueReader] = {}
+        self.unfilled: list[Callable[[], None]] = []
+
+
+def _reader(schema: Any, making: _Making, enclosing: str) -> ValueReader:
+    """Return the reader of a schema within a namespace; its records may be unfilled."""
     if isinstance(schema, list):
-        branches = [_readers(branch, named, special, enclosing) for branch in schema]
+        branches = [_reader(branch, making, enclosing) for branch in schema]
 
         def union(cursor: Cursor) -> Any:
             index = cursor.take_long()
@@ -257,20 +285,20 @@ def _readers(
 
         return union
     if not isinstance(schema, dict):  # also a type that is named "fixed", as Hudi's decimals are
-        return _READERS.get(schema) or _reference(schema, named, enclosing)
+        return _READERS.get(schema) or _reference(schema, making.named, enclosing)
     kind = schema["type"]
     if kind == "record":
-        return _record_reader(schema, named, special, enclosing)
+        return _record_reader(schema, making, enclosing)
     if kind == "array":
-        read = _readers(schema["items"], named, special, enclosing)
+        read = _reader(schema["items"], making, enclosing)
         return _array_reader(read, 0 if read in _CHEAP else 1)
     if kind == "map":
-        return _map_reader(_readers(schema["values"], named, special, enclosing))
+        return _map_reader(_reader(schema["values"], making, enclosing))
     if kind == "fixed":
-        return _fixed_reader(schema, named, enclosing)
+        return _fixed_reader(schema, making.named, enclosing)
     if kind == "enum":
-        return _enum_reader(schema, named, enclosing)
-    return _readers(kind, named, special, enclosing)
+        return _enum_reader(schema, making.named, enclosing)
+    return _reader(kind, making, enclosing)
 
 
 def _reference(name: str, named: Mapping[str, ValueReader], enclosing: str) -> ValueReader:
@@ -283,24 +311,27 @@ def _reference(name: str, named: Mapping[str, ValueReader], enclosing: str) -> V
     return read
 
 
-def _record_reader(
-    schema: Mapping[str, Any], named: dict[str, ValueReader], special: Special, enclosing: str
-) -> ValueReader:
+def _record_reader(schema: Mapping[str, Any], making: _Making, enclosing: str) -> ValueReader:
     full, namespace = full_name(schema, enclosing)
-    fields: list[tuple[str, ValueReader]] = []
+    reader, fill = making.special(schema) or _all_fields(schema)
+    making.named[full] = reader
+    making.unfilled.append(partial(fill, lambda kind: _reader(kind, making, namespace)))
+    return reader
 
-    def read_of(kind: Any) -> ValueReader:
-        return _readers(kind, named, special, namespace)
+
+def _all_fields(schema: Mapping[str, Any]) -> tuple[ValueReader, Fill]:
+    """Return the reader of all fields of a record, and what fills it."""
+    fields: list[tuple[str, ValueReader]] = []
 
     def record(cursor: Cursor) -> dict[str, Any]:
         cursor.count(len(fields))
         return {name: read(cursor) for name, read in fields}
 
-    made = special(schema, read_of)
-    named[full] = made or record
-    if made is None:
-        fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
-    return made or record
+    def fill(reader_of_field: Callable[[Any], ValueReader]) -> None:
+        for field in schema["fields"]:
+            fields.append((field["name"], reader_of_field(field["type"])))
+
+    return record, fill
 
 
 def _fixed_reader(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timeline.encoding import avro_binary
-from timeline.encoding.avro_binary import Cursor, ValueReader
+from timeline.encoding.avro_binary import Cursor, Fill, ValueReader
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PATTERNS: Final[Mapping[str, bytes]] = {
@@ -60,19 +60,16 @@ def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> ValueReader
         wanted: Name of a record, without namespace → the fields to return.
     """
 
-    def special(
-        record: Mapping[str, Any], read: Callable[[Any], ValueReader]
-    ) -> ValueReader | None:
+    def special(record: Mapping[str, Any]) -> tuple[ValueReader, Fill] | None:
         fields = wanted.get(str(record["name"]).rpartition(".")[2])
-        return None if fields is None else _record_reader(record, fields, read)
+        return None if fields is None else _record_reader(record, fields)
 
     return avro_binary.reader_of(schema, special)
 
 
-def _record_reader(
-    schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], ValueReader]
-) -> ValueReader:
-    steps = list(_steps(schema, wanted, read))
+def _record_reader(schema: Mapping[str, Any], wanted: Collection[str]) -> tuple[ValueReader, Fill]:
+    """Return the reader of the wanted fields of a record, and what fills it."""
+    steps: list[_Fields] = []
     seen: dict[_Shape, int] = {}
     # Threads share the tuple, so it is replaced, never modified. If two threads replace it at once,
     # one replacement is lost.
@@ -106,7 +103,10 @@ def _record_reader(
             seen[shape] = times
         return found
 
-    return record
+    def fill(read: Callable[[Any], ValueReader]) -> None:
+        steps.extend(_steps(schema, wanted, read))
+
+    return record, fill
 
 
 def _is_simple(shape: _Shape) -> bool:

@@ -157,6 +157,24 @@ def scan_blocks(
             pos = form.end
 
 
+def block_bytes(kind: int, header: Mapping[int, str], content: bytes) -> bytes:
+    """Return a block as a log file has it, with an empty footer.
+
+    Args:
+        kind: Its type.
+        header: Ordinal → value.
+        content: Its content.
+    """
+    parts = [struct.pack(">iii", VERSION, kind, len(header))]
+    for ordinal, value in header.items():
+        text = value.encode()
+        parts += [struct.pack(">ii", ordinal, len(text)), text]
+    parts += [struct.pack(">q", len(content)), content, struct.pack(">i", 0)]
+    body = b"".join(parts)
+    size = len(body) + _TRAILER
+    return MAGIC + struct.pack(">q", size) + body + struct.pack(">q", size + len(MAGIC))
+
+
 def avro_values(block: LogBlock) -> Iterator[bytes]:
     """Yield the bytes of each record of an Avro block; errors as for ``avro_ends``."""
     begin = FIRST_RECORD

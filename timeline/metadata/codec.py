@@ -150,12 +150,23 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
     Raises:
         ValueError: A field has a value that the record can't express.
     """
+    if isinstance(value, CommitMetadata) and table_version < 8:
+        replace = replace or bool(value.partition_to_replace_file_ids)
+        return _commit_to_json(value, replace=replace)
+    return avro.write_container(*avro_record(value, replace=replace))
+
+
+def avro_record(value: InstantMetadata, *, replace: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return the name of the Avro record of an instant's file, and the record.
+
+    Args:
+        value: The file's content.
+        replace: As in ``encode``.
+    """
     if not isinstance(value, CommitMetadata):
         (name,) = _record_names(type(value))
-        return avro.write_container(name, shape.dump(value))
+        return name, shape.dump(value)
     replace = replace or bool(value.partition_to_replace_file_ids)
-    if table_version < 8:
-        return _commit_to_json(value, replace=replace)
     record = shape.dump(value)
     for stats in record[WRITE_STATS].values():
         for stat in stats:
@@ -163,7 +174,7 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
     if not replace:
         # Hudi's record of a plain commit has no such field.
         del record["partitionToReplaceFileIds"]
-    return avro.write_container(f"Hoodie{'Replace' if replace else ''}CommitMetadata", record)
+    return f"Hoodie{'Replace' if replace else ''}CommitMetadata", record
 
 
 def _record_of(kind: type, data: bytes) -> Any:

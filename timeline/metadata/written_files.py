@@ -60,21 +60,27 @@ class CommitFiles:
     Attributes:
         rest: The commit's metadata without its write stats.
         files: Partition → the files written there, change-data logs included.
+        superseding: The partitions with a base file that may begin another slice of an existing
+            file group.
     """
 
     rest: CommitMetadata = field(default_factory=CommitMetadata)
     files: Mapping[str, Sequence[WrittenFile]] = field(default_factory=dict)
+    superseding: Set[str] = frozenset()
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFiles:
         """Return the files of metadata that was decoded as a whole."""
         files: dict[str, list[WrittenFile]] = {}
+        superseding: set[str] = set()
         for partition, stats in metadata.by_folder().partition_to_write_stats.items():
             written = files[partition] = []
             for stat in stats:
+                if _supersedes(stat.path, stat.prev_commit):
+                    superseding.add(partition)
                 size, offset = stat.file_size_in_bytes, stat.log_offset
                 _add_files(written, stat.path, size, offset, stat.cdc_stats)
-        return cls(replace(metadata, partition_to_write_stats={}), files)
+        return cls(replace(metadata, partition_to_write_stats={}), files, superseding)
 
 
 def commit_files(
@@ -96,11 +102,16 @@ def commit_files(
     if not data:
         return CommitFiles()
     files: dict[str, list[WrittenFile]] = {}
+    superseding: set[str] = set()
     rest: dict[str, Any] = {}
     try:
         for partition, stats in _write_stats(data, batch_bytes, rest):
             files.setdefault(partition, []).extend(_files_of(stats))
-        return CommitFiles(shape.load(CommitMetadata, rest).by_folder(), files)
+            if partition not in superseding and any(
+                _supersedes(stat.get("path"), stat.get("prevCommit")) for stat in stats
+            ):
+                superseding.add(partition)
+        return CommitFiles(shape.load(CommitMetadata, rest).by_folder(), files, superseding)
     except _DAMAGE as exc:
         raise _corrupt(data, source, exc) from exc
 
@@ -209,6 +220,14 @@ def _add_files(
         files.append((_name(path), size + (offset or 0), bool(offset)))
     if cdc:
         files += ((_name(log), _size(size), False) for log, size in cdc.items() if size is not None)
+
+
+def _supersedes(path: str | None, previous: str | None) -> bool:
+    """Whether a file may begin a slice in an existing group; a log belongs to one that exists."""
+    if (previous or NULL_COMMIT) == NULL_COMMIT:
+        return False
+    name = (path or "").rpartition("/")[2]
+    return not (name.startswith(".") and ".log." in name)
 
 
 def _name(path: str) -> str:

@@ -1,19 +1,68 @@
 """``RocksDatabase``: an open RocksDB database, with workarounds for its binding.
 
 The behaviour of rocksdict 0.3.29 that is worked around stands at the lines that do so. Every error
-is a bare ``Exception`` with RocksDB's text: see ``fsview.store.rocksdb.error``.
+is a bare ``Exception`` with RocksDB's text: the kind, the place and, if a system call failed, the
+system's message. ``RocksError`` classifies it by what callers can do about it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from fsview.store.rocksdb.error import STALLED, STOPPED, RocksError
+STALLED: Final = "Result incomplete"
+"""Start of the message of a write that would have to wait."""
+
+STOPPED: Final = "Shutdown in progress"
+"""Start of messages after background work was stopped."""
+
+_FULL: Final = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.EAGAIN, errno.EFBIG)
+_OF_THE_SYSTEM: Final = tuple(map(os.strerror, (*_DENIED, *_SCARCE, errno.EIO)))
+_LOCKED_HERE: Final = "lock hold by current process"
+_LOCKED: Final = "While lock file"
+_PASSING: Final = (STALLED, STOPPED, "Resource busy", "Operation")
+
+
+class RocksError(Exception):
+    """An error of RocksDB.
+
+    Attributes:
+        full: The disk is full.
+        locked: The database is open elsewhere.
+        corrupt: The directory doesn't hold a complete database, as far as RocksDB can tell.
+    """
+
+    def __init__(
+        self, message: str, *, full: bool = False, locked: bool = False, corrupt: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.full = full
+        self.locked = locked
+        self.corrupt = corrupt
+
+    @classmethod
+    def of(cls, exc: Exception) -> RocksError:
+        """Classify one of rocksdict's exceptions."""
+        text = " ".join(str(exc).split())
+        # Readers get a ``RuntimeError`` while another thread closes the database.
+        if isinstance(exc, RuntimeError) or type(exc).__name__ == "DbClosedError":
+            return cls("it is closed")
+        # Within one process RocksDB reports its lock with the message of ENOLCK: test this first.
+        if _LOCKED_HERE in text or (_LOCKED in text and os.strerror(errno.EAGAIN) in text):
+            return cls(text, locked=True)
+        if any(full in text for full in _FULL):
+            return cls(text, full=True)
+        of_the_system = text.startswith("IO error") and any(e in text for e in _OF_THE_SYSTEM)
+        passes = of_the_system or text.startswith(_PASSING)
+        return cls(text, corrupt=type(exc) is Exception and not passes)  # subclasses are Python's
+
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +83,7 @@ class RocksDatabase:
         self._library = library
         self._written = written
         self._rdict = rdict
-        # The finalizer flushes, which in a forked child hangs for ever or writes into the parent's
+        # The finalizer flushes, which in a forked child hangs forever or writes into the parent's
         # files: this reference, leaked until ``close``, keeps it from running there.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))
         self._no_wait = library.WriteOptions()
@@ -113,7 +162,7 @@ class RocksDatabase:
         """
         for _ in range(_STALLS):
             try:
-                # While flushes fail because the disk is full, a write that may wait waits for ever.
+                # While flushes fail because the disk is full, a write that may wait waits forever.
                 self._rdict.write(self._batch(changes, cleared), self._no_wait)
             except Exception as exc:
                 error = RocksError.of(exc)
@@ -200,7 +249,7 @@ class RocksDatabase:
         self.closed = True
         rdict = self._rdict
         try:
-            # Before closing, which flushes: on a full disk it would wait for ever.
+            # Before closing, which flushes: on a full disk it would wait forever.
             rdict.cancel_all_background(True)
         except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
             logger.warning("RocksDB's background work can't be stopped: %s", exc)

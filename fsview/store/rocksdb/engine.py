@@ -1,7 +1,7 @@
 """``RocksEngine``: the memory that a service's databases share, and the options of each.
 
 Deleted keys stay in RocksDB's files until these are merged, and a store with few changes never has
-so many files that RocksDB would merge them by itself: ``Compactions`` merges them in the background
+enough files for RocksDB to merge them by itself. So ``Compactions`` merges them in the background
 when a database's files have grown.
 """
 
@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from fsview.store.rocksdb.database import RocksDatabase
-from fsview.store.rocksdb.error import RocksError
+from fsview.store.rocksdb.database import RocksDatabase, RocksError
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)

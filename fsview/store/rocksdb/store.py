@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import RETRY_S, Blob, Handle, MakeRows, Store, StoredChunk
-from fsview.store.rocksdb.database import RocksDatabase
+from fsview.store.rocksdb.database import RocksDatabase, RocksError
 from fsview.store.rocksdb.engine import Compactions, RocksEngine
-from fsview.store.rocksdb.error import RocksError
 from fsview.store.rocksdb.row_keys import (
     ALL,
     HANDLES,
@@ -111,7 +110,7 @@ class RocksStore(Store):
     """See ``Store``; made by ``RocksStores``.
 
     RocksDB refuses all writes after one that failed, also once its disk has room again. So the
-    database is opened anew before the next commit after a failure, if that may help: for a full
+    database is reopened before the next commit after a failure, if that may help: for a full
     disk if it has room, and at most once in ``RETRY_S`` seconds if opening has failed.
 
     The lock guards the state from one commit to the next, and the opening of the database. A
@@ -232,7 +231,7 @@ class RocksStore(Store):
             raise self._refusal(exc) from exc
 
     def _writable(self) -> RocksDatabase:
-        """Return the database, opened anew if a write has failed.
+        """Return the database, reopened if a write has failed.
 
         Raises:
             BlobLostError: As ``_connect``.
@@ -260,7 +259,7 @@ class RocksStore(Store):
         return self._open_one()
 
     def _fail(self, failure: StoreError, wait_s: float = 0.0) -> None:
-        """Have the database opened anew, but not within some seconds."""
+        """Have the database reopened, but not within some seconds."""
         self._failure = failure
         self._retry_at = max(self._retry_at, self._clock.monotonic() + wait_s)
 
@@ -293,7 +292,7 @@ class RocksStore(Store):
     def _get_again(
         self, closed: RocksDatabase, handle: Handle, failure: RocksError
     ) -> bytes | None:
-        """Return a blob after a failure, if that is only that the database is opened anew."""
+        """Return a blob after a failure, if that is only that the database is reopened."""
         if closed.closed:
             with self._lock:
                 database = self._open_one()

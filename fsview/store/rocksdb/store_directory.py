@@ -128,7 +128,7 @@ class StorePlace:
 
     def doubt(self, reason: str) -> None:
         """Have the store set aside when it is next opened."""
-        # The store is open and can't be renamed now, so a file tells the next opening to do it.
+        # The store is open and can't be renamed now, so a file makes the next opening do it.
         try:
             (self.path / _DOUBT).write_text(reason)
         except OSError as exc:

@@ -27,8 +27,7 @@ from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
-from fsview.store.spill.blob_file import SpillFile
-from fsview.store.spill.blob_space import BlobSpace
+from fsview.store.spill.blob_space import BlobSpace, SpillFile
 from fsview.store.spill.malloc_trim import HeapTrim
 from fsview.store.spill.residency import (
     BLOB_OVERHEAD_BYTES,

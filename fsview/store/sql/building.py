@@ -1,8 +1,8 @@
 """``Building``: writes the many rows of one step in several transactions, before they are shown.
 
-``fsview.store.sql.generations`` has what that means in the database. Another server may commit a
-step meanwhile. Then the rows aren't shown; who has adopted that step writes only those that differ
-from what was written already, so it takes little time, however many rows there are.
+``fsview.store.sql.generations`` describes this in the database. Another server may commit a
+step meanwhile. Then the rows aren't shown. After adopting that step, the server writes only the
+rows that differ from what it has written, which takes little time however many there are.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from fsview.store.base import RecordRows
-from fsview.store.sql.batches import delete_all
 from fsview.store.sql.database import TURN_S, Build, Session
-from fsview.store.sql.shared_table import SharedTable
+from fsview.store.sql.shared_table import SharedTable, delete_all
 from timeline.errors import StoreBehindError
 
 _LOOKS: Final = 20
@@ -51,7 +50,7 @@ class Building:
         self._written: dict[str, bytes | None] = {}
 
     def write(self, rows: RecordRows, check: Callable[[Session], object]) -> None:
-        """Write rows where nobody sees them.
+        """Write rows where no reader sees them.
 
         Args:
             rows: All of the step; ``None``: the one that is shown will go.
@@ -59,7 +58,7 @@ class Building:
 
         Raises:
             StoreBehindError: Another builder is at work, or has taken the place of this one.
-            StoreError: They can't be written. What was is begun anew.
+            StoreError: They can't be written. The next attempt starts over.
         """
         if self._build is not None:
             # Another may have taken its place since.
@@ -108,7 +107,7 @@ class Building:
             raise self._behind()
 
     def give_up(self) -> None:
-        """Write everything anew next time, as what was written is shown or not to be relied on."""
+        """Rewrite everything next time: what was written is shown already, or unreliable."""
         self._build, self._written = None, {}
 
     def fold(self, session: Session, most: int) -> int:

@@ -17,7 +17,7 @@ _IDLE: Final = 8
 
 
 class Connections(Generic[C]):
-    """Connections that are lent to one thread at a time; a fork of the process gets none.
+    """Connections, each used by one thread at a time; a fork of the process gets none.
 
     The lock guards the idle ones.
     """
@@ -42,7 +42,7 @@ class Connections(Generic[C]):
             is_alive: Whether an idle one can be used still, as far as that is known here.
             reset: Takes back what a transaction did; returns whether the connection can be used
                 still.
-            most: Most that are lent at a time; ``None``: any number.
+            most: Most that are in use at a time; ``None``: any number.
             wait_s: Longest time to wait for one of them.
         """
         self._name = name
@@ -64,7 +64,7 @@ class Connections(Generic[C]):
         One that works is kept if the body refuses something with a ``StoreError``.
 
         Raises:
-            StoreUnavailableError: All were lent for too long.
+            StoreUnavailableError: All were in use for too long.
             StoreError: This process may not use them, or not any more.
         """
         if os.getpid() != self._pid:
@@ -94,7 +94,7 @@ class Connections(Generic[C]):
             self._close(connection)
 
     def drop_idle(self) -> None:
-        """Close the connections that aren't lent."""
+        """Close the connections that aren't in use."""
         # A fork has its parent's connections: closing them would end the parent's.
         if os.getpid() != self._pid:
             return
@@ -104,7 +104,7 @@ class Connections(Generic[C]):
             self._close(connection)
 
     def close(self) -> None:
-        """Close all connections once they aren't lent; a second call does nothing."""
+        """Close all connections once they aren't in use; a second call does nothing."""
         if os.getpid() == self._pid:
             with self._lock:
                 self._closed = True

@@ -80,7 +80,7 @@ class CommittedStep:
     Attributes:
         head: The head that it made.
         rows: Names of the rows that it changed.
-        news: What its server told others.
+        news: What its server published for the others.
     """
 
     head: Head
@@ -132,8 +132,8 @@ class Session(ABC):
         """Return all rows, or those of some names that exist."""
 
     @abstractmethod
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
-        """Return those of some blobs that exist, and were committed near a row if one is given."""
+    def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
+        """Return the blobs of these handles that exist."""
 
     @abstractmethod
     def has_contents(self) -> bool:
@@ -145,7 +145,7 @@ class Session(ABC):
 
     @abstractmethod
     def has_leftovers(self) -> bool:
-        """Return whether ``fold_rows`` or ``delete_old_rows`` have work that nobody is at."""
+        """Return whether ``fold_rows`` or ``delete_old_rows`` have work that no server is doing."""
 
     @abstractmethod
     def has_garbage(self, step: int) -> bool:
@@ -190,7 +190,7 @@ class Session(ABC):
 
     @abstractmethod
     def continue_build(self, build: Build, lease_s: float) -> Build | None:
-        """Begin its lease anew for another batch of rows; ``None`` if it isn't there any more."""
+        """Renew its lease for another batch of rows; ``None`` if it isn't there any more."""
 
     @abstractmethod
     def build_rows(self, build: Build, rows: RecordRows, dropped: Collection[str]) -> None:
@@ -218,7 +218,7 @@ class Session(ABC):
         """Have some rows that are shown in place of others take that place.
 
         Args:
-            builder: Whose lease this needs, if there is one, and begins anew.
+            builder: Whose lease this needs and renews, if there is one.
             most: How many.
             lease_s: Its length.
 
@@ -303,13 +303,13 @@ class Database(ABC):
         self.pause()
 
     def pause(self) -> None:  # noqa: B027 - where those that wait stand in line
-        """Let others write, if they may not come to it otherwise."""
+        """Let others write, if they might not get a chance otherwise."""
 
     @abstractmethod
     def turn(self, table_id: TableId) -> AbstractContextManager[bool]:
         """Wait for the turn to read what is new in a table's storage, for ``TURN_S`` at most.
 
-        It saves servers from reading the same, and nothing more. Who has it holds no lock that a
+        It only saves servers from reading the same. The holder holds no lock that a
         reader or a writer of the database needs. Who died, or is stopped, doesn't keep it.
 
         Returns:

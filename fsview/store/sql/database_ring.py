@@ -2,7 +2,7 @@
 
 Each table has one database, so a commit is a transaction of one. Which one depends on the names of
 the databases alone (``database_name``), not on passwords or on the order of the URLs. A further
-database gets its share of the tables, which are loaded anew or adopted there; no other table moves.
+database gets its share of the tables, which are reloaded or adopted there; no other table moves.
 
 Source: Niazi et al., *HopsFS*, section 5: a transaction begins at the shard that has its rows.
 """

@@ -1,16 +1,16 @@
-"""``Deletions``: what nobody needs any more is deleted from a shared store.
+"""``Deletions``: garbage collection of a shared store: unreferenced rows and blobs.
 
 A blob that a server has forgotten becomes garbage of the head's step, and is deleted with its
 ``kept_steps``-th successor: servers that are behind by fewer can still read it. Rows of earlier
 generations are old at once.
 
-A server on its own deletes both after its steps. Of those of a fleet the *leader* does, for all
-tables of the database (``fsview.store.sql.upkeep``). So that nothing is left for good where the
-leader has another database, the others delete what should be gone for ``kept_steps`` steps already.
+A single server deletes both after its steps. In a fleet the *leader* does, for all tables of the
+database (``fsview.store.sql.upkeep``). The leader may have another database; therefore the others
+delete what should have been deleted ``kept_steps`` steps ago.
 
-Whoever leaves much to be deleted does that in several transactions, between which others can write.
-If it dies before the end, the next server that opens the store, or commits a step once the lease of
-a builder has ended, goes on.
+A server that leaves much garbage deletes it in several transactions; others write in between.
+If it dies before the end, the next server continues that opens the store, or that commits a step
+after a builder's lease has expired.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import logging
 from collections.abc import Callable, Collection
 
 from fsview.store.base import Handle
-from fsview.store.sql.batches import delete_all, delete_old_rows
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import Session
-from fsview.store.sql.shared_table import SharedTable
+from fsview.store.sql.shared_table import SharedTable, delete_all, delete_old_rows
 from timeline.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ class Deletions:
         self.delete_more()
 
     def tidy(self) -> None:
-        """Look what is left that nobody is at, as of a server that died, and delete it."""
+        """Look for garbage that no server deletes, as of one that died, and delete it."""
         try:
             with self._table.reading() as session:
                 has_garbage = session.has_garbage(self._last_to_go(session))

@@ -8,10 +8,10 @@ afterwards, some in a transaction, which changes nothing that is seen. Rows of a
 are old, and are deleted.
 
 While one writes a generation or folds it, the head has its name as ``builder`` and the end of its
-*lease*, which each of its transactions begins anew. Others change rows meanwhile as always, but
-don't begin to build. A lease that has ended keeps nobody: the next one takes it, or deletes what is
-half written. Whoever goes on after that finds the lease, or the number of its batches, to be
-another, so nothing depends on clocks but who waits.
+*lease*, which each of its transactions renews. Others change rows meanwhile as always, but don't
+begin to build. An expired lease blocks no one: the next builder takes it, or deletes what is half
+written. A builder that continues after that finds another lease, or another number of batches. So
+clocks only decide who waits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Generations:
 
     def is_leased(self, now_s: float) -> bool:
         """Whether a builder is at work."""
-        # A much later end than it can have is by a clock that began anew with its machine.
+        # An end that is later than possible comes from a clock that restarted with its machine.
         return self.builder is not None and now_s < self.until <= now_s + 2 * LEASE_S
 
     def has(self, build: Build) -> bool:

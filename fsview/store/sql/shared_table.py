@@ -1,8 +1,12 @@
-"""``SharedTable``: what a database has of one table, with errors that name it."""
+"""``SharedTable``: what a database has of one table, with errors that name it.
+
+Much is deleted in several transactions (``delete_all`` and the like), so that others can write in
+between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_bytes
 from typing import Final
@@ -88,18 +92,15 @@ class SharedTable:
         except StoreError:
             return False
 
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> list[bytes]:
-        """Return blobs in order; with ``near`` those that were committed near a row.
+    def blob(self, handle: Handle) -> bytes:
+        """Return a blob.
 
         Raises:
-            BlobLostError: One doesn't exist there, or is damaged.
-            StoreError: They can't be read.
+            BlobLostError: It doesn't exist, or is damaged.
+            StoreError: It can't be read.
         """
         with self.reading() as session:
-            found = session.blobs(handles, near)
-        return [self._content(found, handle) for handle in handles]
-
-    def _content(self, found: Mapping[Handle, bytes], handle: Handle) -> bytes:
+            found = session.blobs([handle])
         if handle not in found:
             raise BlobLostError(f"{self} has no blob {handle}")
         content = blob_of(found[handle])
@@ -155,3 +156,43 @@ class SharedTable:
 
 def _found_or_made(session: Session) -> TableHead:
     return session.head() or session.make_head(token_bytes(STAMP_BYTES))
+
+
+AT_ONCE: Final = 1000
+"""Rows, or blobs, in one transaction."""
+
+
+def delete_all(
+    writing: Callable[[], AbstractContextManager[Session]],
+    some: Callable[[Session, int], int],
+    at_once: int = AT_ONCE,
+) -> int:
+    """Delete until a transaction finds less than it may delete.
+
+    Args:
+        writing: Opens a transaction that writes.
+        some: Deletes at most a number of things, or folds rows; returns how many.
+        at_once: The number.
+
+    Returns:
+        How many were deleted.
+
+    Raises:
+        StoreError: Some are left.
+    """
+    total, deleted = 0, at_once
+    while deleted == at_once:
+        with writing() as session:
+            deleted = some(session, at_once) if session.head() is not None else 0
+        total += deleted
+    return total
+
+
+def delete_old_rows(session: Session, most: int) -> int:
+    """Delete some rows of earlier generations; return how many."""
+    return session.delete_old_rows(most)
+
+
+def delete_old_blobs(session: Session, most: int) -> int:
+    """Delete some blobs of earlier generations; return how many."""
+    return session.delete_old_blobs(most)

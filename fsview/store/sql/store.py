@@ -1,10 +1,10 @@
 """``SharedStore``: a table's blobs and rows in an SQL database that several servers may share.
 
 ``fsview.store.sql.database`` has the tables and what a database must do. The *head* of a table
-counts its steps: a step is a commit that changed rows, and bears a random stamp. A server has seen
-one head, and what it commits continues that one, or else is refused with ``StoreBehindError``: so
-rows are always those of one server's whole view. Step and stamp together tell a database that fell
-back and went on from there from the one that was seen.
+counts its steps: a step is a commit that changed rows, and has a random stamp. A commit must
+continue the head that its server has seen; otherwise it is refused with ``StoreBehindError``. So
+rows are always one server's whole view. Step and stamp together reveal a database that fell back to
+an earlier step and continued from there.
 
 Several chunks may be made of one handle, as versions of a partition share blobs and a server makes
 chunks of rows whenever it adopts them. The store counts them: the blob is forgotten with the last.
@@ -12,11 +12,11 @@ chunks of rows whenever it adopts them. The store counts them: the blob is forgo
 A handle has 128 bits: 64 random ones for each opened store, then a counter. None comes twice, even
 from a database that fell back.
 
-``fsview.store.sql.deletions`` has what becomes of blobs that nobody holds. The journal reaches back
-as far as these are kept.
+``fsview.store.sql.deletions`` deletes unreferenced blobs. The journal reaches back as far as these
+are kept.
 
-A step of many rows writes them in several transactions, where nobody sees them
-(``fsview.store.sql.building``), and takes effect by a short one.
+A step of many rows writes them in several transactions, where no reader sees them
+(``fsview.store.sql.building``), and takes effect in a short one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from secrets import randbits, token_bytes
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Blob, Handle, MakeRows, RecordRows, Store, StoredChunk
-from fsview.store.sql.batches import AT_ONCE
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import (
     CommittedStep,
@@ -45,7 +44,7 @@ from fsview.store.sql.database import (
 )
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import AT_ONCE, STAMP_BYTES, SharedTable
 from fsview.store.sql.stored_form import blob_bytes
 from timeline.errors import BlobLostError, ConfigError, StoreBehindError, StoreError
 from timeline.storage.table_id import TableId
@@ -149,7 +148,7 @@ class SharedStore(Store):
         """Return the steps after one that was seen, oldest first.
 
         Raises:
-            StoreBehindError: The database doesn't have it; only ``rows`` tells what is recorded.
+            StoreBehindError: The database doesn't have it; only ``rows`` has what is recorded.
             StoreError: The journal can't be read.
         """
         with self._table.reading() as session:
@@ -161,7 +160,7 @@ class SharedStore(Store):
         The head counts as seen only once it is adopted.
 
         Raises:
-            StoreBehindError: The journal doesn't lead there; only all rows tell what is recorded.
+            StoreBehindError: The journal doesn't lead there; only all rows have what is recorded.
             StoreError: They can't be read.
 
         Cost: one transaction, of one statement if there is nothing.
@@ -199,14 +198,6 @@ class SharedStore(Store):
         with self._lock:
             return self._chunks.held(handles)
 
-    def get_many(self, near: str, handles: Sequence[Handle]) -> list[bytes]:
-        """Return blobs that were committed near one row, in order.
-
-        Raises:
-            StoreError: One can't be read, or doesn't exist there.
-        """
-        return self._table.blobs(handles, near)
-
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``; the next commit continues the head of these rows."""
         # In one step, or a commit of another thread in between would count as another server's.
@@ -224,7 +215,7 @@ class SharedStore(Store):
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
-        return self._table.blobs([handle])[0]
+        return self._table.blob(handle)
 
     def turn(self) -> AbstractContextManager[bool]:
         """Wait for the turn to read the table's storage; see ``Database.turn``.
@@ -288,7 +279,7 @@ class SharedStore(Store):
             logger.warning("forgotten blobs can't be deleted: %s", exc)
 
     def collect_many(self) -> None:
-        """``collect`` if so many blobs were forgotten that they fill a transaction.
+        """``collect`` if the forgotten blobs fill a transaction.
 
         For servers that only adopt: what they forget waits for a commit otherwise.
         """
@@ -389,7 +380,7 @@ class SharedStore(Store):
         except (BlobLostError, StoreBehindError):
             raise
         except StoreError:
-            # The answer to a commit can get lost: the stamp tells whether it took effect.
+            # The answer to a commit can get lost: the stamp shows whether it took effect.
             if not self._table.is_at(to):
                 self._building.give_up()
                 raise

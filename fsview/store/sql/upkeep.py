@@ -3,9 +3,9 @@
 The servers of a fleet leave it to their leader, so that it doesn't slow their syncs and never runs
 twice at once. No table needs to be open. ``fsview.store.sql.deletions`` says what is deleted when.
 
-``forget`` has servers load a table anew that a database has a record of: the record goes in one
-step, a new generation without rows, and its rows and blobs in several transactions after it. A
-second call continues where another process died.
+``forget`` makes servers reload a table whose record is in a database. The record is removed in one
+step, a new generation without rows, its rows and blobs in several transactions after that. A second
+call continues where another process died.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from functools import partial
 from secrets import token_bytes
 from typing import Final
 
-from fsview.store.sql.batches import AT_ONCE, delete_all, delete_old_blobs, delete_old_rows
 from fsview.store.sql.building import Building
 from fsview.store.sql.database import CommittedStep, Database, Head
 from fsview.store.sql.deletions import Deletions
 from fsview.store.sql.generations import LEASE_S
-from fsview.store.sql.shared_table import STAMP_BYTES, SharedTable
+from fsview.store.sql.shared_table import (
+    AT_ONCE,
+    STAMP_BYTES,
+    SharedTable,
+    delete_all,
+    delete_old_blobs,
+    delete_old_rows,
+)
 from timeline.errors import StoreError
 from timeline.storage.table_id import TableId
 
@@ -51,7 +57,7 @@ class Upkeep:
         self._databases = databases
         self._kept_steps = kept_steps
         self._at_once = at_once
-        # Whoever folds what a server has built that died needs a name for that.
+        # Folding what a dead server has built takes a builder of its own name.
         self._builder = token_bytes(_BUILDER_BYTES)
         self._lock = threading.Lock()
         self._table: SharedTable | None = None
@@ -61,7 +67,7 @@ class Upkeep:
         """Look through all tables once, and delete what is old; errors are logged.
 
         Args:
-            is_wanted: Returns whether to go on, before each table.
+            is_wanted: Returns whether to continue; called before each table.
         """
         for database in self._databases:
             try:
@@ -81,7 +87,7 @@ class Upkeep:
                 self._table.close()
 
     def _look_through(self, database: Database, table_id: TableId) -> bool:
-        """Delete what is old of a table; return whether to go on."""
+        """Delete old rows and blobs of a table; return whether to continue."""
         with self._lock:
             if self._is_stopped:
                 return False
@@ -122,7 +128,7 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
     """Delete what a database has of a table; ``None`` if that is nothing.
 
     Servers that have the table open find that out at the next sync that sees a new instant, and
-    load it anew. Until then they answer from memory. Where they need a blob that is gone, they load
+    reload it. Until then they answer from memory. Where they need a blob that is gone, they load
     the table anew at once, and the request fails.
 
     Raises:

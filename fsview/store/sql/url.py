@@ -70,7 +70,7 @@ def is_postgres(url: str) -> bool:
 
 
 def database_name(url: str) -> str:
-    """Return what a database is called, whoever connects to it in whatever order of its hosts.
+    """Return the name of a database, whatever the user and the order of the hosts in its URL.
 
     Args:
         url: An allowed one. Of its parameters only those count that say where the database is.

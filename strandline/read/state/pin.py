@@ -14,7 +14,7 @@ can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -60,6 +60,8 @@ from timeline.table.config import TableConfig
 from timeline.table.property_name import CREATE_SCHEMA, listed
 from timeline.timeline import Timeline
 
+RefuseCleaned = Callable[[TableMetaClient, Timeline, str, str], None]
+"""As ``refuse_cleaned``."""
 _INSTANT: Final = re.compile(r"[0-9]{14}([0-9]{3})?")
 _TIMES: Final = (
     "allowed: an instant of 17 or 14 digits, yyyyMMddHHmmssSSS, or a datetime with a time zone"
@@ -100,6 +102,7 @@ class Pin:
         service: ViewLocation | None = None,
         *,
         name: str = "as_of",
+        refuse: RefuseCleaned | None = None,
     ) -> Pin:
         """Return a table's state, now or at an earlier time.
 
@@ -112,6 +115,7 @@ class Pin:
             service: The service that returns slices, unless ``as_of`` is given; ``None``: they are
                 listed. They are also listed if the first commit has a savepoint (``source_of``).
             name: The name of ``as_of`` in errors.
+            refuse: Refuses a time whose files may have been cleaned; ``None`` for the error below.
 
         Raises:
             InputError: ``as_of`` is invalid, or earlier than the earliest time that can still be
@@ -127,9 +131,10 @@ class Pin:
         """
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
         refuse_incomplete_files(meta.config, meta.storage.base_path)
+        refuse = refuse or refuse_cleaned
         with closing(source_of(meta, None if as_of is not None else service)) as source:
             if as_of is not None:
-                _refuse_cleaned(meta, source.timeline, time, name)
+                refuse(meta, source.timeline, time, name)
             timeline = source.timeline.filter(lambda i: i.requested_time <= time)
             avro_schema = _committed_schema(meta, timeline)
             schema = _columns_of(avro_schema, meta.config)
@@ -139,7 +144,7 @@ class Pin:
             slices = tuple(s for s in source.slices(wanted, time) if not s.is_empty)
             if as_of is not None:
                 # A clean that began meanwhile may have deleted files before they were listed.
-                _refuse_cleaned(meta, meta.active_timeline(), time, name)
+                refuse(meta, meta.active_timeline(), time, name)
         return cls._of(meta, timeline, avro_schema, slices)
 
     @classmethod
@@ -216,12 +221,21 @@ def earliest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     Raises:
         CorruptMetadataError: A clean can't be read.
     """
-    retained = (_retained(meta, timeline, i) for i in timeline if i.action == CLEAN)
+    retained = (retained_by(meta, timeline, i) for i in timeline if i.action == CLEAN)
     return max((first_write_time(timeline), *retained))
 
 
-def _retained(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
-    """Return the earliest write whose files a clean retained; ``""`` for all."""
+def savepoint_times(timeline: Timeline) -> list[str]:
+    """Return the requested times of the completed savepoints."""
+    return [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
+
+
+def retained_by(meta: TableMetaClient, timeline: Timeline, clean: Instant) -> str:
+    """Return the earliest write whose files a clean retained, or will; ``""`` for all.
+
+    Raises:
+        CorruptMetadataError: The clean can't be read.
+    """
     metadata = meta.read(clean) if clean.is_completed else meta.read_plan(clean)
     if isinstance(metadata, CleanMetadata):
         earliest, deletes = metadata.earliest_commit_to_retain, metadata.total_files_deleted > 0
@@ -248,8 +262,22 @@ def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
     return _columns_of(avro_schema, meta.config)
 
 
-def _refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
-    saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
+def refuse_cleaned(meta: TableMetaClient, timeline: Timeline, time: str, name: str) -> None:
+    """Refuse a time if a clean may have deleted files that a reader at that time needs.
+
+    Args:
+        meta: The table.
+        timeline: Its active timeline.
+        time: A requested time.
+        name: The name of the time in errors.
+
+    Raises:
+        InputError: It did, and the time isn't that of a savepoint.
+        CorruptMetadataError: A clean can't be read.
+
+    Cost: a read of each clean on the timeline.
+    """
+    saved = savepoint_times(timeline)
     if time in saved:  # No clean deletes the files of its commit, however many follow it.
         return
     earliest = earliest_time(meta, timeline)

@@ -43,10 +43,8 @@ from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.server.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
-from strandline.server.http.query import unquoted
 from strandline.server.http.reply import TEXT, Reply, failure_of
-from strandline.server.http.request import Application, Request
-from strandline.server.http.table_of_request import INSTANT_STATES
+from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
 from timeline.errors import ServiceBusyError, ServiceError
 from timeline.storage.table_id import TableId, is_relative
 

@@ -4,15 +4,18 @@ The status shows ``PAGE`` tables at most; ``?table=`` names the one to begin wit
 collected and encoded in slices, with pauses in which the event loop gets the interpreter lock.
 
 Its paths are below ``strandline.server.api.router.PAGES``. The router reports its errors and
-compresses its answers; the server admits its requests.
+compresses its answers; the server admits its requests. The bridge to a WSGI application (PEP 3333)
+gives it no body, and holds its whole answer in memory.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -20,10 +23,56 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 
 from fsview.view_manager import TablesStatus
-from strandline.server.api.handler import shown
-from strandline.server.http.reply import JSON, NOT_FOUND, Reply, failure
+from strandline.server.api.router import shown
+from strandline.server.http.reply import JSON, NOT_FOUND, TEXT, Reply, failure
+from strandline.server.http.request import Request
 from timeline.encoding.json_text import dumps
 from timeline.storage.table_id import TableId
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+_OF_BODIES: Final = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
+"""Header fields that are dropped."""
+
+
+def reply_of(app: WsgiApp, request: Request) -> Reply:
+    """Return what a WSGI application answers to a request."""
+    status, headers = 500, dict[str, str]()
+
+    def start(line: str, fields: list[tuple[str, str]], *_: object) -> None:
+        nonlocal status, headers
+        status = int(line.partition(" ")[0])
+        headers = {name.lower(): value for name, value in fields}
+
+    body = b"".join(app(_environ(request), start))
+    headers.pop("content-length", None)
+    return Reply(status, body, headers.pop("content-type", TEXT), headers)
+
+
+def _environ(request: Request) -> dict[str, Any]:
+    environ: dict[str, Any] = {
+        # The answer to HEAD must have the length of the answer to GET.
+        "REQUEST_METHOD": "GET" if request.method == "HEAD" else request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": request.path.encode().decode("latin-1"),
+        "QUERY_STRING": request.query.decode("ascii"),
+        "SERVER_PROTOCOL": f"HTTP/{request.version}",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "0",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in request.fields.items():
+        if name not in _OF_BODIES:
+            key = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+            environ[key] = value.decode("latin-1")
+    return environ
+
 
 STATUS: Final = "/v1/strandline/status"
 _NUMBER: Final = re.compile("[0-9]{1,3}|1000")

@@ -11,21 +11,77 @@ A client may bound its wait for a view route (``strandline.server.api.unfinished
 
 A route that exists only for another method gets 404, as from Hudi's server.
 
+What all handlers share is here, too: their types, parameters, replies. ``reply_to`` alone decides
+how an error is reported.
+
 Source: Hudi 1.2.0 ``RequestHandler``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from strandline.server.api.handler import Handler, LoopRow, RouteRow, reply_to
+from fsview.wire.param import PRETTY
 from strandline.server.api.unfinished_work import UnfinishedWork, wait_of
-from strandline.server.http.reply import NOT_FOUND, Reply, compressed, failure, success
+from strandline.server.http.reply import (
+    INTERNAL,
+    NOT_FOUND,
+    Reply,
+    compressed,
+    failure,
+    failure_of,
+    pretty,
+    success,
+)
 from strandline.server.http.request import Request
 from strandline.server.table_threads import TableThreads
+from timeline.errors import InputError, StrandlineError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Reply]
+"""Answers a request on a thread, where it may wait for storage."""
+RouteRow = tuple[str, str, Handler]
+"""Method, path, handler; the path also counts with, or without, a slash at the end."""
+LoopRow = tuple[str, str, Callable[[Request], Awaitable[Reply]]]
+"""A row whose handler runs on the server's loop."""
+
+
+def required(params: Mapping[str, str], name: str) -> str:
+    """Return a parameter.
+
+    Raises:
+        InputError: It is missing or empty.
+    """
+    value = params.get(name, "")
+    if not value:
+        raise InputError(f"the parameter {name!r} is missing")
+    return value
+
+
+def json_body(value: object) -> Reply:
+    """Return a success with a value as JSON, in the form of Hudi's routes."""
+    return success(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def shown(reply: Reply, params: Mapping[str, str]) -> Reply:
+    """Return a reply of JSON, indented if the parameters have ``PRETTY``."""
+    return replace(reply, body=pretty(reply.body)) if PRETTY in params else reply
+
+
+def reply_to(error: Exception, request: Request) -> Reply:
+    """Return the reply that reports an error; unforeseen errors are logged and not revealed."""
+    if isinstance(error, StrandlineError):
+        return failure_of(error, request.accept)
+    logger.error("%s: unforeseen error", request.path, exc_info=error)
+    return failure(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL, request.accept)
+
 
 T = TypeVar("T")
 

@@ -23,12 +23,11 @@ from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.neighbours import RECORD, TABLES
-from strandline.server.api.handler import RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
+from strandline.server.api.router import RouteRow, json_body, required, shown
 from strandline.server.http.reply import JSON, Reply, json_reply
-from strandline.server.http.request import Request
-from strandline.server.http.table_of_request import INSTANT_STATES, STATES_DIRECTORY
+from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.marker.registry import MarkerService
@@ -125,7 +124,7 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
         base_path = required(request.parameters(), BASE_PATH)
         table = views.open_table(base_path)
         lease = None if table is None else views.lease_of(table)
-        recorded = None if lease is None else lease.table.state.record()
+        recorded = None if lease is None else lease.table.state.recordable()
         if lease is None or recorded is None:
             raise TableNotFoundError(f"no view of the table {base_path!r} is open here")
         stream = record_stream(lease.table.table_id, recorded)

@@ -23,14 +23,20 @@ from typing import Final, Protocol, cast
 
 from strandline.server.http.authorization import NOBODY, OPEN_PATHS, PROBING, AdmittedClient
 from strandline.server.http.connection_registry import Connection, ConnectionRegistry
-from strandline.server.http.exchange import Exchange
-from strandline.server.http.head_rules import check_admitted, checked_fields, request_of
+from strandline.server.http.exchange import Exchange, ResponseWriter
 from strandline.server.http.limits import BODIES_BYTES, LINGER_S
-from strandline.server.http.refusals import Refusal, RefusedError
+from strandline.server.http.refusals import Refusal
 from strandline.server.http.reply import Reply, failure
-from strandline.server.http.request import Fields, Headers, Request
+from strandline.server.http.request import (
+    Fields,
+    Headers,
+    RefusedError,
+    Request,
+    check_admitted,
+    checked_fields,
+    request_of,
+)
 from strandline.server.http.request_reader import SLICE_BYTES, Reading, RequestReader
-from strandline.server.http.response_writer import ResponseWriter
 
 _EMPTY: Final = memoryview(b"")
 

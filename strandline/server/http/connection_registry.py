@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from strandline.server.http.authorization import Admission
 from strandline.server.http.exchange import Exchange
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
-from strandline.server.http.refusals import Refusals, RefusedError
-from strandline.server.http.request import Application, Fields
+from strandline.server.http.refusals import Refusals
+from strandline.server.http.request import Application, Fields, RefusedError
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -31,26 +31,6 @@ _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
 _OTHER_ROUTE: Final = "other"
 """Stands for every path that isn't a route of the service: their number is unbounded."""
-
-
-class RefusedError(Exception):
-    """A request is refused before the application sees it.
-
-    Attributes:
-        status: Of the response.
-        message: Its body.
-        headers: Of the response.
-        target: The request target; empty: not known yet.
-        accept: The request's ``Accept`` header; empty: not known yet.
-    """
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.target = b""
-        self.accept = ""
 
 
 @dataclass(frozen=True, slots=True)

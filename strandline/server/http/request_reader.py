@@ -23,9 +23,8 @@ from typing import Any, Final, Protocol
 import httptools
 
 from strandline.server.http.connection_registry import ConnectionRegistry
-from strandline.server.http.refusals import RefusedError
 from strandline.server.http.reply import INTERNAL
-from strandline.server.http.request import Headers
+from strandline.server.http.request import Headers, RefusedError
 
 logger = logging.getLogger(__name__)
 

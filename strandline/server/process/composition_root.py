@@ -24,13 +24,12 @@ from strandline.fleet.forward import Forwarder
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.marker_creation import MarkerCreation
-from strandline.server.api.pages import create_pages, page_routes
+from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.router import Router, greeting
 from strandline.server.api.routes import fleet_rows, lookup_row, marker_rows, view_rows, writer_rows
 from strandline.server.api.unfinished_work import UnfinishedWork
-from strandline.server.api.wsgi_bridge import reply_of
 from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application

@@ -4,7 +4,9 @@
 
 A crash at any step leaves the clean pending with its plan, which names every file, and the next
 clean continues it. Only the file name of a path in a plan counts. A missing file counts as deleted,
-so every step can be repeated; a file that can't be deleted is reported as failed.
+so every step can be repeated; a file that can't be deleted is reported as failed. Where storage
+deletes 1,000 files in a request (S3), these requests are sent; the files of one that fails are
+deleted one by one.
 
 Source: Hudi 1.2.0 ``CleanActionExecutor``.
 """
@@ -13,8 +15,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 from fsview.model.file_name import MAX_NAME
 from strandline.commit.completion_outcome import complete_or_find
@@ -36,17 +42,32 @@ from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 logger = logging.getLogger(__name__)
 
 
+File = tuple[str, str]
+"""A file as (partition, name)."""
+Done = Callable[[int], object]
+"""Called with a number of files that have been deleted, or couldn't be; by any thread."""
+Delete = Callable[[Sequence[File], Done], Collection[File]]
+"""Deletes files, and returns those that it couldn't delete; a missing file counts as deleted."""
+Progress = Callable[[int, int], object]
+"""Called with the number of files that were deleted so far, and of all that will be."""
+
+_A_REQUEST: Final = 1000
+"""Most files that S3 deletes in one request."""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanResult:
     """Result of a clean.
 
     Attributes:
-        instant: Requested time of the clean.
+        instant: Requested time of the clean; of the last part, if it was divided into several.
         files_deleted: Number of files deleted, including those that were already missing.
         bytes_deleted: Their size according to the view; 0 for a clean finished from its plan.
         earliest_commit_to_retain: Oldest instant that stays readable; empty if the plan had none.
         seconds: Duration from reading the timeline to the completed instant.
         finished: Requested times of crashed cleans that were finished first.
+        files_failed: Number of files that couldn't be deleted; the next clean plans them again.
+        parts: Requested times of the parts, if it was divided into several.
     """
 
     instant: str
@@ -55,6 +76,36 @@ class CleanResult:
     earliest_commit_to_retain: str
     seconds: float
     finished: tuple[str, ...] = ()
+    files_failed: int = 0
+    parts: tuple[str, ...] = ()
+
+    def after(self, earlier: Sequence[CleanResult]) -> CleanResult:
+        """Return the result of a clean of several parts, of which this is the last."""
+        if not earlier:
+            return self
+        every = (*earlier, self)
+        return replace(
+            self,
+            files_deleted=sum(each.files_deleted for each in every),
+            bytes_deleted=sum(each.bytes_deleted for each in every),
+            seconds=sum(each.seconds for each in every),
+            files_failed=sum(each.files_failed for each in every),
+            parts=tuple(each.instant for each in every),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """Files that stay although the plan of a clean names them.
+
+    Attributes:
+        live: Files that readers need again; they are left out of the result.
+        unknown: Files of which that isn't known; recorded as failed, so the next clean plans them
+            again if they can go.
+    """
+
+    live: frozenset[File] = frozenset()
+    unknown: frozenset[File] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,74 +129,84 @@ class CleanExecution:
     Args:
         meta: The table's meta client; storage calls are counted under ``clean``.
         times: Generator of instants' times.
-        parallelism: Number of files deleted at a time.
+        delete: Deletes files.
     """
 
-    def __init__(self, meta: TableMetaClient, times: TimeGenerator, parallelism: int) -> None:
+    def __init__(self, meta: TableMetaClient, times: TimeGenerator, delete: Delete) -> None:
         self._meta = meta.for_cause("clean")
         self._storage = meta.storage.for_cause("clean")
         self._times = times
-        self._parallelism = parallelism
+        self._delete = delete
 
-    def request(self, requested_time: str, planned: PlannedClean, start: float) -> Executed:
-        """Put a clean on the timeline and carry it out.
-
-        Args:
-            requested_time: Requested time of the clean.
-            planned: The plan, and how much it deletes.
-            start: When it began, by ``time.perf_counter``.
+    def request(self, requested_time: str, planned: PlannedClean) -> Instant:
+        """Put a clean on the timeline; return the requested instant.
 
         Raises:
-            StorageError: An instant can't be written; the next clean finishes this one.
+            StorageError: The instant can't be written.
         """
         # The plan comes before any deletion, because a view that lists a partition must know which
         # files may be missing.
-        requested = self._meta.create_requested(CLEAN, requested_time, planned.plan)
-        inflight = self._inflight(requested, planned.plan, just_created=True)
-        return self._carry_out(inflight, planned.plan, planned.bytes, start)
+        return self._meta.create_requested(CLEAN, requested_time, planned.plan)
 
-    def resume(self, instant: Instant) -> Executed | None:
-        """Finish a crashed clean from its plan.
+    def withdraw(self, cleans: Iterable[Instant]) -> None:
+        """Take pending cleans that have deleted nothing off the timeline, newest first.
 
-        Args:
-            instant: The pending clean.
+        In this order, a crash in between leaves a series without its last part.
+        """
+        for instant in sorted(cleans, key=attrgetter("requested_time"), reverse=True):
+            # Inflight first: a crash in between leaves a requested instant, which is found again.
+            states = (State.INFLIGHT, State.REQUESTED)
+            for state in states[states.index(instant.state) :]:
+                self._meta.delete_instant_file(replace(instant, state=state))
 
-        Returns:
-            ``None`` if its plan is empty; the instant is then deleted.
+    def names(self, instant: Instant, plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
+        """Return the names of the files that a pending clean deletes, by partition.
 
         Raises:
-            CorruptMetadataError: The plan can't be read, or names files outside the table.
-            StorageError: An instant can't be written.
+            CorruptMetadataError: The plan names a path outside the table or in its metadata folder.
+            UnsupportedTableError: It names source files of a bootstrapped table.
         """
-        start = time.perf_counter()
-        plan = self._meta.read_plan(instant)
-        assert isinstance(plan, CleanerPlan)
-        # The clean's writer died before it wrote the plan, so nothing was deleted.
-        if plan == CleanerPlan():
-            logger.warning("deleting %s, whose plan is empty", instant)
-            # Inflight first: a crash in between leaves a requested instant, which is found again.
-            for state in (State.INFLIGHT, State.REQUESTED):
-                self._meta.delete_instant_file(Instant(instant.requested_time, CLEAN, state))
-            return None
-        logger.info("finishing %s from its plan", instant)
-        if instant.state is State.REQUESTED:
-            instant = self._inflight(instant, plan)
-        return self._carry_out(instant, plan, 0, start)
-
-    def _inflight(
-        self, requested: Instant, plan: CleanerPlan, *, just_created: bool = False
-    ) -> Instant:
-        # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
-        copy = plan if self._meta.config.version < 8 else None
-        return self._meta.transition_to_inflight(requested, copy, just_created=just_created)
-
-    def _carry_out(
-        self, instant: Instant, plan: CleanerPlan, planned_bytes: int, start: float
-    ) -> Executed:
-        """Delete the files of an inflight clean, and complete it."""
+        names = names_by_partition(plan)
         source = self._meta.path_of(replace(instant, state=State.REQUESTED))
-        cleaned = delete_planned(self._storage, plan, self._parallelism, source)
+        for partition, found in names.items():
+            for name in found:
+                _refuse_metadata(partition, name, source)
+        return names
+
+    def carry_out(
+        self,
+        instant: Instant,
+        plan: CleanerPlan,
+        start: float,
+        *,
+        planned_bytes: int = 0,
+        spared: Spared | None = None,
+        done: Done = int,
+        just_created: bool = False,
+    ) -> Executed:
+        """Delete the files of a pending clean, and complete it.
+
+        Args:
+            instant: The clean, requested or inflight.
+            plan: Its plan.
+            start: When it began, by ``time.perf_counter``.
+            planned_bytes: Size of its files.
+            spared: Files that stay although the plan names them.
+            done: As ``Done``.
+            just_created: Whether the caller's last call created the requested file.
+
+        Raises:
+            CorruptMetadataError: As ``names``; nothing is deleted.
+            StorageError: An instant can't be written; the next clean finishes this one.
+        """
+        names = self.names(instant, plan)
+        if instant.state is State.REQUESTED:
+            instant = self._inflight(instant, plan, just_created=just_created)
+        cleaned = delete_planned(self._storage, plan, names, self._delete, spared, done)
         deleted = sum(len(each.success_delete_files) for each in cleaned.values())
+        failed = sum(len(each.failed_delete_files) for each in cleaned.values())
+        if failed:
+            logger.warning("%s leaves %d files, which the next clean deletes", instant, failed)
         seconds = time.perf_counter() - start
         earliest = plan.earliest_instant_to_retain
         metadata = CleanMetadata(
@@ -165,45 +226,58 @@ class CleanExecution:
             planned_bytes,
             metadata.earliest_commit_to_retain,
             time.perf_counter() - start,
+            files_failed=failed,
         )
         return Executed(result, completed, metadata)
 
+    def _inflight(self, requested: Instant, plan: CleanerPlan, *, just_created: bool) -> Instant:
+        # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
+        copy = plan if self._meta.config.version < 8 else None
+        return self._meta.transition_to_inflight(requested, copy, just_created=just_created)
+
 
 def delete_planned(
-    storage: Storage, plan: CleanerPlan, parallelism: int, source: str
+    storage: Storage,
+    plan: CleanerPlan,
+    names: Mapping[str, Sequence[str]],
+    delete: Delete,
+    spared: Spared | None = None,
+    done: Done = int,
 ) -> dict[str, CleanPartitionMetadata]:
     """Delete the files of a plan, and the empty partitions that it names.
 
     Args:
         storage: The table's storage.
         plan: The plan on the timeline.
-        parallelism: Number of files deleted at a time.
-        source: Path of the plan's file, for messages.
+        names: Partition → names of its files.
+        delete: Deletes files.
+        spared: Files that stay although the plan names them.
+        done: As ``Done``.
 
     Returns:
         Partition → the files deleted and those that failed.
-
-    Raises:
-        CorruptMetadataError: The plan names a path outside the table or in its metadata folder;
-            nothing is deleted.
-        UnsupportedTableError: The plan names source files of a bootstrapped table.
     """
-    planned = names_by_partition(plan)
-    files = [(partition, name) for partition, names in planned.items() for name in names]
-    for partition, name in files:
-        _refuse_metadata(partition, name, source)
+    spared = spared or Spared()
+    if spared.live:
+        first = "/".join(min(spared.live))
+        logger.warning("%d files of a plan are live again and stay: %s", len(spared.live), first)
+    named = {
+        partition: tuple(name for name in found if (partition, name) not in spared.live)
+        for partition, found in names.items()
+    }
+    files = [(partition, name) for partition, found in named.items() for name in found]
     # All files are deleted before any directory is checked for being empty.
-    is_deleted = dict(zip(files, _delete_all(storage, files, parallelism), strict=True))
+    failed = spared.unknown | set(delete([f for f in files if f not in spared.unknown], done))
     return {
         partition: CleanPartitionMetadata(
             partition,
             plan.policy,
-            names,
-            tuple(name for name in names if is_deleted[partition, name]),
-            tuple(name for name in names if not is_deleted[partition, name]),
+            found,
+            tuple(name for name in found if (partition, name) not in failed),
+            tuple(name for name in found if (partition, name) in failed),
             partition in plan.partitions_to_be_deleted and _drop_partition(storage, partition),
         )
-        for partition, names in planned.items()
+        for partition, found in named.items()
     }
 
 
@@ -248,28 +322,46 @@ def _joined(partition: str, name: str) -> str:
     return f"{partition}/{name}" if partition else name
 
 
-def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
-    """Delete (partition, name) files; return for each whether it no longer exists."""
-    left = files if storage.has_directories else _left_of(storage, files)
-    deleted = dict.fromkeys(files, True)
-    threads = min(parallelism, len(left))
+def delete_files(
+    storage: Storage, files: Sequence[File], parallelism: int, done: Done = int
+) -> frozenset[File]:
+    """Delete files on threads of this process; return those that couldn't be deleted.
+
+    Args:
+        storage: The table's storage.
+        files: The files.
+        parallelism: Maximum number of threads.
+        done: As ``Done``.
+
+    Cost: a request for each 1,000 files on S3, else for each file.
+    """
+    share = -(-len(files) // parallelism) or 1
+    step = min(_A_REQUEST, share) if storage.has_directories else _A_REQUEST
+    requests = [files[first : first + step] for first in range(0, len(files), step)]
+
+    def work(request: Sequence[File]) -> list[File]:
+        left = request if storage.has_directories else _left_of(storage, request)
+        failed = [file for file in left if not _delete(storage, *file)]
+        done(len(request))
+        return failed
+
+    threads = min(parallelism, len(requests))
     if threads <= 1:
-        deleted.update((file, _delete(storage, *file)) for file in left)
+        found = [*map(work, requests)]
     else:
         with ThreadPoolExecutor(threads, thread_name_prefix="strandline-clean") as pool:
-            done = pool.map(lambda file: _delete(storage, *file), left)
-            deleted.update(zip(left, done, strict=True))
-    return [deleted[file] for file in files]
+            found = [*pool.map(work, requests)]
+    return frozenset(chain.from_iterable(found))
 
 
-def _left_of(storage: Storage, files: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Delete files by requests for 1,000 each; return those that must be deleted one by one."""
+def _left_of(storage: Storage, files: Sequence[File]) -> Sequence[File]:
+    """Delete files by one request; return those that must be deleted one by one."""
     try:
         storage.delete_all(_joined(*file) for file in files)
     except FilesNotDeletedError as error:
         return [file for file in files if _joined(*file) in error.paths]
     except StorageError as error:
-        logger.warning("files are deleted one by one: %s", error)
+        logger.warning("%d files are deleted one by one: %s", len(files), error)
         return files
     return []
 

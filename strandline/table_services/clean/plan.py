@@ -12,6 +12,11 @@ savepoint, slices that a pending compaction will read, and uncommitted files are
 ``KEEP_LATEST_FILE_VERSIONS`` has no ``E``: the newest slices of each group stay, and the invariant
 holds for the newest timeline alone. Replaced groups are deleted at once, as in Hudi.
 
+Readers' leases (``strandline.read.state.reader_lease``) cap ``E``. Without ``E`` the slices that a
+lease's reader may read stay: in every group the newest one at the lease's earliest instant, and
+those that began after it and not after its reader's instant. Later ones with logs stay, too, as
+their logs may be of writes before that instant.
+
 A group has files to delete only if, since the last plan, a slice that supersedes an older one began
 in it before ``E``, or it was replaced before ``E``. Both are recorded in the metadata of the write
 instants between the last clean's ``E`` and the new one; without ``E``, of those that completed
@@ -27,8 +32,8 @@ keeps its directory, because a writer may be about to write to it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
 from types import MappingProxyType
@@ -36,18 +41,17 @@ from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
 from fsview.wire.json_form import PathForms
+from strandline.read.state.reader_lease import HELD_FROM, Lease, held_from
 from strandline.table_services.clean.policy import Retention
-from timeline.instant import SAVEPOINT, WRITE_ACTIONS, Instant
+from timeline.instant import RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS, Instant, State
 from timeline.metadata.instant_metadata import (
-    NULL_COMMIT,
     ActionInstant,
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,
-    CommitMetadata,
     SavepointMetadata,
-    WriteStat,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 SAVEPOINTED: Final = "savepointed_timestamps"
@@ -103,10 +107,12 @@ class PartitionGroups:
     Attributes:
         groups: Groups that aren't replaced.
         replaced: Groups replaced before the earliest instant to retain.
+        read: Groups replaced since the earliest instant of a lease, if there is none to retain.
     """
 
     groups: tuple[FileGroup, ...]
     replaced: tuple[FileGroup, ...]
+    read: tuple[FileGroup, ...] = ()
 
 
 class Rule(Enum):
@@ -120,6 +126,7 @@ class Rule(Enum):
     VERSION = "one of the newest {0} slices of its file group"
     COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"
     SAVEPOINT = "the savepoint {0} names a file of its slice"
+    LEASE = "held by the lease {0}"
     UNCOMMITTED = "its instant {0} isn't committed"
     YOUNG = "nothing in the table is old enough for the policy"
 
@@ -136,7 +143,7 @@ class Fate:
     Attributes:
         found: The slice.
         rule: The reason.
-        by: The instant or number in the rule's text.
+        by: The instant, number or lease in the rule's text.
     """
 
     found: FileSlice
@@ -157,13 +164,11 @@ class PlannedClean:
         plan: Content of the requested instant.
         files: Number of files to delete.
         bytes: Their size according to the view.
-        deleted: The slices that are deleted, each with its reason.
     """
 
     plan: CleanerPlan
     files: int
     bytes: int
-    deleted: tuple[Fate, ...] = ()
 
 
 def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iterable[str]) -> str:
@@ -195,7 +200,11 @@ def _lost_savepoints(last_clean: CleanMetadata, saved: Iterable[str]) -> bool:
 
 
 def instants_since(
-    timeline: Timeline, last_clean: Instant | None, known: CleanMetadata | None, versions: int
+    timeline: Timeline,
+    last_clean: Instant | None,
+    known: CleanMetadata | None,
+    versions: int,
+    saved: Iterable[str] = (),
 ) -> tuple[Instant, ...] | None:
     """Return the writes that completed since the last clean was planned, for file versions.
 
@@ -204,22 +213,34 @@ def instants_since(
         last_clean: The last completed clean.
         known: Its metadata.
         versions: Number of slices that stay in each file group.
+        saved: Requested times of the current savepoints.
 
     Returns:
         ``None`` if all partitions must be examined: the last clean had another policy, kept more
-        slices, or doesn't record their number, like Hudi's; or later writes may be archived.
+        slices, or doesn't record their number, like Hudi's; a savepoint was deleted since; or later
+        writes may be archived.
     """
     if last_clean is None or known is None or known.earliest_commit_to_retain:
         return None
     if known.extra_metadata.get(KEPT_VERSIONS, "") != str(versions):
         return None
+    if _lost_savepoints(known, saved):
+        return None
     writes = timeline.completed().write_timeline()
     start = writes.first_non_savepoint_time
     if start is None or last_clean.requested_time < start:
         return None
+    # A slice that only a lease held was superseded, or its group replaced, since the lease's
+    # earliest instant.
+    held = known.extra_metadata.get(HELD_FROM)
+    if held is not None and held < start:
+        return None
     # In layout 1 completion times come from the storage's clock, the clean's time doesn't.
     return tuple(
-        i for i in writes if (i.completion_time or i.requested_time) > last_clean.requested_time
+        i
+        for i in writes
+        if (i.completion_time or i.requested_time) > last_clean.requested_time
+        or (held is not None and i.requested_time >= held)
     )
 
 
@@ -239,27 +260,16 @@ def instants_between(timeline: Timeline, since: str, earliest: Instant) -> tuple
     return writes[start:end]
 
 
-def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:
+def partitions_named(commits: Iterable[CommitFiles]) -> set[str]:
     """Return the partitions where commits added a slice to an existing group, or replaced one."""
     named: set[str] = set()
     for commit in commits:
-        named.update(commit.partition_to_replace_file_ids)
+        rest = commit.rest
+        named.update(rest.partition_to_replace_file_ids)
         # A compaction of logs without a base file reports its file as belonging to a new group.
-        compacted = commit.compacted or commit.operation_type in _COMPACTIONS
-        for partition, stats in commit.partition_to_write_stats.items():
-            if compacted or any(map(_is_next_slice, stats)):
-                named.add(partition)
+        compacted = rest.compacted or rest.operation_type in _COMPACTIONS
+        named.update(commit.files if compacted else commit.superseding)
     return named
-
-
-def _is_next_slice(stat: WriteStat) -> bool:
-    """Whether a file may begin a slice in an existing group; a log belongs to one that exists."""
-    return stat.prev_commit != NULL_COMMIT and not _is_log(stat.path or "")
-
-
-def _is_log(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith(".") and ".log." in name
 
 
 def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:
@@ -271,6 +281,58 @@ def partitions_left_over(last_clean: CleanMetadata | None) -> set[str]:
         for partition, cleaned in last_clean.partition_metadata.items()
         if cleaned.failed_delete_files
     }
+
+
+def without_deleted(metadata: CleanMetadata) -> CleanMetadata:
+    """Return a completed clean with only the partitions where it failed to delete a file."""
+    left_over = partitions_left_over(metadata)
+    return replace(
+        metadata, partition_metadata={p: metadata.partition_metadata[p] for p in left_over}
+    )
+
+
+def with_failures(metadata: CleanMetadata, others: Iterable[CleanMetadata]) -> CleanMetadata:
+    """Return a completed clean to which the failures of other cleans were added."""
+    failures = dict(metadata.partition_metadata)
+    for other in others:
+        failures = {**without_deleted(other).partition_metadata, **failures}
+    return replace(metadata, partition_metadata=failures)
+
+
+def is_changed_since(timeline: Timeline, clean: Instant) -> bool:
+    """Whether files that a pending clean planned may be live again, or savepointed."""
+    changes = (i for i in timeline if i.action in (ROLLBACK, RESTORE, SAVEPOINT))
+    return any(
+        not i.is_completed or (i.completion_time or i.requested_time) > clean.requested_time
+        for i in changes
+    )
+
+
+def reach(timeline: Timeline, earliest: str | None, planned: str | None = None) -> str:
+    """Return the time from which on a clean keeps all that readers need.
+
+    Args:
+        timeline: The active timeline.
+        earliest: Its earliest instant to retain; ``None`` or empty: it retains file versions, and
+            so keeps what readers of the newest state need.
+        planned: Its requested time; ``None``: it is planned now.
+    """
+    if earliest:
+        return earliest
+    times = (i.requested_time for i in timeline.write_timeline().completed())
+    return max((time for time in times if planned is None or time < planned), default="")
+
+
+def retention_of(plan: CleanerPlan) -> Retention:
+    """Return what a plan of this cleaner or of Hudi keeps.
+
+    Plans of Hudi don't record how many file versions they keep; it is at least one.
+    """
+    earliest, versions = plan.earliest_instant_to_retain, plan.extra_metadata.get(KEPT_VERSIONS, "")
+    if earliest is None:
+        return Retention(plan.policy, None, int(versions) if versions.isdecimal() else 1)
+    instant = Instant(earliest.timestamp, earliest.action, State.COMPLETED)
+    return Retention(plan.policy, instant)
 
 
 def fates(
@@ -295,7 +357,8 @@ def fates(
         else:
             yield Fate(found, Rule.UNCOMMITTED, found.base_instant)
     if kept.earliest is None:
-        yield from _by_version(committed, kept.versions, needed_from)
+        held = _held(committed, kept.leases)
+        yield from _by_version(committed, kept.versions, needed_from, held)
     else:
         yield from _by_instant(committed, kept.earliest.requested_time, needed_from)
 
@@ -320,7 +383,10 @@ def _by_instant(
 
 
 def _by_version(
-    committed: Iterable[FileSlice], versions: int, needed_from: str | None
+    committed: Iterable[FileSlice],
+    versions: int,
+    needed_from: str | None,
+    held: Mapping[str, Lease],
 ) -> Iterator[Fate]:
     # The slices that a compaction will read count as one version, as in Hudi.
     left = versions if needed_from is None else versions - 1
@@ -330,21 +396,36 @@ def _by_version(
         elif left > 0:
             left -= 1
             yield Fate(found, Rule.VERSION, str(versions))
+        elif found.base_instant in held:
+            yield Fate(found, Rule.LEASE, str(held[found.base_instant]))
         else:
             yield Fate(found, Rule.SURPLUS, str(versions))
 
 
-def plan_clean(
+def _held(committed: Sequence[FileSlice], leases: Iterable[Lease]) -> dict[str, Lease]:
+    """Return base instants of the slices of a group, newest first, that readers' leases hold."""
+    held: dict[str, Lease] = {}
+    for lease in leases:
+        for found in committed:
+            began = found.base_instant
+            if began <= lease.earliest:
+                held.setdefault(began, lease)
+                break
+            if began <= lease.instant or found.log_files:
+                held.setdefault(began, lease)
+    return held
+
+
+def deleted_slices(
     timeline: Timeline,
     kept: Retention,
     partitions: Iterable[str],
     groups_of: Callable[[str], PartitionGroups],
     *,
-    base_path: str,
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
-) -> PlannedClean | None:
-    """Return the plan of a clean of these partitions.
+) -> Iterator[Fate]:
+    """Yield the slices that a clean of these partitions deletes, by partition.
 
     Args:
         timeline: The active timeline, instants of any state.
@@ -353,32 +434,16 @@ def plan_clean(
         groups_of: Returns the view's groups of a partition. The view must have the completed
             instants before the earliest one to retain, or all if there is none; files that it
             doesn't have are kept.
-        base_path: The table's base path, the prefix of paths in the plan.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
 
-    Returns:
-        The plan; ``None`` if there is nothing to delete.
+    Cost: the memory of one partition's groups.
     """
     decide = fates_in(timeline, kept, savepoints, compactions)
-    sizes: dict[str, dict[str, int]] = {}
-    deleted: list[Fate] = []
     for partition in sorted(set(partitions)):
-        files: dict[str, int] = {}
         for fate in decide(groups_of(partition)):
             if fate.rule.deletes:
-                deleted.append(fate)
-                files |= file_sizes(fate.found)
-        if files:
-            sizes[partition] = files
-    if not sizes:
-        return None
-    return PlannedClean(
-        cleaner_plan(timeline, kept, base_path, savepoints, sizes),
-        sum(map(len, sizes.values())),
-        sum(sum(files.values()) for files in sizes.values()),
-        tuple(deleted),
-    )
+                yield fate
 
 
 def fates_in(
@@ -387,7 +452,10 @@ def fates_in(
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
 ) -> Callable[[PartitionGroups], Iterator[Fate]]:
-    """Return the function from a partition's groups to fates; arguments as in ``plan_clean``."""
+    """Return the function from a partition's groups to fates.
+
+    The arguments are those of ``deleted_slices``.
+    """
     # Savepoints are included: otherwise a saved older commit would become the timeline's start.
     is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
     needed: dict[tuple[str, str], str] = {}
@@ -400,12 +468,27 @@ def fates_in(
             found = fates(group, kept, is_committed, needed.get((group.partition, group.file_id)))
             yield from map(savepoints.spared, found)
         for group in groups.replaced:
-            for old in group.slices:
-                committed = is_committed(old.base_instant)
-                rule = Rule.REPLACED if committed else Rule.UNCOMMITTED
-                yield savepoints.spared(Fate(old, rule, "" if committed else old.base_instant))
+            yield from map(savepoints.spared, _of_replaced(group, is_committed))
+        for group in groups.read:
+            found = _of_replaced(group, is_committed, kept.leases)
+            yield from map(savepoints.spared, found)
 
     return decide
+
+
+def _of_replaced(
+    group: FileGroup, is_committed: Callable[[str], bool], leases: Sequence[Lease] = ()
+) -> Iterator[Fate]:
+    """Yield the fate of each slice of a replaced group that leases may hold."""
+    held = _held([each for each in group.slices if is_committed(each.base_instant)], leases)
+    for found in group.slices:
+        began = found.base_instant
+        if not is_committed(began):
+            yield Fate(found, Rule.UNCOMMITTED, began)
+        elif began in held:
+            yield Fate(found, Rule.LEASE, str(held[began]))
+        else:
+            yield Fate(found, Rule.REPLACED)
 
 
 def file_sizes(found: FileSlice) -> dict[str, int]:
@@ -439,6 +522,9 @@ def cleaner_plan(
     extra = {SAVEPOINTED: ",".join(savepoints.times)} if savepoints.times else {}
     if earliest is None:
         extra[KEPT_VERSIONS] = str(kept.versions)
+        since = held_from(kept.leases)
+        if since is not None:
+            extra[HELD_FROM] = since
     return CleanerPlan(
         earliest_instant_to_retain=None
         if earliest is None

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
+from strandline.read.state.reader_lease import EVERYTHING, Lease, held_from
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.instant import CLEAN, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.metadata.instant_metadata import CleanMetadata
@@ -136,6 +137,7 @@ class CleanSettings:
         max_to_clean: Maximum number of write instants by which the earliest retained one advances.
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
+        part_files: Most files of a plan; a clean of more is divided into parts.
     """
 
     automatic: bool = True
@@ -147,6 +149,7 @@ class CleanSettings:
     max_to_clean: int = NO_LIMIT
     empty_hours: int = -1
     parallelism: int = 8
+    part_files: int = 200_000
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
@@ -198,11 +201,37 @@ class Retention:
         policy: The retention policy.
         earliest: The earliest instant to retain, a completed write; ``None``: the policy has none.
         versions: Number of slices that stay in each file group, for ``KEEP_LATEST_FILE_VERSIONS``.
+        leases: Readers' leases whose slices stay, for ``KEEP_LATEST_FILE_VERSIONS``.
     """
 
     policy: str
     earliest: Instant | None = None
     versions: int = 0
+    leases: tuple[Lease, ...] = ()
+
+    def held_by(self, leases: Sequence[Lease], timeline: Timeline) -> Retention | None:
+        """Return what is kept if readers' leases are respected, too.
+
+        A lease caps the earliest instant as a pending write does.
+
+        Args:
+            leases: The leases.
+            timeline: The active timeline, instants of any state.
+
+        Returns:
+            ``None`` if everything is kept.
+        """
+        since = held_from(leases)
+        if since is None:
+            return self
+        if self.earliest is None:
+            # Without an earliest instant, what a lease holds is decided slice by slice.
+            return None if since == EVERYTHING else replace(self, leases=tuple(leases))
+        if self.earliest.requested_time <= since:
+            return self
+        writes = timeline.write_timeline().completed()
+        earliest = writes.filter(lambda i: i.requested_time <= since).last
+        return None if earliest is None else replace(self, earliest=earliest)
 
 
 def retention(

@@ -6,15 +6,16 @@ for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_name import is_data_file
-from strandline.table_services.clean.plan import PlannedClean, file_sizes
+from strandline.table_services.clean.plan import Fate, file_sizes
 from strandline.table_services.clean.run import Cleaner
 from timeline.errors import InputError
 from timeline.instant import CLEAN, Instant
@@ -34,6 +35,7 @@ CLEANABLE_SCHEMA: Final = pa.schema(
 )
 
 
+_BATCH_ROWS: Final = 10_000
 _GOES_BY: Final = "the pending clean {} will delete it"
 
 
@@ -97,28 +99,50 @@ def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
 
     Cost: that of planning, and a read of each pending clean.
     """
-    rows: dict[tuple[str, str], tuple[int | None, str]] = {
+    rows = {
         (partition, name): (None, _GOES_BY.format(instant.requested_time))
         for instant, partition, name in cleaner.pending_files(timeline)
     }
-    planned = None if rows else cleaner.plan(timeline, due=False)
-    for fate in () if planned is None else planned.deleted:
-        for name, size in file_sizes(fate.found).items():
-            known = None if size == UNKNOWN_SIZE else size
-            rows[fate.found.partition, name] = known, fate.reason
-    files = pa.Table.from_pylist(
-        [
-            {"partition": partition, "file": name, "bytes": size, "reason": reason}
-            for (partition, name), (size, reason) in sorted(rows.items())
-        ],
-        CLEANABLE_SCHEMA,
-    )
-    return CleanPreview(policy, _earliest(planned), files)
+    if rows:
+        return CleanPreview(policy, "", pa.Table.from_batches([_batch(rows)], CLEANABLE_SCHEMA))
+    earliest, deleted = cleaner.deleted(timeline)
+    batches = [*_batches(deleted)]
+    files = pa.Table.from_batches(batches, CLEANABLE_SCHEMA)
+    return CleanPreview(policy, earliest if batches else "", files)
 
 
-def _earliest(planned: PlannedClean | None) -> str:
-    earliest = None if planned is None else planned.plan.earliest_instant_to_retain
-    return "" if earliest is None else earliest.timestamp
+_Rows = Mapping[tuple[str, str], tuple[int | None, str]]
+"""(partition, file name) → size, reason."""
+
+
+def _batches(deleted: Iterator[Fate]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of slices that are deleted, some partitions at a time."""
+    rows: dict[tuple[str, str], tuple[int | None, str]] = {}
+    for _, slices in groupby(deleted, key=lambda fate: fate.found.partition):
+        for fate in slices:
+            for name, size in file_sizes(fate.found).items():
+                known = None if size == UNKNOWN_SIZE else size
+                rows[fate.found.partition, name] = known, fate.reason
+        if len(rows) >= _BATCH_ROWS:
+            yield _batch(rows)
+            rows = {}
+    if rows:
+        yield _batch(rows)
+
+
+def _batch(rows: _Rows) -> pa.RecordBatch:
+    ordered = sorted(rows.items())
+    columns = [
+        [partition for (partition, _), _ in ordered],
+        [name for (_, name), _ in ordered],
+        [size for _, (size, _) in ordered],
+        [reason for _, (_, reason) in ordered],
+    ]
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip(columns, CLEANABLE_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=CLEANABLE_SCHEMA)
 
 
 def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) -> FileFate:

@@ -24,10 +24,12 @@ from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Refusals, Setting, Settings, masked, refusal, shortened
+from strandline.table_services.archive.policy import ARCHIVE_SETTINGS, ArchiveSettings
 from strandline.table_services.clean.policy import (
     CLEAN_SETTINGS,
     HOURS,
     MAX_COMMITS,
+    PARALLELISM,
     POLICY,
     RETAINED,
     VERSIONS,
@@ -68,6 +70,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.hours.retained": HOURS.name,
     "hoodie.cleaner.fileversions.retained": VERSIONS.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
+    "hoodie.cleaner.parallelism": PARALLELISM.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
     **LOCK_ALIASES,
 }
@@ -80,6 +83,7 @@ WRITER_SETTINGS: Final = (
     *LOCK_SETTINGS,
     *ROLLBACK_SETTINGS,
     *CLEAN_SETTINGS,
+    *ARCHIVE_SETTINGS,
     *SERVICE_SETTINGS,
 )
 """All settings that a write client reads."""
@@ -117,6 +121,8 @@ def parse_options(options: Mapping[str, object], refusals: Refusals | None = Non
         with refused.kept():
             _refuse_unlisted(name, value, known)
     _refuse_contradictions(parsed, refused)
+    with refused.kept():
+        ArchiveSettings.of(parsed)
     if refusals is None:
         refused.raise_any()
     for warning in option_warnings(parsed):

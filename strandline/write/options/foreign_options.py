@@ -230,9 +230,8 @@ REFUSED: Final = (
 
 WITHOUT_EFFECT: Final = (
     _entry(
-        "keep.min.commits keep.max.commits archive.async archive.automatic "
-        "archive.beyond.savepoint",
-        "the writer doesn't archive; the timeline grows until a writer of Hudi's archives it",
+        "archive.async",
+        "an archival follows a write",
         _FALSE,
     ),
     _entry(
@@ -289,13 +288,13 @@ HARMLESS: Final = (
         "copy-on-write tables have no logs to compact",
     ),
     _entry(
-        "archive. archivelog. commits.archival.",
-        "the writer doesn't archive",
+        "archive. archivelog.",
+        "an archival never passes the last clean's earliest instant, and merges files by itself",
     ),
     _entry(
         "clean.async clean.async.enabled clean.incremental.enabled clean.multiple.enabled "
         "clean.allow.multiple clean.trigger.strategy clean.delete.bootstrap.base.file "
-        "clean.optimize.using.local.engine.context cleaner.incremental.mode cleaner.parallelism "
+        "clean.optimize.using.local.engine.context cleaner.incremental.mode "
         "cleaner.delete.bootstrap.base.file",
         "a clean is incremental and follows a write",
     ),

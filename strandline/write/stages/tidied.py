@@ -1,4 +1,4 @@
-"""Steps after a commit: sync the service, clean old files, keep the timeline for the next write.
+"""Steps after a commit: sync, clean, archive, keep the timeline for the next write.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
 """
@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.markers import delete_unreported
+from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.result import WriteResult
@@ -51,7 +52,7 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
 
 
 def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | None) -> WriteResult:
-    """Clean if automatic cleaning is on, and return the write's result.
+    """Clean and archive, if that is automatic, and return the write's result.
 
     Args:
         request: The write.
@@ -59,16 +60,18 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
         view: The view that ``told`` returned.
     """
     begun, cleaned = committed.written.begun, _cleaned(request, committed, view)
+    archived = _archived(request, committed, cleaned)
     in_driver = begun.rows.engine.in_process
     # Executors' tasks may outlive their stage and leave markers at any time, and the markers of
     # late files weren't deleted.
-    if in_driver and not committed.written.late:
+    if in_driver and not committed.written.late and archived is None:
         _keep_timeline(request, committed, cleaned)
     return request.account.result(
         begun.transaction,
         request.operation.name,
         committed.written.report,
         cleaned,
+        archived,
         begun.rolled_back,
         in_driver=in_driver,
     )
@@ -112,6 +115,27 @@ def _cleans(context: WriteContext, committed: Committed) -> bool:
     return context.clean_settings.automatic and not context.clean_is_idle(committed.timeline, zone)
 
 
+def _archived(
+    request: WriteRequest, committed: Committed, cleaned: CleanResult | None
+) -> ArchiveResult | None:
+    """Archive; return ``None`` if there was nothing to archive.
+
+    Cost: no call if that is known.
+    """
+    context, account, meta = request.context, request.account, committed.written.begun.target.meta
+    timeline, known = committed.timeline, context.clean_memory.last_clean
+    if cleaned is not None and known is not None:
+        timeline = timeline.with_instant(known[0])
+    if not context.archive_settings.automatic or context.archive_is_idle(timeline, meta):
+        return None
+    with account.survived("archiving"), account.timed("archive"):
+        archived = context.archive(meta)
+        if archived is not None:
+            context.last_timeline.forget()
+        return archived
+    return None
+
+
 def _keep_timeline(
     request: WriteRequest, committed: Committed, cleaned: CleanResult | None
 ) -> None:
@@ -123,7 +147,9 @@ def _keep_timeline(
     timeline = committed.timeline
     if cleaned is not None:
         known = context.clean_memory.last_clean
-        if known is None or known[0].requested_time != cleaned.instant or cleaned.finished:
+        if known is None or known[0].requested_time != cleaned.instant:
+            return
+        if cleaned.finished or cleaned.parts:
             return
         timeline = timeline.with_instant(known[0])
     context.last_timeline.keep(begun.target.config, timeline)

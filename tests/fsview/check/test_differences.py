@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsview.check.partition_checker import Checked
-from fsview.check.rebuild import SLICE, Discrepancies, Discrepancy
+from fsview.check.partition_checker import SLICE, Checked, Discrepancies, Discrepancy
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView

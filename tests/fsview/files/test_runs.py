@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.files.chunk import CHUNK_BYTES
-from fsview.files.partition import MAX_RUNS, PartitionVersion
+from fsview.files.partition import CHUNK_BYTES, MAX_RUNS, PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE, DataFile
 from fsview.model.file_group import BaseFile, LogFile
 from fsview.model.file_name import parse_data_file

@@ -27,8 +27,7 @@ from fsview.record.stream import (
     record_stream,
     stream_of,
 )
-from fsview.store.base import Blob, MakeRows, StoredChunk
-from fsview.store.memory import MemoryStore
+from fsview.store.base import Blob, MakeRows, MemoryStore, StoredChunk
 from fsview.table_view import TableView
 from tests.conformance.view_suite import Client, ViewSuite
 from tests.fsview.store.stored_views import EVERYWHERE, PARTITIONS, check, small
@@ -61,7 +60,7 @@ def served(storage: Storage) -> TableView:
 
 
 def sent(view: TableView) -> bytes:
-    recorded = view.state.record()
+    recorded = view.state.recordable()
     assert recorded is not None
     return b"".join(record_stream(view.table_id, recorded))
 
@@ -139,11 +138,11 @@ def test_what_is_known_and_what_is_loaded_comes_over(tmp_path):
 def test_a_view_that_was_not_read_has_no_record():
     table = small()
     view = TableView(table.storage)
-    assert view.state.record() is None
+    assert view.state.recordable() is None
     view.newest()
-    assert view.state.record() is not None
+    assert view.state.recordable() is not None
     view.state.distrust("test")
-    assert view.state.record() is None
+    assert view.state.recordable() is None
 
 
 def test_a_record_of_another_table_is_refused():
@@ -185,7 +184,7 @@ def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_another():
 
 def test_a_row_that_would_take_far_more_memory_than_it_is_long_is_not_parsed():
     table = small()
-    recorded = loaded(table).state.record()
+    recorded = loaded(table).state.recordable()
     assert recorded is not None
     items = tuple(record_items(TableView(table.storage).table_id, recorded))
     bomb = StreamedRow("replaced", b"[" + b"[]," * (2 << 20) + b"[]]")
@@ -210,9 +209,9 @@ def test_a_record_that_can_not_be_saved_is_gone_on_from_in_memory():
     one.state.require_listing()
     with closing(TableView(table.storage, record=kept_in(FullStore()))) as two:
         two.state.take([sent(one)], MOST)
-        assert two.state.must_list
+        assert two.state.record.must_list
         assert two.state.recorded() is not None
-        assert two.state.failure == "full"
+        assert two.state.record.failure == "full"
         check(LocalView.newest(two), table.storage)
 
 
@@ -322,7 +321,7 @@ def test_a_record_that_makes_no_snapshot_is_refused_and_leaves_nothing(subtests,
     for what, change in NO_SNAPSHOT.items():
         with subtests.test(what=what):
             table = small()
-            recorded = loaded(table).state.record()
+            recorded = loaded(table).state.recordable()
             assert recorded is not None
             items = tuple(record_items(TableView(table.storage).table_id, recorded))
             with view_in(kind, tmp_path / what, table) as view:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 
-from fsview.store.spill.blob_file import SpillFile
+from fsview.store.spill.blob_space import SpillFile
 from tests.kit.concurrency.patience import PATIENCE_S
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from fsview.store.base import BLOB_OVERHEAD_BYTES, MemoryStore
 from fsview.store.budget import Budget
-from fsview.store.memory import BLOB_OVERHEAD_BYTES, MemoryStore
 from tests.conformance.store_machine import OpenStore
 from tests.conformance.store_suite import StoreSuite
 from tests.kit.servers.stores import blobs_of

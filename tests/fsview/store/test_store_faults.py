@@ -12,8 +12,8 @@ import pytest
 from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
 from fsview.record.shared import kept_in
+from fsview.store.base import MemoryStore
 from fsview.store.budget import Budget
-from fsview.store.memory import MemoryStore
 from fsview.table_view import TableView
 from tests.fsview.store.lasting_store import Kept, LastingStore
 from tests.fsview.store.stored_views import PARTITIONS, check, opened, small, warnings
@@ -134,7 +134,7 @@ def test_a_store_that_is_away_at_the_start_is_written_once_it_is_there(table: Sm
     kept.fail = lambda name: None
     table.write(("a", "a0"))
     check(LocalView.synced(view), table.storage)
-    assert view.state.failure is None
+    assert view.state.record.failure is None
     metrics = Metrics()
     check(LocalView.newest(opened(table, kept, metrics)), table.storage)
     assert metrics.get("partition_loads") == metrics.get("partition_loads", source="record")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from fsview.check.rebuild import removals_pending
+from fsview.check.partition_checker import removals_pending
 from fsview.local_view import LocalView
 from tests.kit.tables.model.acting import PARTITIONS, partitions, which
 from tests.kit.tables.model.asking import Pin, Watcher, plan_differences, questions, said, shape

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fsview.check.rebuild import Discrepancies
+from fsview.check.partition_checker import Discrepancies
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from fsview.check.rebuild import (
+from fsview.check.partition_checker import (
     Discrepancies,
     compared,
     differences_of_files,

@@ -135,6 +135,22 @@ class Model:
                 keep.update(file.path for file in files[:number])
         return keep
 
+    def held_versions(self, earliest: str, until: str, *, oldest: str) -> set[str]:
+        """Return the files that a lease holds where the policy keeps versions.
+
+        Args:
+            earliest: From what its reader reads then.
+            until: To what it reads then.
+            oldest: The first ``earliest`` of all leases; groups replaced by then are gone.
+        """
+        keep: set[str] = set()
+        gone = self.replaced()
+        for group, files in self.groups().items():
+            if gone.get(group, EVER) > oldest:
+                keep.update(file.path for file in files if earliest < file.instant <= until)
+                keep.update([file.path for file in files if file.instant <= earliest][:1])
+        return keep
+
     def may_stay(self, earliest: str) -> set[str]:
         """Return the files of groups replaced since ``earliest``, which cleans don't delete."""
         gone = self.replaced()

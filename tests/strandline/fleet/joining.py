@@ -132,6 +132,6 @@ def joined(
 def stream_of(table: SmallTable) -> bytes:
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
-    recorded = view.state.record()
+    recorded = view.state.recordable()
     assert recorded is not None
     return b"".join(record_stream(view.table_id, recorded))

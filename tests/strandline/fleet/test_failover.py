@@ -12,7 +12,7 @@ from fsview.wire.marker_form import CREATE_MARKER, DELETE_DIRECTORY, MARKERS
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import Forwarder
 from strandline.fleet.peer_connection import PeerLimits
-from strandline.server.http.table_of_request import INSTANT_STATES
+from strandline.server.http.request import INSTANT_STATES
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.papers import Papers

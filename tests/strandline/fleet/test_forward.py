@@ -17,8 +17,7 @@ from strandline.fleet.forward import BUSY_SHARE, SHARE, Forwarder
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.routes import PARTITION_INDEX
 from strandline.server.http.reply import Reply as ServiceReply
-from strandline.server.http.request import Request
-from strandline.server.http.table_of_request import INSTANT_STATES
+from strandline.server.http.request import INSTANT_STATES, Request
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, ScriptedServer

@@ -14,7 +14,7 @@ import pytest
 from executor_proxy.seat_ring import Layout
 from fsview.record.shared import kept_in
 from fsview.record.stream import PIECE_BYTES
-from fsview.store.memory import MemoryStore
+from fsview.store.base import MemoryStore
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager

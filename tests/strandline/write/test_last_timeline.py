@@ -127,6 +127,7 @@ def test_a_commit_lists_the_timeline_three_times_and_warns_of_a_long_one(
     base = tmp_path / "t"
     options: dict[str, Any] = {"write__table__version": version, "clean__commits__retained": 1}
     options["clean__automatic"] = str(clean).lower()
+    options["archive__automatic"] = "false"
     with client(base, **options) as c:
         for ts in range(3):
             c.upsert(table(row("a", ts=ts)))

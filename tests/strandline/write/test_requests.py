@@ -65,9 +65,12 @@ ON_S3 = [
 """Sets are requests at the same time. A small file is read once, to find keys and to be merged."""
 ENDING = ["POST delete"] * 2  # markers; heartbeat and announcement
 VIEW = ["HEAD .hoodie/hoodie.properties", "GET .hoodie/hoodie.properties", "list eu/"]
+LEASES = "list .hoodie/.strandline/leases/"
 CLEAN = [
+    LEASES,
     "GET .hoodie/timeline/*_*.commit",  # which has left the retained ones
     "PUT .hoodie/timeline/*.clean.requested",
+    LEASES,  # one may have come meanwhile
     "PUT .hoodie/timeline/*.clean.inflight",
     "POST delete",  # the files
     "HEAD .hoodie/timeline/*.clean.inflight",

@@ -1,4 +1,4 @@
-"""``PostgresConnection``: a connection of psycopg that doesn't wait for ever; imports psycopg.
+"""``PostgresConnection``: a connection of psycopg that doesn't wait forever; imports psycopg.
 
 A machine that is gone is noticed by TCP. One whose database was stopped acknowledges what it is
 sent and doesn't answer, and the database's own time limits don't run either.
@@ -53,7 +53,7 @@ class PostgresConnection(psycopg.Connection[Any]):  # type: ignore[misc]
                     _shut_down(descriptor)
                     raise SilentServerError(f"no answer for {self.answer_s:g} s")
                 event = found[0][1]
-                # An error of the socket is for whoever reads or writes next.
+                # The next read or write raises an error of the socket.
                 can_read = Ready.R if event & ~select.POLLOUT else Ready.NONE
                 can_write = Ready.W if event & ~select.POLLIN else Ready.NONE
                 wanted = gen.send(Ready(can_read | can_write))

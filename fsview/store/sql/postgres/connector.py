@@ -1,6 +1,6 @@
 """``PostgresConnector``: opens a process's connections to a database of PostgreSQL; its tables.
 
-Views and fleets' state use it alike. A database that kept somebody waiting in vain isn't asked for
+Views and the fleet's state use it. A database that let a caller wait in vain isn't asked for
 views for a while: each table would wait as long otherwise, and again at each sync.
 """
 
@@ -22,7 +22,7 @@ PAUSE_S: Final = 10.0
 """Time for which a database isn't asked after it didn't answer."""
 
 _LONG_S: Final = 1.0
-"""Whoever is refused a connection after this was kept waiting."""
+"""A connection that is refused after this time counts as silence."""
 _CONNECT_TIMEOUT_S: Final = 5
 _KEEPALIVES: Final = {
     "keepalives_idle": 5,
@@ -138,7 +138,7 @@ class PostgresConnector:
 
 @dataclass(frozen=True, slots=True)
 class OwnSchema:
-    """Tables in a schema, in PostgreSQL's sense, that nobody else uses.
+    """Tables in a schema (PostgreSQL's) of their own.
 
     Attributes:
         namespace: Name of the schema, which is in the search path of each connection.
@@ -153,7 +153,7 @@ class OwnSchema:
     statements: Callable[[], Iterable[str]]
 
     def prepare(self, cursor: Any, *, make: bool) -> tuple[str, str | None] | None:
-        """Make the tables, unless there are some or none are to be made; check those of others.
+        """Make the tables if there are none and that is wanted; check existing ones.
 
         Args:
             cursor: Of a transaction that writes.

@@ -1,7 +1,7 @@
 """``PostgresDatabase``: shared stores in a database of PostgreSQL, for servers on many machines.
 
 A transaction that writes locks the table's row of ``head``, and gives up after a time. The database
-ends a transaction whose server has stopped in the middle of it, so such a server holds nobody up.
+ends a transaction whose server has stopped in the middle of it, so it blocks no other server.
 The turn to read a table is an advisory lock in a transaction of its own.
 
 A server has a bounded number of connections. Those that have a turn need further ones meanwhile, so
@@ -225,7 +225,7 @@ class PostgresDatabase(Database):
         return True
 
     def _check_tables(self, cursor: Any) -> None:
-        """Make the tables, unless there are some; refuse those of another version or ring."""
+        """Make the tables if there are none; refuse tables of another version or ring."""
         cursor.execute("BEGIN")
         wrong = _TABLES.prepare(cursor, make=self._make)
         if wrong is not None:

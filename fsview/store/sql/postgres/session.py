@@ -93,14 +93,10 @@ class PostgresSession(GenerationSession):
         )
         return TableHead(Head(*found[0][:2]), *found[0][2:]) if found else None
 
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
-        """See ``Session``; with ``near``, from one of the 16 parts."""
+    def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
+        """See ``Session``."""
         sql = "SELECT handle, content FROM blob WHERE table_id = %s AND handle = ANY(%s)"
-        wanted = list(map(handle_bytes, handles))
-        if near is None:
-            found = self._all(sql, wanted)
-        else:
-            found = self._all(f"{sql} AND near = %s", wanted, name_bytes(near))
+        found = self._all(sql, list(map(handle_bytes, handles)))
         return {handle_of(handle): content for handle, content in found}
 
     def has_contents(self) -> bool:
@@ -221,7 +217,7 @@ class PostgresSession(GenerationSession):
         return len(found)
 
     def _delete_blobs(self, blobs: Sequence[tuple[Any, ...]]) -> int:
-        """Delete those of some blobs, given by handle and row, that exist, and count them."""
+        """Delete blobs, given by handle and row, as far as they exist, and count them."""
         if not blobs:
             return 0
         ((number, size),) = self._all(

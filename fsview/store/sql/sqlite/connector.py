@@ -1,6 +1,6 @@
 """``SqliteConnector``: opens a process's connections to a file of SQLite; its tables, its errors.
 
-Views and fleets' state use it alike. The file is in WAL mode: readers and the one writer don't wait
+Views and the fleet's state use it. The file is in WAL mode: readers and the one writer don't wait
 for each other. It must not lie on a network file system.
 """
 
@@ -76,7 +76,7 @@ class FoundTables:
 
 @dataclass(frozen=True, slots=True)
 class OwnTables:
-    """Tables in a file that nobody else uses.
+    """Tables in a file of their own.
 
     Attributes:
         application: Number in the file's header, where ``file`` finds it.

@@ -66,7 +66,7 @@ _ERRORS: Final[Mapping[Failure, type[StoreError]]] = {
 
 
 class _ForeignError(StoreError):
-    """The file is a database of another program, as far as SQLite tells."""
+    """The file seems to be a database of another program."""
 
     code = "store_foreign"
 
@@ -111,7 +111,7 @@ class SqliteDatabase(Database):
             turn_s: Longest turn to read a table, and longest wait for one, of all processes.
             pause_s: Time in which others may write between two transactions of one operation.
             connect: Opens the connections.
-            clock: Its monotonic time must be that of all processes of the machine.
+            clock: Its monotonic time must be the same in all processes of the machine.
             wait: Waits for a number of seconds.
 
         Raises:
@@ -248,7 +248,7 @@ class SqliteDatabase(Database):
                 return
             self._place.note(str(why))
             self._place.unlock()
-            # Those that are lent are closed when they come back.
+            # Connections in use are closed when they are returned.
             self._connections.close()
             self._connections = self._no_connections()
             self._wait_until_usable(why)

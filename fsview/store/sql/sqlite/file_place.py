@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 KEPT_ASIDE: Final = 2
 _ASIDE: Final = ".aside-"
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal", "")
-"""The file last: once it is gone, the others can't be taken for those of the next one."""
+"""The file last: otherwise the others could be mistaken for those of the next file."""
 _APPLICATION: Final = slice(68, 72)
 _FORMATS: Final = slice(18, 20)
 _SCHEMA_FORMAT: Final = slice(44, 48)
@@ -112,7 +112,7 @@ class FilePlace:
         return has_id or all(statement.encode() in start for statement in SCHEMA[:2])
 
     def is_known(self) -> bool:
-        """Whether a server has opened this very file before, and nobody else wrote it since.
+        """Whether a server has opened this very file before, and no other program wrote it since.
 
         It is pages still, or nothing, or the beginning of a database; as of ``is_ours``.
         """

@@ -111,17 +111,14 @@ class SqliteSession(GenerationSession):
             raise StoreError(f"the head of {self._table_id} has the step {step!r} and is damaged")
         return TableHead(Head(step, stamp), blobs, size, is_untidy=bool(is_untidy))
 
-    def blobs(self, handles: Sequence[Handle], near: str | None = None) -> dict[Handle, bytes]:
+    def blobs(self, handles: Sequence[Handle]) -> dict[Handle, bytes]:
         """See ``Session``."""
         found: dict[Handle, bytes] = {}
         for part in _parts(handles):
             marks = ", ".join("?" * len(part))
-            sql = (
-                f"SELECT handle, near, content FROM blob WHERE table_id = ? AND handle IN ({marks})"  # noqa: S608 - only question marks
-            )
-            for handle, its, content in self._all(sql, *map(handle_bytes, part)):
-                if near is None or its == name_bytes(near):
-                    found[handle_of(handle)] = content
+            sql = f"SELECT handle, content FROM blob WHERE table_id = ? AND handle IN ({marks})"  # noqa: S608 - only question marks
+            for handle, content in self._all(sql, *map(handle_bytes, part)):
+                found[handle_of(handle)] = content
         return found
 
     def has_contents(self) -> bool:
@@ -235,7 +232,7 @@ class SqliteSession(GenerationSession):
         return len(found)
 
     def _delete_blobs(self, handles: Sequence[tuple[bytes]]) -> int:
-        """Delete those of some blobs that exist, and count them; return how many."""
+        """Delete blobs as far as they exist, and count them; return how many."""
         number = size = 0
         for part in _parts(handles):
             marks = ", ".join("?" * len(part))
@@ -277,7 +274,7 @@ class SqliteSession(GenerationSession):
         return done.rowcount == 1
 
     def end_turn(self, holder: bytes) -> None:
-        """End a turn, if it isn't another's by now."""
+        """End a turn, unless another server has it already."""
         self._run("DELETE FROM turn WHERE table_id = ? AND holder = ?", holder)
 
     def _count(self, blobs: int, size: int) -> None:

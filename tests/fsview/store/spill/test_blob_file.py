@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.spill.blob_file import SpillFile
+from fsview.store.spill.blob_space import SpillFile
 from tests.kit.concurrency.patience import PROCESS_S
 from timeline.errors import StoreError
 
@@ -194,7 +194,7 @@ def test_a_fork_leaves_a_file_that_has_a_name_to_its_maker(tmp_path: Path) -> No
         import os, sys
         from pathlib import Path
 
-        from fsview.store.spill.blob_file import SpillFile
+        from fsview.store.spill.blob_space import SpillFile
 
         removals = []
 

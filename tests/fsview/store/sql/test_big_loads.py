@@ -81,7 +81,7 @@ def test_others_write_between_and_keep_what_no_row_names_yet(tmp_path: Path, at_
         head = one.store.head()
         assert head.step == one.store.seen.step == 3
         assert one.metrics.get("adoptions") == 1
-        assert one.view.state.status.rows == InStep()
+        assert one.view.state.record.status.rows == InStep()
         assert one.store.status()["blobs"] <= len(PARTITIONS) + 1
         for n in range(KEPT + 2):
             LocalView.newest(other.view).load_partitions([f"absent{n}"])

@@ -68,7 +68,7 @@ def test_partitions_are_listed_after_a_check_though_the_record_is_read_again(
         for name, server in (("n", b), ("m", a)):
             table.write(("a", name))
             server.view.sync()
-        assert a.view.state.must_list
+        assert a.view.state.record.must_list
 
 
 def test_a_table_that_is_gone_from_the_database_is_read_anew(tmp_path: Path) -> None:

@@ -323,14 +323,14 @@ def test_a_table_is_followed_through_a_damaged_file_and_back(tmp_path: Path) -> 
         with suppress(StoreError):  # a chunk that is asked for
             check(LocalView.synced(view), table.storage)
         check(LocalView.synced(view), table.storage)
-    assert view.state.failure is not None
+    assert view.state.record.failure is not None
     clock.advance(int(RETRY_S * 1000))
     for n in range(3):
         table.write(("d", f"d{n}"))
         with suppress(StoreError):
             check(LocalView.synced(view), table.storage)
         check(LocalView.synced(view), table.storage)
-    assert view.state.failure is None
+    assert view.state.record.failure is None
     view.close()
     metrics = Metrics()
     again = TableView(table.storage, record=kept_in(SharedStore(database, TABLE)), metrics=metrics)

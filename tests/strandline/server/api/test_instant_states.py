@@ -18,7 +18,7 @@ from strandline.server.api.instant_states import (
     split_directory,
     state_of,
 )
-from strandline.server.http.table_of_request import INSTANT_STATES
+from strandline.server.http.request import INSTANT_STATES
 from strandline.server.process.composition_root import Parts
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.servers.live_service import AppClient, parts_of

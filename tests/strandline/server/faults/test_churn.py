@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fsview.check.rebuild import removals_pending
+from fsview.check.partition_checker import removals_pending
 from fsview.local_view import LocalView
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from strandline.server.http.exchange import Exchange
+from strandline.server.http.exchange import Exchange, ResponseWriter
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Application, Request
-from strandline.server.http.response_writer import ResponseWriter
 from strandline.server.table_threads import TableThreads
 from tests.kit.concurrency.patience import PATIENCE_S
 

@@ -13,11 +13,10 @@ import pytest
 from strandline.server.http.authorization import Admission
 from strandline.server.http.connection import ServiceProtocol
 from strandline.server.http.connection_registry import ConnectionRegistry
-from strandline.server.http.head_rules import checked_fields
 from strandline.server.http.limits import Limits
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.reply import Reply, success
-from strandline.server.http.request import Fields, Request
+from strandline.server.http.request import Fields, Request, checked_fields
 from strandline.server.http.server import ServiceServer
 from strandline.server.table_threads import TableThreads
 from tests.kit.concurrency.manual_clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.server.http.query import REMEMBERED_BYTES, parse_query
+from strandline.server.http.request import REMEMBERED_BYTES, parse_query
 
 PIECES = st.sampled_from(
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from strandline.server.api import instant_states
-from strandline.server.http.table_of_request import (
+from strandline.server.http.request import (
     INSTANT_STATES,
     STATES_DIRECTORY,
     asked_table,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.table_services.clean.execution import delete_planned
+from strandline.table_services.clean.execution import (
+    delete_files,
+    delete_planned,
+    names_by_partition,
+)
 from timeline.errors import FilesNotDeletedError, StorageUnavailableError
 from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
 from timeline.storage.local import LocalStorage
@@ -47,9 +51,16 @@ def plan(tmp_path):
     return CleanerPlan(file_paths_to_be_deleted_per_partition={"eu": files})
 
 
+def delete(storage, plan, parallelism):
+    def in_threads(files, done):
+        return delete_files(storage, files, parallelism, done)
+
+    return delete_planned(storage, plan, names_by_partition(plan), in_threads)
+
+
 def test_all_files_are_one_request(tmp_path, plan):
     storage = ObjectStore(tmp_path)
-    (deleted,) = delete_planned(storage, plan, 4, "a plan").values()
+    (deleted,) = delete(storage, plan, 4).values()
     assert storage.requests == [[f"eu/{name}" for name in NAMES]]
     assert deleted.success_delete_files == NAMES
     assert list((tmp_path / "eu").iterdir()) == []
@@ -57,7 +68,7 @@ def test_all_files_are_one_request(tmp_path, plan):
 
 def test_after_a_failure_each_file_is_deleted_by_itself(tmp_path, plan):
     storage = ObjectStore(tmp_path, denied="2.parquet")
-    (deleted,) = delete_planned(storage, plan, 1, "a plan").values()
+    (deleted,) = delete(storage, plan, 1).values()
     assert len(storage.requests[0]) == 3
     assert deleted.success_delete_files == ("1.parquet", "3.parquet")
     assert deleted.failed_delete_files == ("2.parquet",)
@@ -83,7 +94,30 @@ def test_only_files_that_a_request_could_not_delete_are_deleted_by_themselves(tm
             return LocalStorage.delete(self, path)
 
     storage = Telling(tmp_path, denied="2.parquet")
-    (deleted,) = delete_planned(storage, plan, 4, "a plan").values()
+    (deleted,) = delete(storage, plan, 4).values()
     assert storage.requests == [[f"eu/{name}" for name in NAMES], ["eu/2.parquet"]]
     assert deleted.success_delete_files == NAMES
     assert deleted.failed_delete_files == ()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_request_has_a_thousand_files_and_its_failure_concerns_only_those(tmp_path, threads):
+    class Refusing(ObjectStore):
+        singles = 0
+
+        def delete_all(self, paths):
+            names = list(paths)
+            self.requests.append(names)
+            if "eu/1500.parquet" in names:
+                raise StorageUnavailableError("slow down")
+
+        def delete(self, path):
+            self.singles += 1
+            return True
+
+    storage, counts = Refusing(tmp_path), []
+    files = [("eu", f"{n}.parquet") for n in range(2500)]
+    assert delete_files(storage, files, threads, counts.append) == frozenset()
+    assert sorted(map(len, storage.requests)) == [500, 1000, 1000]
+    assert storage.singles == 1000
+    assert sorted(counts) == [500, 1000, 1000]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
+from strandline.read.state.held_lease import HeldLease
+from strandline.read.state.reader_lease import Lease, Leases
 from strandline.table_services.clean.policy import POLICIES, CleanSettings, retention
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.small_model import Write
 from tests.kit.tables.small_table import SmallTable
-from timeline.errors import StorageUnavailableError
+from timeline.errors import InputError, StorageUnavailableError
 
 pytestmark = pytest.mark.property
 
@@ -36,7 +41,23 @@ step = st.one_of(
     st.tuples(st.just("clean badly"), st.integers(0, 3)),
     st.tuples(st.just("restart")),
     st.tuples(st.just("an hour")),
+    st.tuples(st.just("pin"), st.integers(0, 4)),
+    st.tuples(st.just("pin"), st.integers(0, 4)),
+    st.tuples(st.just("unpin"), st.integers(0, 4)),
+    st.tuples(st.just("reader dies"), st.integers(0, 4)),
 )
+
+
+TTL_S = 1800.0
+
+
+@dataclass
+class Reader:
+    """A reader with a lease, and the files that it reads."""
+
+    lease: Lease
+    files: set[str]
+    lives: bool = True
 
 
 class Machine:
@@ -49,7 +70,11 @@ class Machine:
         )
         self.tables = TableView(self.table.storage)
         self.pending: list[Write] = []
+        self.readers: list[Reader] = []
         self.fresh = 0
+        # Whether a lease or a pending write ended since the last clean that was due; whether one is
+        # due; up to where was cleaned.
+        self.freed, self.is_due, self.cleaned_to = False, True, ""
         self.restart()
 
     def restart(self) -> None:
@@ -65,20 +90,30 @@ class Machine:
             groups = set()
             for partition, which in said[0]:
                 here = live.get(partition, [])
-                groups.add((partition, here[which] if which < len(here) else self.new_id()))
+                file_id = here[which] if which < len(here) else self.new_id()
+                groups.add((partition, file_id if self.is_free(file_id) else self.new_id()))
             table.write(*sorted(groups))
+            self.is_due = True
         elif name == "replace":
             old = [(said[0], file_id) for file_id in table.partitions().get(said[0], [])]
-            if old:
+            if old and all(map(self.is_free, (file_id for _, file_id in old))):
                 table.write((said[0], self.new_id()), replaces=old)
+                self.is_due = True
         elif name == "savepoint" and model.writes and model.writes[-1] not in model.saved:
             table.savepoint(model.writes[-1])
         elif name == "unsave" and model.saved:
             table.drop_savepoint(min(model.saved))
         elif name == "begin":
             self.pending.append(table.begin([(said[0], self.new_id())]))
+        elif name == "begin an update":
+            here = [
+                file_id for file_id in table.partitions().get(said[0], []) if self.is_free(file_id)
+            ]
+            if here:
+                self.pending.append(table.begin([(said[0], here[0])]))
         elif name == "complete" and self.pending:
             table.complete(self.pending.pop(0))
+            self.freed = True  # it has held the earliest instant, and no clean is due for it
         elif name == "roll back" and self.pending:
             table.take_back(self.pending.pop())
         elif name == "clean":
@@ -89,16 +124,54 @@ class Machine:
             self.restart()
         elif name == "an hour":
             table.clock.advance(3_600_000)
+        elif name == "pin":
+            self.pin(said[0])
+        elif name == "unpin" and self.readers:
+            reader = self.readers.pop(said[0] % len(self.readers))
+            self.leases.delete(reader.lease.id)
+            self.freed = True
+        elif name == "reader dies" and self.readers:
+            self.readers[said[0] % len(self.readers)].lives = False
+
+    def pin(self, ago: int) -> None:
+        """Pin the newest state, or that of an earlier write, if that can be read."""
+        model = self.table.model
+        if not model.writes:
+            return
+        time = model.writes[-min(ago, len(model.writes))] if ago else None
+        with contextlib.suppress(InputError):
+            held = HeldLease.acquire(self.table.meta, time, TTL_S, self.table.clock)
+            held._stopping.set()  # renewed by this machine
+            self.readers.append(Reader(held.lease, model.read_at(held.lease.instant)))
+
+    @property
+    def leases(self) -> Leases:
+        return Leases(self.table.storage, self.table.clock)
+
+    def is_free(self, file_id: str) -> bool:
+        """Whether no pending write updates a group; two would conflict."""
+        return all(file_id != group[1] for write in self.pending for group in write.groups)
 
     def new_id(self) -> str:
         self.fresh += 1
         return f"f{self.fresh:03d}-0"
 
     def clean(self, *, fully: bool = True) -> None:
+        for reader in self.readers:
+            if reader.lives:
+                assert self.leases.renew(reader.lease)
         self.view.sync()
         self.table.clock.advance(1000)
         self.cleaner.run()
+        # What a lease has held, or a pending write, goes with the next clean that is due.
+        live = {lease.id for lease in self.leases.live()}
+        assert live >= {reader.lease.id for reader in self.readers if reader.lives}
+        self.freed |= any(reader.lease.id not in live for reader in self.readers)
+        self.readers = [reader for reader in self.readers if reader.lease.id in live]
+        fully = fully and (self.is_due or not self.freed)
         self.check(fully=fully)
+        if self.is_due:
+            self.freed = self.is_due = False
 
     def clean_badly(self, spare: int) -> None:
         """Let one delete fail; the file stays, recorded as failed."""
@@ -121,25 +194,37 @@ class Machine:
         assert under_way <= there
         for saved in model.saved.values():
             assert saved <= there
+        for reader in self.readers:
+            assert reader.files <= there
         since = table.times.ago(self.settings.hours * 3_600_000)
-        kept = retention(table.meta.active_timeline(), self.settings, since)
+        timeline = table.meta.active_timeline()
+        kept = retention(timeline, self.settings, since)
+        leases = [reader.lease for reader in self.readers]
+        kept = kept and kept.held_by(leases, timeline)
         if kept is None:
             return
         if kept.earliest is None:
             assert model.read_at(model.writes[-1]) <= there
+            held: set[str] = set()
+            for lease in leases:
+                oldest = min(each.earliest for each in leases)
+                held |= model.held_versions(lease.earliest, lease.instant, oldest=oldest)
             if fully:
-                assert there == model.to_keep_versions(kept.versions) | under_way
+                assert there <= model.to_keep_versions(kept.versions) | under_way | held
+                assert there >= model.to_keep_versions(kept.versions) | under_way
             return
-        earliest = kept.earliest
+        earliest = kept.earliest.requested_time
+        # A reader of a savepoint may hold what comes after it, of which some has gone before.
+        self.cleaned_to = max(self.cleaned_to, earliest)
         # "a reader at any timeline that ends at E or later finds every file that its view names"
         for time in model.writes:
-            if time >= earliest.requested_time:
+            if time >= self.cleaned_to:
                 assert model.read_at(time) <= there
         # Looking only at what changed since leaves just what looking at everything would.
         if fully:
-            keep = model.to_keep(earliest.requested_time) | under_way
-            assert keep <= there
-            assert there <= keep | model.may_stay(earliest.requested_time)
+            keep = model.to_keep(earliest) | under_way
+            assert model.to_keep(self.cleaned_to) | under_way <= there
+            assert there <= keep | model.may_stay(earliest)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -151,4 +236,35 @@ def test_the_cleaner_leaves_just_what_the_model_keeps(version, policy, retained,
     for each in steps:
         machine.do(*each)
     machine.do("write", [("p=1", 0)])
+    machine.clean()
+
+
+a_write = st.tuples(
+    st.just("write"), st.tuples(st.sampled_from(PARTITIONS[:2]), st.just(0)).map(lambda one: [one])
+)
+lease_step = st.one_of(
+    a_write,
+    a_write,
+    a_write,
+    st.tuples(st.just("replace"), st.just("p=1")),
+    st.tuples(st.just("begin an update"), st.just("p=1")),
+    st.tuples(st.just("complete")),
+    st.tuples(st.just("clean")),
+    st.tuples(st.just("clean")),
+    st.tuples(st.just("pin"), st.integers(0, 2)),
+    st.tuples(st.just("unpin"), st.integers(0, 2)),
+    st.tuples(st.just("restart")),
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=300, deadline=None)
+@given(retained=st.integers(1, 2), steps=st.lists(lease_step, min_size=10, max_size=25))
+def test_what_readers_hold_stays_and_goes_afterwards(policy, retained, steps):
+    """As above, with few groups, so that most readers hold what the policy doesn't."""
+    machine = Machine(9, policy, retained)
+    for each in steps:
+        machine.do(*each)
+    machine.readers and machine.do("unpin", 0)
+    machine.do("write", [("p=3", 0)])
     machine.clean()

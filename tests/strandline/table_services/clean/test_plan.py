@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
+from strandline.table_services.clean.parts import divided
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
     Rule,
     Savepoints,
+    cleaner_plan,
+    deleted_slices,
     fates,
     fates_in,
     instants_between,
     instants_since,
     partitions_left_over,
     partitions_named,
-    plan_clean,
     plan_since,
 )
 from strandline.table_services.clean.policy import (
@@ -32,6 +36,7 @@ from timeline.metadata.instant_metadata import (
     SavepointPartitionMetadata,
     WriteStat,
 )
+from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 
@@ -70,7 +75,7 @@ def plan(timeline, earliest, groups=(), replaced=(), partitions=("p",), **more):
 
 def plan_by(timeline, kept, groups=(), replaced=(), partitions=("p",), **more):
     more.setdefault("savepoints", Savepoints())
-    return plan_clean(
+    deleted = deleted_slices(
         timeline,
         kept,
         partitions,
@@ -78,9 +83,10 @@ def plan_by(timeline, kept, groups=(), replaced=(), partitions=("p",), **more):
             tuple(g for g in groups if g.partition == partition),
             tuple(g for g in replaced if g.partition == partition),
         ),
-        base_path="/lake/t",
         **more,
     )
+    plan_of = partial(cleaner_plan, timeline, kept, "/lake/t", more["savepoints"])
+    return next((part.planned for part in divided(deleted, plan_of, 1 << 40)), None)
 
 
 def names(planned) -> list[str]:
@@ -319,8 +325,8 @@ def test_each_slice_has_a_reason():
         ("b", "1"): (Rule.SAVEPOINT, "1"),
         ("r", "3"): (Rule.REPLACED, ""),
     }
-    planned = plan_by(timeline, kept, groups.groups, groups.replaced, savepoints=saved)
-    assert [fate.reason for fate in planned.deleted] == [
+    deleted = deleted_slices(timeline, kept, ["p"], lambda partition: groups, savepoints=saved)
+    assert [fate.reason for fate in deleted] == [
         "superseded by the slice of 2, which retained readers use in its place",
         "its file group was replaced, and no retained reader uses it",
     ]
@@ -335,25 +341,29 @@ def stats(**by_partition: str) -> CommitMetadata:
     )
 
 
+def named(commits):
+    return partitions_named(map(CommitFiles.of, commits))
+
+
 def test_partitions_that_only_got_new_groups_are_not_looked_at():
-    assert partitions_named([stats(a="null", b="1"), stats(c="null")]) == {"b"}
+    assert named([stats(a="null", b="1"), stats(c="null")]) == {"b"}
 
 
 def test_partitions_that_only_got_logs_are_not_looked_at():
     """A log's previous commit is never "null" from version 8 on."""
     stat = WriteStat(file_id="a", path=f"p/{log('a', '3').name}", prev_commit="3")
-    assert partitions_named([CommitMetadata({"p": (stat,)})]) == set()
+    assert named([CommitMetadata({"p": (stat,)})]) == set()
 
 
 def test_a_compaction_may_call_the_first_base_file_of_old_logs_new():
     compacted = CommitMetadata(stats(a="null").partition_to_write_stats, compacted=True)
     by_type = CommitMetadata(stats(b="null").partition_to_write_stats, operation_type="COMPACT")
-    assert partitions_named([compacted, by_type]) == {"a", "b"}
+    assert named([compacted, by_type]) == {"a", "b"}
 
 
 def test_partitions_of_replaced_groups_are_looked_at():
     replacing = CommitMetadata(partition_to_replace_file_ids={"r": ("f",)})
-    assert partitions_named([replacing]) == {"r"}
+    assert named([replacing]) == {"r"}
 
 
 def test_only_instants_that_left_the_window_since_are_read():

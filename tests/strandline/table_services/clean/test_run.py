@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.table_services.clean.policy import KEEP_LATEST_COMMITS, CleanSettings
+from strandline.table_services.clean.policy import (
+    KEEP_LATEST_COMMITS,
+    KEEP_LATEST_FILE_VERSIONS,
+    CleanSettings,
+)
 from strandline.table_services.clean.run import WRITES_A_MARK
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
@@ -53,7 +57,7 @@ def test_too_few_commits_is_no_clean_and_reads_nothing():
     assert subject.calls() == {"list": 1}
 
 
-def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
+def test_a_regular_clean_lists_no_partition_and_reads_one_commit():
     subject = Subject(SmallTable())
     for _ in range(6):
         subject.table.write(A)
@@ -64,7 +68,7 @@ def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
     assert subject.clean().files_deleted == 1
     after = subject.calls()
     assert {kind: after[kind] - before[kind] for kind in after} == {
-        "list": 1,
+        "list": 3,  # the timeline, and the leases before and after the request
         "read": 1,  # the commit that left the window
         "create": 3,
         "stat": 1,
@@ -267,3 +271,20 @@ def test_an_empty_clean_that_crashed_is_finished():
     subject.clean()
     (said,) = map(subject.table.meta.read, cleans(subject.table))
     assert said.earliest_commit_to_retain == subject.table.model.writes[8]
+
+
+def test_file_versions_of_a_deleted_savepoint_go_with_the_next_clean():
+    subject = Subject(SmallTable())
+    subject.settings = CleanSettings(policy=KEEP_LATEST_FILE_VERSIONS, versions=1, parallelism=1)
+    subject.restart()
+    table = subject.table
+    saved = table.write(A)
+    table.savepoint(saved)
+    for group in (A, B, B):
+        table.write(group)
+    assert subject.clean().files_deleted == 1
+    table.drop_savepoint(saved)
+    subject.restart()
+    table.write(B)
+    assert subject.clean().files_deleted == 2
+    assert table.data_files() == table.model.to_keep_versions(1)

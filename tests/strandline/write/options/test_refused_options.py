@@ -172,11 +172,11 @@ def test_an_operation_is_taken_if_its_method_is_called(tmp_path):
 
 def test_options_without_effect_are_in_the_first_result(tmp_path):
     """Nothing archives (#32)."""
-    options = {"keep__max__commits": 30, "copyonwrite__insert__auto__split": "false"}
+    options = {"archive__async": "true", "copyonwrite__insert__auto__split": "false"}
     with client(tmp_path, **options) as c:
         first, second = c.upsert(table(row("a"))), c.upsert(table(row("b")))
     assert [warning.partition(":")[0] for warning in first.warnings] == [
-        "ignored hoodie.keep.max.commits",
+        "ignored hoodie.archive.async",
         "ignored hoodie.copyonwrite.insert.auto.split",
     ]
     assert second.warnings == ()

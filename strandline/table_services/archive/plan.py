@@ -1,0 +1,196 @@
+"""Decides which completed instants are archived; pure functions of the timeline and its last clean.
+
+Invariant: the archived writes are older than everything that somebody may still need on the active
+timeline. Needed are
+
+* the last completed write before the oldest pending instant, and what came later;
+* the first savepoint's commit, and what came later (with ``beyond_savepoint``: the commit alone);
+* replacecommits whose replaced files may exist, or the groups would come back as duplicates;
+* writes from the last clean's earliest instant to retain on;
+* writes from the oldest reader's instant on;
+* delta commits that are counted until the next compaction.
+
+In layout 2 cleans and rollbacks go with the writes that they precede; in layout 1 each by its own
+count.
+
+Source: Hudi 1.2.0 ``TimelineArchiverV1``/``V2``, ``ArchivalUtils``, ``ClusteringUtils``, with
+intended differences: any pending instant counts, not only writes; and the last clean's earliest
+instant is a bound for all writes, which in Hudi it is only by
+``hoodie.archive.block.on.latest.clean.ectr`` in layout 1. Replacecommits also stay if they
+completed at that instant or later, or if the last clean failed to delete a file; and for a
+savepoint since deleted also if that clean had no earliest instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.plan import SAVEPOINTED, partitions_left_over
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMMIT,
+    DELTA_COMMIT,
+    REPLACE_COMMIT,
+    ROLLBACK,
+    SAVEPOINT,
+    Instant,
+)
+from timeline.metadata.instant_metadata import CleanMetadata
+from timeline.timeline import Timeline
+
+DELTAS_KEPT: Final = 5
+"""Delta commits that stay until a compaction: ``hoodie.compact.inline.max.delta.commits``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastClean:
+    """The last completed clean.
+
+    Attributes:
+        time: Its requested time.
+        earliest: Its earliest instant to retain; empty if its policy has none.
+        savepoints: The savepoints at that time, ascending.
+        left_files: Whether it failed to delete files, which the next clean repeats.
+    """
+
+    time: str
+    earliest: str = ""
+    savepoints: tuple[str, ...] = ()
+    left_files: bool = False
+
+    @classmethod
+    def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
+        """Return it from its metadata."""
+        saved = (metadata.extra_metadata or {}).get(SAVEPOINTED, "").split(",")
+        earliest = metadata.earliest_commit_to_retain.strip()
+        left = bool(partitions_left_over(metadata))
+        return cls(instant.requested_time, earliest, tuple(sorted(filter(None, saved))), left)
+
+    @property
+    def bound(self) -> str:
+        """The time from which on files may not have been cleaned."""
+        return self.earliest or self.time
+
+
+def is_due(timeline: Timeline, settings: ArchiveSettings) -> bool:
+    """Whether a timeline may have more completed writes, cleans or rollbacks than may stay."""
+    done = timeline.completed()
+    counts = [len(done.write_timeline())]
+    counts += [sum(i.action == action for i in done) for action in (CLEAN, ROLLBACK)]
+    return max(counts) > settings.keep_max
+
+
+def to_archive(
+    timeline: Timeline,
+    settings: ArchiveSettings,
+    *,
+    layout: int,
+    merges_on_read: bool = False,
+    clean: LastClean | None = None,
+    retained_from: str | None = None,
+    earliest_held: str | None = None,
+) -> tuple[Instant, ...]:
+    """Return the completed instants to archive, in timeline order.
+
+    Args:
+        timeline: The active timeline, instants of any state.
+        settings: The archiver's settings.
+        layout: 1 or 2.
+        merges_on_read: Whether the table is merge-on-read.
+        clean: The last completed clean, if there is one.
+        retained_from: The earliest instant that the cleaner's policy retains now, if it has one.
+        earliest_held: The instant from which on readers hold the table; nothing requested at that
+            time or later is archived.
+    """
+    writes = timeline.write_timeline().completed().instants
+    least, most = limits(writes, settings, retained_from)
+    found: list[Instant] = []
+    if len(writes) > most:
+        saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
+        ends = list(_bounds(timeline, writes, clean, merges_on_read=merges_on_read))
+        ends += [] if earliest_held is None else [earliest_held]
+        if saved and not settings.beyond_savepoint:
+            ends.append(saved[0])
+        found = [i for i in writes if all(i.requested_time < end for end in ends)]
+        if settings.beyond_savepoint:
+            found = [i for i in found if i.requested_time not in saved]
+        found = found[: len(writes) - least]
+    for action in (CLEAN, ROLLBACK):
+        done = [i for i in timeline if i.action == action and i.is_completed]
+        if layout > 1:
+            gone = [i for i in done if found and i.requested_time < found[-1].requested_time]
+        else:
+            gone = done[: len(done) - least] if len(done) > most else []
+        held = earliest_held
+        found += [i for i in gone if held is None or i.requested_time < held]
+    return tuple(sorted(found, key=lambda instant: instant.sort_key))
+
+
+def limits(
+    writes: Sequence[Instant], settings: ArchiveSettings, retained_from: str | None
+) -> tuple[int, int]:
+    """Return how many writes an archival leaves, and how many may be there without one.
+
+    Args:
+        writes: The completed writes.
+        settings: The archiver's settings.
+        retained_from: As in ``to_archive``; two more writes than those after it stay.
+    """
+    least, most = settings.keep_min, settings.keep_max
+    if retained_from is None:
+        return least, most
+    raised = max(least, sum(i.requested_time > retained_from for i in writes) + 2)
+    return raised, most + raised - least
+
+
+def _bounds(
+    timeline: Timeline,
+    writes: Sequence[Instant],
+    clean: LastClean | None,
+    *,
+    merges_on_read: bool,
+) -> Iterator[str]:
+    """Yield times; no write of that time or later may be archived."""
+    pending = timeline.pending().first
+    if pending is not None:
+        before = [i for i in writes if i.requested_time < pending.requested_time]
+        yield before[-1].requested_time if before else pending.requested_time
+    if clean is not None:
+        yield clean.bound
+    replaced = _first_replaced(timeline, clean)
+    if replaced is not None:
+        yield replaced
+    if merges_on_read:
+        yield from _uncompacted(writes)
+
+
+def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
+    """Return the time of the first replacecommit or clustering whose files may not be cleaned."""
+    replaces = [i for i in timeline if i.action in (REPLACE_COMMIT, CLUSTERING)]
+    start = ""
+    if clean is not None and not clean.left_files:
+        start, saved = clean.bound, clean.savepoints[:1]
+        # A savepoint of that time, even if it was deleted since, has kept the replaced files.
+        if saved and any(saved[0] <= i.requested_time <= start for i in replaces):
+            start = min(start, saved[0])
+    # One that completed later was pending when the clean was planned, which left its files.
+    later = (i for i in replaces if max(i.requested_time, i.completion_time or "") >= start)
+    return next((i.requested_time for i in later), None)
+
+
+def _uncompacted(writes: Sequence[Instant]) -> Iterator[str]:
+    """Yield the time of the oldest write that a compaction's schedule counts."""
+    deltas = [i for i in writes if i.action == DELTA_COMMIT]
+    compactions = [i for i in writes if i.action == COMMIT]
+    first = compactions[-1:] or deltas[:1]
+    if compactions:
+        since = compactions[-1].requested_time
+        deltas = [i for i in deltas if (i.completion_time or i.requested_time) > since]
+    if len(deltas) >= DELTAS_KEPT:
+        yield deltas[len(deltas) - DELTAS_KEPT].requested_time
+    elif first:
+        yield first[0].requested_time

@@ -1,0 +1,148 @@
+"""Settings of the archiver.
+
+Source: Hudi 1.2.0 ``HoodieArchivalConfig``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.settings.setting import Setting, Settings, declared
+from timeline.errors import ConfigError
+
+AUTOMATIC: Final = Setting(
+    "hoodie.archive.automatic",
+    True,
+    "Whether each write is followed by an archival if enough write instants are there.",
+    "client",
+)
+KEEP_MIN: Final = Setting(
+    "hoodie.keep.min.commits",
+    20,
+    "Number of completed write instants that an archival leaves on the active timeline. If the"
+    " cleaner's policy retains as many or more, it is raised.",
+    "client",
+    minimum=1,
+)
+KEEP_MAX: Final = Setting(
+    "hoodie.keep.max.commits",
+    30,
+    "Number of completed write instants from which on the older ones are archived; raised with"
+    " hoodie.keep.min.commits, which must be less.",
+    "client",
+    minimum=2,
+)
+BEYOND_SAVEPOINT: Final = Setting(
+    "hoodie.archive.beyond.savepoint",
+    False,
+    "Whether write instants after a savepoint are archived. This writer refuses look-ups in such a"
+    " table until the savepoint is deleted and its commit archived, too.",
+    "client",
+)
+LOG_BATCH: Final = Setting(
+    "hoodie.commits.archival.batch",
+    10,
+    "Number of records in a block of the archive of version 6.",
+    "client",
+    minimum=1,
+)
+MERGED_FILES: Final = Setting(
+    "hoodie.timeline.compaction.batch.size",
+    10,
+    "Number of files of a level of the archive, from version 8 on, that are merged into one of the"
+    " next level.",
+    "client",
+    minimum=2,
+)
+MERGED_BYTES: Final = Setting(
+    "hoodie.timeline.compaction.target.file.max.bytes",
+    1000 << 20,
+    "Size from which on no more files of the archive are added to a merge.",
+    "client",
+    unit="bytes",
+    minimum=1,
+)
+MANIFESTS: Final = Setting(
+    "hoodie.timeline.manifest.retained.versions",
+    3,
+    "Number of manifests of the archive that stay, besides those of the merges just made.",
+    "client",
+    minimum=1,
+)
+ARCHIVE_PARALLELISM: Final = Setting(
+    "hoodie.archive.delete.parallelism",
+    8,
+    "Number of instants' files read, or of pending instants' files deleted, at a time, by threads"
+    " of the driver; always 1 on a local disk. Hudi's default is 100 tasks of the cluster.",
+    "client",
+    unit="threads",
+    minimum=1,
+    maximum=256,
+)
+
+ARCHIVE_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """Values of the archiver's settings, named in ``ARCHIVE_SETTINGS``.
+
+    Attributes:
+        automatic: Whether each write is followed by an archival.
+        keep_min: Number of completed writes that an archival leaves.
+        keep_max: Number of completed writes that may be there without one, more than ``keep_min``.
+        beyond_savepoint: Whether writes after a savepoint are archived.
+        log_batch: Records in a block of a version 6 archive.
+        merged_files: Files of a level that are merged into one.
+        merged_bytes: Size from which on a merge takes no more files.
+        manifests: Manifests that stay.
+        parallelism: Threads that read and delete.
+    """
+
+    automatic: bool = True
+    keep_min: int = 20
+    keep_max: int = 30
+    beyond_savepoint: bool = False
+    log_batch: int = 10
+    merged_files: int = 10
+    merged_bytes: int = 1000 << 20
+    manifests: int = 3
+    parallelism: int = 8
+
+    @classmethod
+    def of(cls, values: Settings) -> ArchiveSettings:
+        """Return the archiver's part of parsed options.
+
+        Raises:
+            ConfigError: The minimum isn't less than the maximum.
+        """
+        keep_min, keep_max = values.get(KEEP_MIN), values.get(KEEP_MAX)
+        if keep_min >= keep_max:
+            raise ConfigError(
+                f"{KEEP_MAX.name} is {keep_max}, {KEEP_MIN.name} {keep_min}; allowed: a maximum"
+                " greater than the minimum"
+            )
+        return cls(
+            values.get(AUTOMATIC),
+            keep_min,
+            keep_max,
+            values.get(BEYOND_SAVEPOINT),
+            values.get(LOG_BATCH),
+            values.get(MERGED_FILES),
+            values.get(MERGED_BYTES),
+            values.get(MANIFESTS),
+            values.get(ARCHIVE_PARALLELISM),
+        )
+
+
+def archive_settings(keep_min: int | None, keep_max: int | None) -> ArchiveSettings:
+    """Return settings with these numbers of writes; ``None`` for Hudi's defaults.
+
+    Raises:
+        ConfigError: A number is too small, or the minimum isn't less than the maximum.
+    """
+    given = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    return ArchiveSettings.of(Settings.parse(options, ARCHIVE_SETTINGS))

@@ -1,0 +1,93 @@
+"""Archival after a write: by itself, never in the way of writers and readers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from fsview.local_view import LocalView
+from fsview.table_view import TableView
+from strandline import Table
+from strandline.write.client import WriteClient
+from tests.strandline.write.tables import client, row, table
+from timeline.storage.local import LocalStorage
+
+OPTIONS = {
+    "clean__commits__retained": 2,
+    "keep__min__commits": 3,
+    "keep__max__commits": 5,
+}
+
+
+def names(view: LocalView) -> list[str]:
+    """Return the names of all base files."""
+    groups = view.all_file_groups("eu")
+    return sorted(
+        each.base_file.name for group in groups for each in group.slices if each.base_file
+    )
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_views_readers_and_writers_go_on_across_it(tmp_path: Path, version: str):
+    base = tmp_path / "t"
+    storage = LocalStorage(str(base))
+    with client(base, write__table__version=version, clean__automatic="true", **OPTIONS) as c:
+        c.upsert(table(row("a", ts=0)))
+        view = LocalView.synced(TableView(storage))
+        archived = 0
+        for n in range(1, 14):
+            result = c.upsert(table(row("a", ts=n), row(f"b{n}", ts=n)))
+            assert not result.warnings
+            archived += 0 if result.archive is None else len(result.archive.instants)
+            view.sync()
+            assert names(view) == names(LocalView.synced(TableView(storage)))
+        assert archived > 10
+        assert Table(base).scan().to_arrow().num_rows == 14
+        earliest = Table(base).earliest_instant()
+        assert Table(base).scan(as_of=earliest).to_arrow().num_rows
+        assert Table(base).incremental(earliest).to_arrow().num_rows
+    history = Table(base).history()
+    assert history.column("action").to_pylist().count("commit") == 14
+    assert sum(history.column("archived").to_pylist()) == archived
+
+
+def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path):
+    base = tmp_path / "t"
+    with client(base, archive__automatic="false") as c:
+        for n in range(12):
+            c.upsert(table(row("a", ts=n)))
+    given = {
+        **OPTIONS,
+        "archive__automatic": "false",
+        "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "write__lock__provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "write__lock__wait_time_ms_between_retry": "5",
+    }
+    with client(base, **given) as one, client(base, **given) as two, ThreadPoolExecutor(2) as pool:
+        start = Barrier(2)
+
+        def archived(each: WriteClient) -> list[str]:
+            start.wait()
+            done = each.archive()
+            return [] if done is None else [i.requested_time for i in done.instants]
+
+        moved = sorted(pool.map(archived, (one, two)))
+    assert moved[0] == []
+    assert len(moved[1]) == 9
+    history = Table(base).history()
+    assert history.num_rows == 12
+    assert history.column("archived").to_pylist().count(True) == 9
+
+
+def test_it_is_left_out_if_it_is_not_automatic(tmp_path: Path):
+    with client(tmp_path / "t", archive__automatic="false", **OPTIONS) as c:
+        for n in range(8):
+            assert c.upsert(table(row("a", ts=n))).archive is None
+        done = c.archive()
+        assert done is not None
+        assert done.instants
+        assert c.archive() is None
+        c.upsert(table(row("a", ts=9)))
