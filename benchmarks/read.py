@@ -36,7 +36,7 @@ from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.block_rows import data_pieces
 from strandline.read.logs.log_blocks import LogReader
-from strandline.read.pinned_rows import SliceRules, read_slice
+from strandline.read.pinned_rows import SliceReader, SliceRules
 from strandline.records.file.base_file_writer import BaseFileWriter
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
@@ -196,7 +196,8 @@ class Bench:
         committed = CommittedInstants(self._timeline, archive)
         needed = NeededBytes(meta, self._timeline, archive)
         logs = LogReader(self._storage, committed, needed)
-        return pa.Table.from_batches(read_slice(self._storage, found, self._rules, logs, columns))
+        reader = SliceReader(self._storage, self._rules, logs, columns)
+        return pa.Table.from_batches(reader.rows(found))
 
     def _alone(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read(self._plain, columns)

@@ -26,12 +26,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from fsview.model.file_group import FileSlice
-from strandline.read.filter.partition_filter import guarantee
-from strandline.read.filter.path_values import PathValues
+from strandline.read.filter.partition_filter import Guarantees
+from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.records.file.base_file import has_sound_statistics, read_errors, stored_rows
-from strandline.records.schema.timestamp_label import OnceMicros
+from strandline.records.schema.cast import OnceMicros
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -60,7 +60,7 @@ def dataset_of(
         schema: Columns of the dataset.
         config: The table's properties, which define the meaning of partition paths.
         row_filter: Which rows; ``None`` for all.
-        once_micros: As in ``timestamp_label.corrected``.
+        once_micros: As in ``cast.corrected``.
 
     Raises:
         UnsupportedTableError: A slice has logs; the message names the slice.
@@ -79,7 +79,7 @@ def dataset_of(
         )
     files = pafs.PyFileSystem(_BaseFiles(storage, schema, config, once_micros))
     parquet = ds.ParquetFileFormat()
-    known = cache(lambda path: guarantee(path, schema, config))
+    known = cache(Guarantees.of(schema, config).of_partition)
     fragments = [
         parquet.make_fragment(
             _arrow_path(base.path), files, known(each.partition), file_size=base.size
@@ -124,7 +124,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
     ) -> None:
         self._storage = storage
         self._schema = schema
-        self._config = config
+        self._paths = PathRules.of(schema, config)
         self._once_micros = once_micros
 
     def get_type_name(self) -> str:
@@ -147,7 +147,7 @@ class _BaseFiles(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def _opened(self, path: str) -> pa.NativeFile:
         """Open a base file, with the table's types and the values of its partition."""
-        told = PathValues.of(path.rpartition("/")[0], self._schema, self._config)
+        told = self._paths.values(path.rpartition("/")[0])
         file = self._storage.open_input(path)
         try:
             with read_errors(f"{path} under {self._storage.base_path}"):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TypeVar
+from functools import cached_property, lru_cache, partial
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
-from strandline.read.filter.path_values import PathValues
+from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
@@ -29,7 +29,7 @@ from strandline.read.state.pin import Pin
 from strandline.records.file.base_file import StoredRows, stored_rows
 from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.schema.timestamp_label import OnceMicros
+from strandline.records.schema.cast import OnceMicros
 from timeline.errors import PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
@@ -37,6 +37,9 @@ from timeline.table.property_name import EVENT_TIME
 from timeline.usable_cores import usable_cores
 
 T = TypeVar("T")
+
+_PATHS: Final = 64
+"""Most partitions whose values are remembered; more than the threads of a scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class SliceRules:
         config: The table's properties.
         budget: Memory limit for a slice's logs.
         avro_schema: The table's schema, for the defaults of its columns; ``None``: all are null.
-        once_micros: As in ``timestamp_label.corrected``.
+        once_micros: As in ``cast.corrected``.
     """
 
     schema: pa.Schema
@@ -75,74 +78,110 @@ class SliceRules:
         return LogRules(kept, ordering, self.budget, properties, self.once_micros)
 
 
-def read_slice(
-    storage: Storage,
-    found: FileSlice,
-    rules: SliceRules,
-    logs: LogReader,
-    columns: Sequence[str] | None = None,
-    row_filter: RowFilter | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a slice: those of its base file in its order, then those only in logs.
+class SliceReader:
+    """Reads some columns and rows of a table's slices; any number of threads may use it."""
 
-    Partition columns have the values that the partition's path determines (``PathValues``). Rows of
-    a slice with logs are merged before they are filtered. Row groups are skipped if the footer's
-    statistics rule out matching rows; in a slice with logs only if no record of the logs may touch
-    them.
+    def __init__(
+        self,
+        storage: Storage,
+        rules: SliceRules,
+        logs: LogReader,
+        columns: Sequence[str] | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> None:
+        """Prepare what all slices have in common; read nothing.
 
-    Args:
-        storage: The table's storage.
-        found: The slice.
-        rules: How to read it.
-        logs: Reads its logs.
-        columns: Columns to read, in this order, distinct; ``None`` for all.
-        row_filter: The condition on rows; ``None`` for all.
+        Args:
+            storage: The table's storage.
+            rules: How to read slices.
+            logs: Reads their logs.
+            columns: Columns to read, in this order, distinct; ``None`` for all.
+            row_filter: The condition on rows; ``None`` for all.
+        """
+        self._storage = storage
+        self._rules = rules
+        self._logs = logs
+        self._filter = row_filter
+        self._shown = rules.schema.names if columns is None else list(columns)
+        asked = () if row_filter is None else row_filter.columns
+        self._counts = not (self._shown or asked)
+        # Read at least one column: without columns the number of rows would be lost.
+        names = list(dict.fromkeys((*self._shown, *asked))) or [RECORD_KEY]
+        self._schema = pa.schema([rules.schema.field(name) for name in names])
+        # Slices come by partition, so few paths are in use at a time.
+        self._told = lru_cache(_PATHS)(PathRules.of(self._schema, rules.config).values)
 
-    Yields:
-        Batches, none of them empty, with exactly these columns in the types of ``rules.schema``.
+    def rows(self, found: FileSlice) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice: those of its base file in its order, then those only in logs.
 
-    Raises:
-        PathNotFoundError: A file is gone.
-        TableError: The base file isn't readable Parquet, or a column doesn't fit the table's.
-        CorruptMetadataError: A log is damaged where completed instants need it.
-        UnsupportedTableError: The logs can't be merged by this release.
-        InputError: The filter casts a value that can't be cast.
-        StorageError: The logs exceed the budget, and can't be written to a temporary file.
+        Partition columns have the values that the partition's path determines (``PathValues``).
+        Rows of a slice with logs are merged before they are filtered. Row groups are skipped if
+        the footer's statistics rule out matching rows; in a slice with logs only if no record of
+        the logs may touch them.
 
-    Cost: a read of the base file's columns in pieces; the logs and their rows, with these columns,
-        the record key and the ordering columns, in memory or, beyond the budget, on disk.
-    """
-    shown = rules.schema.names if columns is None else list(columns)
-    asked = () if row_filter is None else row_filter.columns
-    if not (shown or asked or needs_merge(found)):
-        yield from _uncolumned(storage, found)
-        return
-    # Read at least one column: without columns the number of rows would be lost.
-    names = list(dict.fromkeys((*shown, *asked))) or [RECORD_KEY]
-    schema = pa.schema([rules.schema.field(name) for name in names])
-    told = PathValues.of(found.partition, schema, rules.config)
-    read = [name for name in names if name not in told.known] or [RECORD_KEY]
-    stored = pa.schema([rules.schema.field(name) for name in read])
-    wanted = None if row_filter is None else _Wanted(row_filter, schema, told)
-    tables = (
-        _merged(storage, found, stored, rules.of_logs(read), logs, wanted)
-        if needs_merge(found)
-        else _plain(storage, found, stored, rules, wanted)
-    )
-    for table in tables:
-        rows = told.applied(table, schema)
-        if row_filter is not None:
-            rows = row_filter.keep(rows)
-        yield from (batch.select(shown) for batch in rows.to_batches() if batch.num_rows)
+        Yields:
+            Batches, none of them empty, with exactly the columns to read, in the types of the
+            table's schema.
 
+        Raises:
+            PathNotFoundError: A file is gone.
+            TableError: The base file isn't readable Parquet, or a column doesn't fit the table's.
+            CorruptMetadataError: A log is damaged where completed instants need it.
+            UnsupportedTableError: The logs can't be merged by this release.
+            InputError: The filter casts a value that can't be cast.
+            StorageError: The logs exceed the budget, and can't be written to a temporary file.
 
-def _uncolumned(storage: Storage, found: FileSlice) -> Iterator[pa.RecordBatch]:
-    """Yield batches without columns, with as many rows as the base file's footer records."""
-    if found.base_file is None:
-        return
-    with stored_rows(storage, found.base_file.path) as stored:
-        if stored.num_rows:
-            yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
+        Cost: a read of the base file's columns in pieces; the logs and their rows, with these
+            columns, the record key and the ordering columns, in memory or, beyond the budget, on
+            disk.
+        """
+        has_logs = needs_merge(found)
+        if self._counts and not has_logs:
+            yield from self._uncolumned(found)
+            return
+        told = self._told(found.partition)
+        read = [name for name in self._schema.names if name not in told.known] or [RECORD_KEY]
+        stored = pa.schema([self._rules.schema.field(name) for name in read])
+        wanted = None if self._filter is None else _Wanted(self._filter, self._schema, told)
+        read_from = self._merged if has_logs else self._plain
+        for table in read_from(found, stored, wanted):
+            rows = told.applied(table, self._schema)
+            if self._filter is not None:
+                rows = self._filter.keep(rows)
+            yield from (batch.select(self._shown) for batch in rows.to_batches() if batch.num_rows)
+
+    def _uncolumned(self, found: FileSlice) -> Iterator[pa.RecordBatch]:
+        """Yield batches without columns, with as many rows as the base file's footer records."""
+        if found.base_file is None:
+            return
+        with stored_rows(self._storage, found.base_file.path) as stored:
+            if stored.num_rows:
+                yield pa.record_batch([pa.nulls(stored.num_rows)], ["none"]).select([])
+
+    def _plain(
+        self, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a base file that the filter keeps, and maybe others."""
+        if found.base_file is None:
+            return
+        with stored_rows(self._storage, found.base_file.path) as stored:
+            groups = None if wanted is None else wanted.of(stored)
+            yield from stored.conformed(schema, groups, self._rules.once_micros)
+
+    def _merged(
+        self, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
+        rules = self._rules.of_logs(schema.names)
+        newest = LogRows.of(self._logs.blocks(found.log_files, rules.budget), rules)
+        if found.base_file is None:
+            yield from newest.merge((), rules, schema.names)
+            return
+        with stored_rows(self._storage, found.base_file.path) as stored:
+            numbers: Sequence[int] = range(stored.num_groups)
+            kept = numbers if wanted is None else wanted.of(stored)
+            groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)
+            yield from newest.merge(groups, rules, schema.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,41 +205,6 @@ class _Wanted:
             return range(stored.num_groups)
         asked = pa.schema([self.schema.field(name) for name in names])
         return stored.groups_that_may_match(self.row_filter.condition, asked, self.told.guarantee)
-
-
-def _plain(
-    storage: Storage,
-    found: FileSlice,
-    schema: pa.Schema,
-    rules: SliceRules,
-    wanted: _Wanted | None,
-) -> Iterator[pa.Table]:
-    """Yield the rows of a base file that the filter keeps, and maybe others."""
-    if found.base_file is None:
-        return
-    with stored_rows(storage, found.base_file.path) as stored:
-        groups = None if wanted is None else wanted.of(stored)
-        yield from stored.conformed(schema, groups, rules.once_micros)
-
-
-def _merged(
-    storage: Storage,
-    found: FileSlice,
-    schema: pa.Schema,
-    rules: LogRules,
-    logs: LogReader,
-    wanted: _Wanted | None,
-) -> Iterator[pa.Table]:
-    """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
-    newest = LogRows.of(logs.blocks(found.log_files, rules.budget), rules)
-    if found.base_file is None:
-        yield from newest.merge((), rules, schema.names)
-        return
-    with stored_rows(storage, found.base_file.path) as stored:
-        numbers: Sequence[int] = range(stored.num_groups)
-        kept = numbers if wanted is None else wanted.of(stored)
-        groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)
-        yield from newest.merge(groups, rules, schema.names)
 
 
 def _group(
@@ -257,7 +261,8 @@ class PinnedRows:
         """
         if self._filter is not None:
             return sum(batch.num_rows for batch in self.batches(()))
-        counts = self._of_slices(self._count_of, lambda count: 0)
+        count_of = partial(self._count_of, self._reader(()))
+        counts = self._of_slices(count_of, lambda count: 0)
         if self._limit is None:
             return sum(counts)
         found = 0
@@ -276,7 +281,7 @@ class PinnedRows:
         left = self._limit
         if left == 0:
             return
-        read = partial(self._rows_of, columns)
+        read = partial(self._rows_of, self._reader(columns))
         with closing(self._of_slices(read, lambda batch: batch.nbytes)) as batches:
             for batch in batches:
                 if left is None or batch.num_rows < left:
@@ -290,21 +295,20 @@ class PinnedRows:
         self, read: Callable[[FileSlice], Generator[T]], size: Callable[[T], int]
     ) -> Generator[T]:
         """Yield the results of each slice, in order, while slices are read in parallel."""
-        _ = self._logs  # created here, not by several threads
         threads = usable_cores() if self._threads is None else self._threads
         streams = [partial(read, found) for found in self._pin.slices]
         return in_order(streams, 1 if self._limit is not None else threads, size)
 
-    def _rows_of(self, columns: Sequence[str], found: FileSlice) -> Generator[pa.RecordBatch]:
-        """Yield the rows of a slice with some columns, none of the batches empty."""
+    def _rows_of(self, reader: SliceReader, found: FileSlice) -> Generator[pa.RecordBatch]:
+        """Yield the rows of a slice, none of the batches empty."""
         with self._explained():
-            yield from self._read(found, columns)
+            yield from reader.rows(found)
 
-    def _count_of(self, found: FileSlice) -> Generator[int]:
+    def _count_of(self, reader: SliceReader, found: FileSlice) -> Generator[int]:
         """Yield the number of all rows of a slice."""
         with self._explained():
             if found.base_file is None or needs_merge(found):
-                yield sum(batch.num_rows for batch in self._read(found, ()))
+                yield sum(batch.num_rows for batch in reader.rows(found))
                 return
             with stored_rows(self._storage, found.base_file.path) as stored:
                 yield stored.num_rows
@@ -316,8 +320,8 @@ class PinnedRows:
         committed = CommittedInstants(pin.timeline, archive)
         return LogReader(self._storage, committed, NeededBytes(pin.meta, pin.timeline, archive))
 
-    def _read(self, found: FileSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return read_slice(self._storage, found, self._rules, self._logs, columns, self._filter)
+    def _reader(self, columns: Sequence[str]) -> SliceReader:
+        return SliceReader(self._storage, self._rules, self._logs, columns, self._filter)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

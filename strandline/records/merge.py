@@ -70,7 +70,7 @@ class MergeRules:
         delete: Whether all rows of the write are hard deletes, which need only their keys.
         append: Whether keys aren't compared: every row of the write is an insert, even duplicates.
         properties: Which rows are deletes, and which values rows lack.
-        once_micros: As in ``timestamp_label.once_in_micros``.
+        once_micros: As in ``cast.once_in_micros``.
     """
 
     schema: pa.Schema

@@ -24,13 +24,13 @@ from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
 from strandline.records.merge_rule import MergeProperties
 from strandline.records.schema.avro_schema import avro_to_arrow, readable_columns
+from strandline.records.schema.cast import has_millis, once_in_micros
 from strandline.records.schema.schema_evolution import (
     EvolutionRules,
     check_keys_kept,
     columns_after,
     columns_of_keys,
 )
-from strandline.records.schema.timestamp_label import has_millis, once_in_micros
 from strandline.settings.setting import Refusals, Settings
 from strandline.write.index.bucket import stored_buckets
 from strandline.write.last_timeline import LastTimeline
@@ -205,7 +205,7 @@ class Target:
             stored_buckets(partition, [file], self.index.buckets)
 
     def once_in_micros(self, history: CommitHistory) -> frozenset[str]:
-        """Return the columns in milliseconds that were in microseconds (``timestamp_label``).
+        """Return the columns in milliseconds that were in microseconds (``cast.once_in_micros``).
 
         Cost: none unless the table has milliseconds, else a read for each commit that isn't in
             ``history``.

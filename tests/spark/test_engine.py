@@ -11,8 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from strandline.write.engine.packed_rows import as_ipc
 from strandline.write.engine.spark import SparkEngine
-from strandline.write.engine.spark_hash import lanes, murmur3
-from strandline.write.engine.spark_rows import cached
+from strandline.write.engine.spark_rows import cached, lanes, murmur3
 from tests.conformance.engine_suite import EngineSuite
 
 pytestmark = pytest.mark.spark

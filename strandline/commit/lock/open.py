@@ -1,18 +1,17 @@
-"""``open_lock`` opens the lock provider that the settings name.
+"""``open_lock`` opens the lock provider that the settings name; ``InProcessLock`` is the default.
 
-Source: Hudi 1.2.0 ``LockManager``, ``HoodieLockConfig``.
+Source: Hudi 1.2.0 ``LockManager``, ``HoodieLockConfig``, ``InProcessLockProvider``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from strandline.commit.lock import settings
-from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
+from strandline.commit.lock.base import LockProvider, LockRetries, PollingProvider, TableLock, Wait
 from strandline.commit.lock.file_system import FileSystemLock
-from strandline.commit.lock.in_process import InProcessLock
 from strandline.commit.lock.storage_based import LOCK_PATH, StorageBasedLock
 from strandline.commit.lock.zookeeper import (
     ImplicitZookeeperLock,
@@ -27,6 +26,53 @@ from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.table_id import TableId, local_path
 from timeline.table.config import META_FOLDER
+
+_POLL_S: Final = 0.01
+_HOLDERS: Final[dict[str, InProcessLock]] = {}
+"""The holder of each table's lock; ``setdefault`` and ``pop`` with a ``str`` are atomic."""
+
+
+class InProcessLock(PollingProvider):
+    """The lock of a table among the threads of this process.
+
+    It excludes no other process, so Hudi's writers, which run in a JVM, aren't excluded either.
+
+    An interrupt (``KeyboardInterrupt`` from a signal handler) may come between any two steps of
+    Python code, such as the return of ``threading.Lock.acquire`` and the assignment that records
+    it. So the lock is an entry of a dictionary, whose value is the holder: acquiring it is one
+    atomic step.
+
+    Args:
+        base_path: The table's base path.
+        clock: Measures time-outs.
+        wait: Waits between two polls of the lock.
+    """
+
+    name: ClassVar[str] = "InProcessLockProvider"
+    is_shared: ClassVar[bool] = False
+
+    def __init__(self, base_path: str, clock: Clock | None = None, wait: Wait = time.sleep) -> None:
+        super().__init__(_POLL_S, clock, wait)
+        self._base_path = base_path
+        self._table = str(TableId.of(base_path).normal())
+
+    def _attempt(self) -> bool:
+        return _HOLDERS.setdefault(self._table, self) is self
+
+    def unlock(self) -> None:
+        """Release the lock if this instance holds it."""
+        if self.is_held():
+            # Only the holder removes itself, and one thread at a time uses it.
+            _HOLDERS.pop(self._table, None)
+
+    def is_held(self) -> bool:
+        """Return whether this instance holds the lock; it can't be lost."""
+        return _HOLDERS.get(self._table) is self
+
+    def describe(self) -> str:
+        """Return the table's base path."""
+        return self._base_path
+
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction.lock."
 

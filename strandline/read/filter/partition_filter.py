@@ -31,11 +31,8 @@ import pyarrow.fs as pafs
 from strandline.read.filter.expression_text import expression_text
 from strandline.read.filter.path_values import (
     WITHOUT_VALUE,
-    PathValues,
-    is_open,
-    told_columns,
+    PathRules,
     typed_value,
-    value_text,
 )
 from strandline.read.filter.row_filter import RowFilter
 from strandline.records.key.generator import COMPLEX, KeyGenerator, names_directories
@@ -98,10 +95,10 @@ def matching_partitions(
     Cost: about 30 us a partition; twice that if the filter is on the meta column and its values may
         begin with a slash.
     """
-    told = told_columns(schema, config)
-    if not {*told, PARTITION_PATH}.intersection(row_filter.columns):
+    guarantees = Guarantees.of(schema, config)
+    if not {*guarantees.paths.told, PARTITION_PATH}.intersection(row_filter.columns):
         return partitions
-    return _satisfying(partitions, row_filter, schema, config, _guarantee_at)
+    return _satisfying(partitions, row_filter, guarantees, guarantees.at)
 
 
 def leading_directories(
@@ -111,34 +108,34 @@ def leading_directories(
 
     Arguments and cost are as in ``matching_partitions``.
     """
-    told = told_columns(schema, config)
-    if not {*told[:1], PARTITION_PATH}.intersection(row_filter.columns):
+    guarantees = Guarantees.of(schema, config)
+    first = [*guarantees.paths.told][:1]
+    if not {*first, PARTITION_PATH}.intersection(row_filter.columns):
         return paths
-    return _satisfying(paths, row_filter, schema, config, _guarantee_below)
+    return _satisfying(paths, row_filter, guarantees, guarantees.below)
 
 
 def _satisfying(
     paths: Sequence[str],
     row_filter: RowFilter,
-    schema: pa.Schema,
-    config: TableConfig,
-    guaranteed: Callable[[str, str, pa.Schema, TableConfig], pc.Expression],
+    guarantees: Guarantees,
+    guaranteed: Callable[[str, str], pc.Expression],
 ) -> Collection[str]:
     """Return the paths for which a filter may be true, for any text of the meta column.
 
     Args:
         paths: Partitions or directories.
         row_filter: The filter.
-        schema: All columns of the table.
-        config: The table's properties.
+        guarantees: What holds at paths.
         guaranteed: Returns the condition that all rows at a path fulfil; its second argument is the
             meta column's text before the path.
     """
-    of_meta = PARTITION_PATH in row_filter.columns and _may_begin_with_slash(schema, config)
+    of_meta = PARTITION_PATH in row_filter.columns and guarantees.may_begin_with_slash
     found: set[str] = set()
     for before in ("", "/") if of_meta else ("",):
-        guarantees = [guaranteed(path, before, schema, config) for path in paths]
-        found.update(paths[at] for at in satisfiable(row_filter.condition, guarantees, schema))
+        known = [guaranteed(path, before) for path in paths]
+        matching = satisfiable(row_filter.condition, known, guarantees.schema)
+        found.update(paths[at] for at in matching)
     return found
 
 
@@ -158,7 +155,7 @@ def fixed_partitions(
     if not fields:
         return None
     paths = _paths_in(row_filter, schema) if config.populate_meta_fields else None
-    if paths is None and [*fields] == told_columns(schema, config):
+    if paths is None and [*fields] == [*PathRules.of(schema, config).told]:
         paths = _paths_of_values(row_filter, schema, config)
     if paths is None or not all(map(names_directories, paths)):
         return None
@@ -216,82 +213,89 @@ def _texts(value: pa.Scalar, config: TableConfig) -> Iterator[str]:
         yield str(value.cast(pa.int32()).as_py())
 
 
-def guarantee(path: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return an expression that is true for all rows of a partition.
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """Expressions that are true for all rows at a path of a table.
 
-    It is a conjunction of comparisons of columns with values.
-
-    Args:
-        path: The partition's path under the base path.
-        schema: Columns of the table that the expression may use.
-        config: The table's properties.
+    Attributes:
+        schema: Columns of the table that expressions may use.
+        paths: How paths determine their values.
+        has_meta: Whether the table stores meta columns.
+        may_begin_with_slash: Whether the meta column may have a slash before the path of the
+            partition: if a value begins with one, Hudi keeps it there, but not in the directory's
+            name.
     """
-    if _may_begin_with_slash(schema, config):
-        return PathValues.of(path, schema, config).guarantee
-    return _guarantee_at(path, "", schema, config)
 
+    schema: pa.Schema
+    paths: PathRules
+    has_meta: bool
+    may_begin_with_slash: bool
 
-def _guarantee_at(path: str, before: str, schema: pa.Schema, config: TableConfig) -> pc.Expression:
-    """Return the guarantee for a partition's rows whose meta column is ``before`` and the path."""
-    found = PathValues.of(path, schema, config).guarantee
-    if config.populate_meta_fields and PARTITION_PATH in schema.names:
-        found &= pc.field(PARTITION_PATH) == before + path
-    return found
+    @classmethod
+    def of(cls, schema: pa.Schema, config: TableConfig) -> Guarantees:
+        """Return the guarantees of a table.
 
+        Args:
+            schema: Columns of the table that expressions may use.
+            config: The table's properties.
+        """
+        paths = PathRules.of(schema, config)
+        first = None if not paths.fields else paths.told.get(paths.fields[0], pa.string())
+        keeps = first is not None and not (paths.hive_style or paths.url_encodes)
+        return cls(schema, paths, config.populate_meta_fields, keeps and pa.types.is_string(first))
 
-def _guarantee_below(
-    path: str, before: str, schema: pa.Schema, config: TableConfig
-) -> pc.Expression:
-    """Return an expression that is true for all rows in a directory and below it.
+    def of_partition(self, path: str) -> pc.Expression:
+        """Return a conjunction of comparisons of columns with values, true for a partition's rows.
 
-    Args:
-        path: The directory.
-        before: The text of the meta column before the path.
-        schema: Columns of the table.
-        config: The table's properties.
-    """
-    found = pc.scalar(True)
-    if not path:
+        Args:
+            path: The partition's path under the base path.
+        """
+        if self.may_begin_with_slash:
+            return self.paths.values(path).guarantee
+        return self.at(path, "")
+
+    def at(self, path: str, before: str) -> pc.Expression:
+        """Return the guarantee for a partition's rows whose meta column is ``before`` and path."""
+        found = self.paths.values(path).guarantee
+        if self.has_meta and PARTITION_PATH in self.schema.names:
+            found &= pc.field(PARTITION_PATH) == before + path
         return found
-    if config.populate_meta_fields:
-        found = found & _begins(PARTITION_PATH, before + path)
-    told = told_columns(schema, config)
-    for name, segment in zip(config.partition_fields, path.split("/"), strict=False):
-        if name not in told:
-            break
-        kind, text = schema.field(name).type, value_text(segment, name, config)
-        if text is None or text in WITHOUT_VALUE:
-            if pa.types.is_string(kind):
+
+    def below(self, path: str, before: str) -> pc.Expression:
+        """Return an expression that is true for all rows in a directory and below it.
+
+        Args:
+            path: The directory.
+            before: The text of the meta column before the path.
+        """
+        found = pc.scalar(True)
+        if not path:
+            return found
+        if self.has_meta:
+            found = found & _begins(PARTITION_PATH, before + path)
+        paths = self.paths
+        for name, segment in zip(paths.fields, path.split("/"), strict=False):
+            if name not in paths.told:
                 break
-            continue
-        if is_open(name, text, schema, config):  # the next segment may be a part of the value
-            if pa.types.is_string(kind):
-                found &= _begins(name, text)
-            break
-        value = typed_value(text, kind)
-        if value is not None:
-            found &= pc.field(name) == value
-    return found
+            kind, text = paths.told[name], paths.text(name, segment)
+            if text is None or text in WITHOUT_VALUE:
+                if pa.types.is_string(kind):
+                    break
+                continue
+            if paths.is_open(name, text):  # the next segment may be a part of the value
+                if pa.types.is_string(kind):
+                    found &= _begins(name, text)
+                break
+            value = typed_value(text, kind)
+            if value is not None:
+                found &= pc.field(name) == value
+        return found
 
 
 def _begins(name: str, text: str) -> pc.Expression:
     """Return an expression that is true if a column is a text, or continues it with a slash."""
     after = chr(ord("/") + 1)
     return (pc.field(name) >= text) & (pc.field(name) < text + after)
-
-
-def _may_begin_with_slash(schema: pa.Schema, config: TableConfig) -> bool:
-    """Return whether the meta column may have a slash before the path of the partition.
-
-    If a value begins with a slash, Hudi keeps it there, but not in the directory's name.
-    """
-    if not config.partition_fields or config.hive_style_partitioning:
-        return False
-    if config.url_encode_partitioning:
-        return False
-    first = config.partition_fields[0]
-    is_told = first in told_columns(schema, config)
-    return not is_told or bool(pa.types.is_string(schema.field(first).type))
 
 
 def satisfiable(

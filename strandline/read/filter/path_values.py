@@ -1,4 +1,4 @@
-"""``PathValues``: the values of partition columns that a partition's path determines.
+"""``PathRules`` give ``PathValues``: the values of partition columns that paths determine.
 
 A path determines a column's value only if Hudi made it from the column's plain value: the key
 generator is ``SIMPLE`` or ``COMPLEX``, there is one partition column or one segment for each, and
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import unquote
 
@@ -58,43 +58,6 @@ class PathValues:
     blank: frozenset[str] = frozenset()
     slashed: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, path: str, schema: pa.Schema, config: TableConfig) -> PathValues:
-        """Return the values that a path determines.
-
-        Args:
-            path: The partition's path under the base path.
-            schema: Columns of the table; others are ignored.
-            config: The table's properties.
-        """
-        fields = config.partition_fields
-        # One column has the whole path, a text with slashes.
-        segments = [path] if len(fields) == 1 else path.split("/")
-        if len(segments) != len(fields):  # a value with slashes, ambiguous
-            return cls()
-        told = told_columns(schema, config)
-        slashes = config.may_slash_dates
-        known: dict[str, pa.Scalar] = {}
-        blank, slashed = set(), {}
-        for name, segment in zip(fields, segments, strict=True):
-            text = value_text(segment, name, config) if name in told else None
-            if text is None:
-                continue
-            kind = schema.field(name).type
-            is_text = pa.types.is_string(kind)
-            if text in WITHOUT_VALUE:
-                if is_text:
-                    blank.add(name)
-                else:
-                    known[name] = pa.scalar(None, kind)
-            elif is_text and slashes and "/" in text and not config.url_encode_partitioning:
-                slashed[name] = text
-            else:
-                plain = text.replace("/", "-") if slashes and not is_text else text
-                if (value := typed_value(plain, kind)) is not None:
-                    known[name] = value
-        return cls(known, frozenset(blank), slashed)
-
     @property
     def unsettled(self) -> frozenset[str]:
         """The columns whose value depends on both the stored value and the path."""
@@ -123,12 +86,12 @@ class PathValues:
         Returns:
             The rows in the same order, with exactly the columns of ``schema``.
         """
-        columns = [
-            pa.repeat(self.known[name], rows.num_rows)
-            if name in self.known
-            else self._settled(name, rows.column(name))
-            for name in schema.names
-        ]
+        stored = dict(zip(rows.column_names, rows.itercolumns(), strict=True))
+        for name in self.known.keys() & set(schema.names):
+            stored[name] = pa.repeat(self.known[name], rows.num_rows)
+        for name in self.unsettled & stored.keys():
+            stored[name] = self._settled(name, stored[name])
+        columns = [stored[name] for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -136,72 +99,127 @@ class PathValues:
         if name in self.blank:
             is_right = pc.is_in(stored, pa.array([*WITHOUT_VALUE, None], stored.type))
             return pc.if_else(is_right, stored, pa.scalar(None, stored.type))
-        if name in self.slashed:
-            text = self.slashed[name]
-            is_right = pc.equal(pc.replace_substring(stored, "-", "/"), text)
-            return pc.if_else(pc.fill_null(is_right, False), stored, pa.scalar(text, stored.type))
-        return stored
+        text = self.slashed[name]
+        is_right = pc.equal(pc.replace_substring(stored, "-", "/"), text)
+        return pc.if_else(pc.fill_null(is_right, False), stored, pa.scalar(text, stored.type))
 
 
-def told_columns(schema: pa.Schema, config: TableConfig) -> list[str]:
-    """Return the partition columns whose plain values are in paths."""
-    named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
-    if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
-        return []
-    # Old writers stored neither property, whatever paths they made.
-    if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
-        return []
-    # A number's sign would become a slash, which Hudi then drops.
-    signs = config.may_slash_dates and not config.hive_style_partitioning
-    return [
-        name
-        for name in config.partition_fields
-        if name in schema.names
-        and _has_one_text(schema.field(name).type)
-        and not (signs and pa.types.is_integer(schema.field(name).type))
-    ]
+@dataclass(frozen=True, slots=True)
+class PathRules:
+    """How the paths of a table's partitions determine values of columns; prepared once a scan.
 
-
-def is_open(name: str, text: str, schema: pa.Schema, config: TableConfig) -> bool:
-    """Return whether the segments after one may belong to the same value.
-
-    Args:
-        name: The partition column.
-        text: The segment's ``value_text``.
-        schema: Columns of the table.
-        config: The table's properties.
+    Attributes:
+        fields: The partition columns, in the order of a path's segments.
+        told: Those whose plain values are in paths → their types.
+        hive_style: Whether segments are ``field=value``.
+        url_encodes: Whether values are ``%XX``-encoded.
+        slashes: Whether paths may have ``/`` where the one partition column has ``-``.
     """
-    kind = schema.field(name).type
-    if pa.types.is_string(kind):
-        return not config.url_encode_partitioning or config.may_slash_dates
-    # The year of a date, which can't be distinguished from a number of days.
-    return pa.types.is_date32(kind) and text.isdigit() and config.may_slash_dates
 
+    fields: tuple[str, ...]
+    told: Mapping[str, pa.DataType]
+    hive_style: bool
+    url_encodes: bool
+    slashes: bool
 
-def value_text(segment: str, name: str, config: TableConfig) -> str | None:
-    """Return the text of a column's value in a path segment; ``None`` if that is uncertain."""
-    text = segment
-    if config.hive_style_partitioning:
-        prefix = f"{name}="
-        if not text.startswith(prefix):
-            return None
-        text = text.removeprefix(prefix)
-    if config.url_encode_partitioning:
-        if "/" in text and not config.may_slash_dates:
-            return None
-        # Slashes of the value are encoded, so one in the path was a ``-``.
-        text = text.replace("/", "-")
-        try:
-            text = unquote(text, errors="strict")
-        except UnicodeDecodeError:
-            return None
-    return text
+    @classmethod
+    def of(cls, schema: pa.Schema, config: TableConfig) -> PathRules:
+        """Return the rules for some columns of a table.
+
+        Args:
+            schema: Columns of the table; columns that aren't among them have no values.
+            config: The table's properties.
+        """
+        rules = cls(
+            config.partition_fields,
+            {},
+            config.hive_style_partitioning,
+            config.url_encode_partitioning,
+            config.may_slash_dates,
+        )
+        named = config.properties.keys() & {KEY_GENERATOR_TYPE, KEY_GENERATOR_CLASS}
+        if not named or config.key_generator_type not in (SIMPLE, COMPLEX):
+            return rules
+        # Old writers stored neither property, whatever paths they made.
+        if not config.properties.keys() >= {HIVE_STYLE, URL_ENCODE}:
+            return rules
+        # A number's sign would become a slash, which Hudi then drops.
+        signs = rules.slashes and not rules.hive_style
+        kinds = {n: schema.field(n).type for n in rules.fields if n in schema.names}
+        told = {
+            name: kind
+            for name, kind in kinds.items()
+            if _has_one_text(kind) and not (signs and pa.types.is_integer(kind))
+        }
+        return replace(rules, told=told)
+
+    def values(self, path: str) -> PathValues:
+        """Return the values that a partition's path, under the base path, determines."""
+        fields = self.fields
+        # One column has the whole path, a text with slashes.
+        segments = [path] if len(fields) == 1 else path.split("/")
+        if len(segments) != len(fields):  # a value with slashes, ambiguous
+            return PathValues()
+        known: dict[str, pa.Scalar] = {}
+        blank, slashed = set(), {}
+        for name, segment in zip(fields, segments, strict=True):
+            text = self.text(name, segment) if name in self.told else None
+            if text is None:
+                continue
+            kind = self.told[name]
+            is_text = pa.types.is_string(kind)
+            if text in WITHOUT_VALUE:
+                if is_text:
+                    blank.add(name)
+                else:
+                    known[name] = pa.scalar(None, kind)
+            elif is_text and self.slashes and "/" in text and not self.url_encodes:
+                slashed[name] = text
+            else:
+                plain = text.replace("/", "-") if self.slashes and not is_text else text
+                if (value := typed_value(plain, kind)) is not None:
+                    known[name] = value
+        return PathValues(known, frozenset(blank), slashed)
+
+    def text(self, name: str, segment: str) -> str | None:
+        """Return the text of a column's value in a path segment; ``None`` if that is uncertain."""
+        text = segment
+        if self.hive_style:
+            prefix = f"{name}="
+            if not text.startswith(prefix):
+                return None
+            text = text.removeprefix(prefix)
+        if self.url_encodes:
+            if "/" in text and not self.slashes:
+                return None
+            # Slashes of the value are encoded, so one in the path was a ``-``.
+            text = text.replace("/", "-")
+            try:
+                text = unquote(text, errors="strict")
+            except UnicodeDecodeError:
+                return None
+        return text
+
+    def is_open(self, name: str, text: str) -> bool:
+        """Return whether the segments after one may belong to the same value.
+
+        Args:
+            name: The partition column.
+            text: The text of its value in the segment.
+        """
+        kind = self.told[name]
+        if pa.types.is_string(kind):
+            return not self.url_encodes or self.slashes
+        # The year of a date, which can't be distinguished from a number of days.
+        return pa.types.is_date32(kind) and text.isdigit() and self.slashes
 
 
 def typed_value(text: str, kind: pa.DataType) -> pa.Scalar | None:
     """Return the value from which a path's text was made; ``None`` if that is uncertain."""
     if pa.types.is_date32(kind) and _DAYS.fullmatch(text):
         return pa.scalar(int(text), pa.int32()).cast(kind)
+    if pa.types.is_string(kind):
+        return pa.scalar(text, kind)
     try:
         value = pa.scalar(text, pa.string()).cast(kind)
         back = value.cast(pa.string()).as_py()

@@ -24,8 +24,8 @@ from strandline.records.key.hashes import key_hashes
 from strandline.records.merge_rule import MergeProperties, lacking
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
+from strandline.records.schema.cast import OnceMicros, corrected
 from strandline.records.schema.columns import column_of, conform
-from strandline.records.schema.timestamp_label import OnceMicros, corrected
 from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records
 from timeline.encoding.log_block import DELETE
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -64,7 +64,7 @@ class LogRules:
         ordering_fields: Ordering columns; empty by commit time.
         budget: Memory limit.
         properties: Which rows are deletes, and which values rows lack.
-        once_micros: As in ``timestamp_label.corrected``.
+        once_micros: As in ``cast.corrected``.
     """
 
     schema: pa.Schema

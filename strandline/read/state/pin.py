@@ -26,7 +26,7 @@ import pyarrow as pa
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.partition_filter import WantedPartitions, matching_partitions
-from strandline.read.filter.path_values import PathValues
+from strandline.read.filter.path_values import PathRules
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants.committed import first_write_time
 from strandline.read.logs.log_blocks import needs_merge
@@ -43,6 +43,7 @@ from strandline.records.incomplete_files import (
 )
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
+from strandline.records.schema.cast import OnceMicros, once_in_micros
 from strandline.records.schema.column_ids import (
     HISTORY_FOLDER,
     HISTORY_SUFFIX,
@@ -50,7 +51,6 @@ from strandline.records.schema.column_ids import (
     column_history,
     column_ids,
 )
-from strandline.records.schema.timestamp_label import OnceMicros, once_in_micros
 from timeline.clock import UTC, format_instant_time, parse_instant_time
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 from timeline.instant import CLEAN, SAVEPOINT, Instant
@@ -396,12 +396,11 @@ def _refuse_untold_columns(
     """Refuse partitions whose paths don't determine columns that the files lack."""
     if not drops_partition_columns(meta.config):
         return
+    rules = PathRules.of(schema, meta.config)
     for path in sorted(partitions):
-        told = PathValues.of(path, schema, meta.config)
+        told = rules.values(path)
         missing = [
-            name
-            for name in meta.config.partition_fields
-            if name not in told.known and name not in told.unsettled
+            name for name in rules.fields if name not in told.known and name not in told.unsettled
         ]
         if missing:
             raise UnsupportedTableError(

@@ -22,8 +22,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
+from strandline.records.schema.cast import OnceMicros, corrected
 from strandline.records.schema.columns import conform
-from strandline.records.schema.timestamp_label import OnceMicros, corrected
 from timeline.encoding.column_chunk import check_chunks
 from timeline.errors import InputError, TableError
 from timeline.storage.base import Storage, mapped_errors
@@ -264,7 +264,7 @@ class StoredRows:
         Args:
             piece: The rows.
             schema: The table's columns.
-            once_micros: As in ``timestamp_label.corrected``, as is the error.
+            once_micros: As in ``cast.corrected``, as is the error.
         """
         return corrected(piece, schema, once_micros, self._place, self._of_96_bits)
 

@@ -34,10 +34,9 @@ from strandline.write.options.client_options import base_file_settings
 from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED, UNSORTED
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.placed import Placed
-from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, refuse_changed
 from strandline.write.tasks.in_place import AssignInPartTask
-from strandline.write.tasks.placement import Bucket, Placement
+from strandline.write.tasks.placement import AssignTask, Bucket, Placement
 from strandline.write.tasks.row_order import PartitionOrderTask
 from strandline.write.tasks.write_task import STATUS_SCHEMA, WriteReport, WriteTask, marked_file
 from timeline.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 
 from strandline import LocalEngine, Table, WriteClient
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
-from strandline.records.schema.timestamp_label import corrected, once_in_micros
+from strandline.records.schema.cast import corrected, once_in_micros
 from tests.kit.formats.log_files import avro_block
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, row
 from timeline.errors import UnsupportedTableError

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.lock import base, in_process
+from strandline.commit.lock import base
+from strandline.commit.lock import open as open_module
 from strandline.commit.lock.base import Wait
-from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.lock.open import InProcessLock
 from tests.conformance.lock_suite import LockSuite
 from tests.kit.concurrency.interrupts import interrupted
 from timeline.clock import Clock
@@ -44,7 +45,7 @@ def test_an_interrupt_at_any_step_leaves_no_lock_behind(tmp_path: Path) -> None:
     other = InProcessLock(str(tmp_path))
     for at in itertools.count(1):
         lock = InProcessLock(str(tmp_path))
-        was_interrupted = interrupted(lambda lock=lock: lock.try_lock(0), at, (in_process, base))
+        was_interrupted = interrupted(lambda lock=lock: lock.try_lock(0), at, (open_module, base))
         lock.close()
         assert other.try_lock(0), f"locked after an interrupt at opcode {at}"
         other.unlock()
@@ -58,7 +59,7 @@ def test_a_release_that_was_interrupted_can_be_repeated(tmp_path: Path) -> None:
     for at in itertools.count(1):
         lock = InProcessLock(str(tmp_path))
         assert lock.try_lock(0)
-        was_interrupted = interrupted(lock.unlock, at, (in_process,))
+        was_interrupted = interrupted(lock.unlock, at, (open_module,))
         lock.unlock()
         assert other.try_lock(0), f"locked after an interrupt at opcode {at}"
         other.unlock()

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.commit.lock.base import LockRetries, TableLock
-from strandline.commit.lock.in_process import InProcessLock
-from strandline.commit.lock.open import open_lock
+from strandline.commit.lock.open import InProcessLock, open_lock
 from strandline.write.options.client_options import parse_options
 from timeline.errors import ConfigError, LockError, StorageUnavailableError
 from timeline.storage.local import LocalStorage

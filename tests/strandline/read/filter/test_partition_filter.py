@@ -9,7 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import LocalEngine, Table, WriteClient
-from strandline.read.filter.partition_filter import fixed_partitions, guarantee, matching_partitions
+from strandline.read.filter.partition_filter import (
+    Guarantees,
+    fixed_partitions,
+    matching_partitions,
+)
 from strandline.read.filter.row_filter import RowFilter
 from tests.kit.tables import golden
 from timeline.table.config import TableConfig
@@ -43,9 +47,10 @@ def kept(condition: pc.Expression, paths: list[str], table: TableConfig) -> list
 def test_what_paths_say_is_true_of_all_rows(scenario, tmp_path):
     table = Table(golden.build_final(scenario, tmp_path))
     rows = table.to_arrow()
+    guarantees = Guarantees.of(rows.schema, table.config)
     for path in pc.unique(rows["_hoodie_partition_path"]).to_pylist():
         of_path = rows.filter(pc.field("_hoodie_partition_path") == path)
-        assert of_path.filter(guarantee(path, rows.schema, table.config)) == of_path
+        assert of_path.filter(guarantees.of_partition(path)) == of_path
 
 
 @pytest.mark.parametrize("name", ["cow_basic_v6", "cow_basic_v9", "hive_cow_v9", "mor_basic_v9"])

@@ -15,7 +15,7 @@ import pytest
 
 from strandline import LocalEngine, Table, WriteClient
 from strandline.read.filter.partition_filter import fixed_partitions, leading_directories
-from strandline.read.filter.path_values import PathValues
+from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
 from strandline.read.scan import Scan
 from strandline.table_api.history import CommitSummary
@@ -207,7 +207,8 @@ def test_dates_with_slashes_in_their_paths_are_found(slashed):
 
 def told(path: str, kind: pa.DataType, **settings: str) -> PathValues:
     config = TableConfig.create(name="t", record_key_fields=("id",), partition_fields=("day",))
-    return PathValues.of(path, pa.schema([("day", kind)]), config.with_properties(settings))
+    rules = PathRules.of(pa.schema([("day", kind)]), config.with_properties(settings))
+    return rules.values(path)
 
 
 def known(path: str, kind: pa.DataType, **settings: str) -> object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +16,7 @@ from strandline.read.instants.archive import Archive
 from strandline.read.instants.committed import CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.temp_file import LogBudget
-from strandline.read.pinned_rows import SliceRules, read_slice
+from strandline.read.pinned_rows import SliceReader, SliceRules
 from strandline.records.meta_fields import IS_DELETED, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.concurrency.manual_clock import ManualClock
@@ -244,8 +243,8 @@ def stream(
             for partition in sorted(view.all_latest_file_slices_before_or_on(LATEST))
             for found in view.latest_merged_file_slices_before_or_on(partition, as_of)
         ]
-    read_one = partial(read_slice, storage, rules=rules, logs=logs, columns=columns)
-    return chain.from_iterable(map(read_one, slices)), logs
+    reader = SliceReader(storage, rules, logs, columns)
+    return chain.from_iterable(map(reader.rows, slices)), logs
 
 
 def values(storage: Storage) -> dict[str, str]:

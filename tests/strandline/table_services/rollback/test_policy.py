@@ -8,7 +8,7 @@ import json
 import pytest
 
 from strandline.commit.lock.base import TableLock
-from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.lock.open import InProcessLock
 from strandline.commit.others_heartbeats import (
     HeartbeatSettings,
     announcement_path,

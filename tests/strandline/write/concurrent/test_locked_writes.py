@@ -13,7 +13,7 @@ import pytest
 
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
-from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.lock.open import InProcessLock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.own_heartbeat import Heartbeat
 from strandline.records.commit_history import CommitHistory

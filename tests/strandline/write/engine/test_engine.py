@@ -20,9 +20,8 @@ from strandline.write.index.colocated import FindTask, PlaceTask
 from strandline.write.index.search import SearchIndex, SearchTask, SpreadTask
 from strandline.write.index.search_tagging import TagProfileTask
 from strandline.write.index.tag_task import TagTask
-from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
-from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.placement import AssignTask, Bucket
 from strandline.write.tasks.row_order import PartitionOrderTask
 from strandline.write.tasks.write_task import WriteTask
 from tests.conformance.engine_suite import EngineSuite
@@ -167,7 +166,7 @@ SERVER_ROOMS = ("api", "http", "lookup", "process")
 def test_executors_load_neither_the_server_nor_the_driver_nor_views_that_list_storage():
     modules = [
         "strandline.write.tasks.key_task",
-        "strandline.write.tasks.assign_task",
+        "strandline.write.tasks.placement",
         "strandline.write.index.search",
         "strandline.write.index.colocated",
         "strandline.write.index.tag_task",

@@ -9,9 +9,8 @@ import pytest
 
 from strandline.records.key.hashes import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.tasks.assign_task import AssignTask
 from strandline.write.tasks.columns import BUCKET, FILE, KEY_HASH, TASK, tagged_schema
-from strandline.write.tasks.placement import InsertShares
+from strandline.write.tasks.placement import AssignTask, InsertShares
 from timeline.errors import RowsChangedError
 
 COLUMNS = pa.schema([("n", pa.int64())])

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.write.engine.local import LocalEngine
-from strandline.write.tasks.assign_task import AssignTask
-from strandline.write.tasks.placement import InsertShares
+from strandline.write.tasks.placement import AssignTask, InsertShares
 from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.tasks.test_assign_task import COLUMNS, assigned, tagged
 from timeline.errors import ConfigError
