@@ -1,0 +1,83 @@
+"""What commands print: rows as a table, as JSON or as lines of JSON; errors in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from strandline.server.log_format import escaped
+from timeline.errors import ConfigError, InputError, StrandlineError, TableNotFoundError
+
+FORMATS: Final = ("table", "json", "jsonl")
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--output`` to a command."""
+    return click.option(
+        "--output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="Columns for people, one JSON object, or a JSON object a line.",
+    )(command)
+
+
+def print_rows(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    output: str,
+    head: Mapping[str, Any],
+    name: str,
+) -> None:
+    """Print rows to stdout.
+
+    Args:
+        rows: The rows.
+        columns: Their columns, in order.
+        output: One of ``FORMATS``. As one object: ``head``, and the rows as a list; the other forms
+            have the rows alone.
+        head: What holds for all rows.
+        name: Name of the list.
+    """
+    if output == "json":
+        click.echo(json.dumps({**head, name: [dict(row) for row in rows]}, ensure_ascii=False))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(dict(row), ensure_ascii=False))
+    else:
+        for line in _as_table([[_cell(row[c]) for c in columns] for row in rows], columns):
+            click.echo(line)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else escaped(str(value))
+
+
+def _as_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> Iterator[str]:
+    """Yield lines of columns that are as wide as their longest cell; none without rows."""
+    if not rows:
+        return
+    lines = [columns, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+@contextmanager
+def errors_in_a_line() -> Iterator[None]:
+    """End the command with an error of the block in one line: 2 for bad usage, else 1."""
+    try:
+        yield
+    except (ConfigError, InputError, TableNotFoundError) as error:
+        raise click.UsageError(_in_a_line(error)) from error
+    except StrandlineError as error:
+        raise click.ClickException(_in_a_line(error)) from error
+
+
+def _in_a_line(error: StrandlineError) -> str:
+    return escaped(" ".join(str(error).split()))
