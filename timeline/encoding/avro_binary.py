@@ -388,6 +388,14 @@ def _map_reader(read: ValueReader) -> ValueReader:
 
 
 def _read_string(cursor: Cursor) -> str:
+    data, start = cursor.data, cursor.pos + 2
+    if start <= len(data):
+        low, high = data[start - 2], data[start - 1]
+        if low & 0x81 == 0x80 and high < 0x80:  # a length of two bytes, as a file name's
+            end = start + ((low & 0x7F | high << 7) >> 1)
+            if end <= len(data):
+                cursor.pos = end
+                return data[start:end].decode()
     return cursor.take(cursor.take_long()).decode()
 
 
