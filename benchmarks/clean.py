@@ -121,7 +121,7 @@ class OurCleans:
         with measured() as took:
             timeline = self._meta.active_timeline()
             cleaner = Cleaner(self._meta, view, self._times, SETTINGS)
-            (part,) = cleaner.parts(timeline)
+            (part,) = cleaner.planner.parts(timeline)
             now = self._times.next(timeline.last_time)
             planned = part.requested(now, Before.of(timeline, None))
             execution = CleanExecution(self._meta, self._times, lambda files, done: ())

@@ -37,9 +37,9 @@ from strandline.table_api.metadata_rows import (
 from strandline.table_api.pinned import PINS_SCHEMA, PinnedTable, pin_rows
 from strandline.table_services.archive.policy import archive_settings
 from strandline.table_services.archive.run import Archiver
+from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
-from strandline.table_services.clean.run import Cleaner
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import StrandlineError, TableNotFoundError
 from timeline.instant import Instant
@@ -374,7 +374,7 @@ class Table:
         settings = clean_settings(policy, retain)
         with closing(self._view()) as view:
             timeline = self._meta.active_timeline()
-            return preview(self._cleaner(view, settings), timeline, settings.policy)
+            return preview(self._planner(view, settings), timeline, settings.policy)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -420,11 +420,11 @@ class Table:
         settings = clean_settings(policy, retain)
         with closing(self._view()) as view:
             timeline = self._meta.active_timeline()
-            return why(self._cleaner(view, settings), self._meta, timeline, file)
+            return why(self._planner(view, settings), self._meta, timeline, file)
 
-    def _cleaner(self, view: FileSystemView, settings: CleanSettings) -> Cleaner:
+    def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
         times = TimeGenerator(SystemClock(), self.config.timezone)
-        return Cleaner(self._meta, view, times, settings)
+        return CleanPlanner(self._meta, view, times, settings)
 
     def earliest_instant(self) -> str | None:
         """Return the earliest instant as of which ``scan`` reads rows; ``None`` without a write.

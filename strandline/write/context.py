@@ -18,9 +18,10 @@ from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver, ArchiveResult
 from strandline.table_services.archive.run import is_idle as is_archive_idle
 from strandline.table_services.clean.execution import CleanResult, Progress
+from strandline.table_services.clean.planner import CleanMemory, CleanPlanner, is_idle
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
-from strandline.table_services.clean.run import Cleaner, CleanMemory, is_idle
+from strandline.table_services.clean.run import Cleaner
 from strandline.table_services.metadata_table import drop_metadata_table
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
@@ -120,8 +121,8 @@ class WriteContext:
     def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
         """Return what a clean would delete, without deleting it."""
         times = self.times(meta.config.timezone)
-        cleaner = Cleaner(meta, view, times, self.clean_settings)
-        return preview(cleaner, meta.active_timeline(), self.clean_settings.policy)
+        planner = CleanPlanner(meta, view, times, self.clean_settings)
+        return preview(planner, meta.active_timeline(), self.clean_settings.policy)
 
     def clean_is_idle(self, timeline: Timeline, zone: str) -> bool:
         """Return whether a clean would find nothing to do.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_name import is_data_file
 from strandline.table_services.clean.plan import Fate, file_sizes
-from strandline.table_services.clean.run import Cleaner
+from strandline.table_services.clean.planner import CleanPlanner
 from timeline.errors import InputError
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
@@ -84,15 +84,15 @@ class FileFate:
     reason: str
 
 
-def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
+def preview(planner: CleanPlanner, timeline: Timeline, policy: str) -> CleanPreview:
     """Return what the next clean would delete.
 
     If cleans are pending, return only their files: a clean finishes them before it plans.
 
     Args:
-        cleaner: A cleaner of the table.
+        planner: Plans the cleans of the table.
         timeline: The active timeline.
-        policy: The cleaner's retention policy.
+        policy: Its retention policy.
 
     Raises:
         CorruptMetadataError: A plan, a savepoint or a commit can't be read.
@@ -101,11 +101,11 @@ def preview(cleaner: Cleaner, timeline: Timeline, policy: str) -> CleanPreview:
     """
     rows = {
         (partition, name): (None, _GOES_BY.format(instant.requested_time))
-        for instant, partition, name in cleaner.pending_files(timeline)
+        for instant, partition, name in planner.pending_files(timeline)
     }
     if rows:
         return CleanPreview(policy, "", pa.Table.from_batches([_batch(rows)], CLEANABLE_SCHEMA))
-    earliest, deleted = cleaner.deleted(timeline)
+    earliest, deleted = planner.deleted(timeline)
     batches = [*_batches(deleted)]
     files = pa.Table.from_batches(batches, CLEANABLE_SCHEMA)
     return CleanPreview(policy, earliest if batches else "", files)
@@ -145,11 +145,11 @@ def _batch(rows: _Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=CLEANABLE_SCHEMA)
 
 
-def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) -> FileFate:
+def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: str) -> FileFate:
     """Return why a file is still there, or gone.
 
     Args:
-        cleaner: A cleaner of the table.
+        planner: Plans the cleans of the table.
         meta: The table's meta client.
         timeline: The active timeline.
         file: Path of a base or log file under the base path, or with it.
@@ -164,10 +164,10 @@ def why(cleaner: Cleaner, meta: TableMetaClient, timeline: Timeline, file: str) 
         ones included.
     """
     partition, name = _split(meta, file)
-    for instant, of, each in cleaner.pending_files(timeline):
+    for instant, of, each in planner.pending_files(timeline):
         if (of, each) == (partition, name):
             return FileFate(partition, name, True, True, _GOES_BY.format(instant.requested_time))
-    for fate in cleaner.fates(timeline, partition):
+    for fate in planner.fates(timeline, partition):
         if name in file_sizes(fate.found):
             return FileFate(partition, name, True, fate.rule.deletes, fate.reason)
     for instant, metadata in _cleans_newest_first(meta, timeline):

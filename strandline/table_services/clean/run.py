@@ -1,14 +1,13 @@
-"""``Cleaner``: finishes crashed cleans, then plans a clean and carries it out.
+"""``Cleaner``: finishes crashed cleans, then has a clean planned and carries it out.
 
-It lists only the timeline, and gets the files of partitions from the view. A clean that finds
-nothing sometimes leaves an empty clean, as a mark from which the next one continues. If the last
-clean or later writes were archived, the archive is read instead of all partitions.
+A clean that finds nothing sometimes leaves an empty clean, as a mark from which the next one
+continues.
 
 Readers' leases are listed before a clean is planned, and again when it has been requested. If one
 came in between that the clean would break, the clean is withdrawn and planned again: a reader
 creates its lease before it looks for cleans, so at least one of the two finds the other.
 
-Source: Hudi 1.2.0 ``CleanPlanActionExecutor``.
+Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanActionExecutor``.
 """
 
 from __future__ import annotations
@@ -16,140 +15,53 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Final, TypeVar
+from typing import Final
 
-from fsview.model.file_group import CompactionOperation, FileSlice
-from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.instants.archive import Archive
-from strandline.read.state.reader_lease import Lease, Leases, held_from
+from fsview.model.file_system_view import FileSystemView
+from strandline.read.state.reader_lease import Lease
 from strandline.table_services.clean.execution import (
     CleanExecution,
     CleanResult,
     Delete,
     Done,
-    Executed,
     File,
     Progress,
-    Spared,
     delete_files,
-    names_by_partition,
 )
 from strandline.table_services.clean.parts import (
     Before,
     Part,
     PendingClean,
-    PlannedPart,
-    divided,
     last_of_series,
     part_of,
 )
 from strandline.table_services.clean.plan import (
-    FROM_THE_START,
-    Fate,
-    PartitionGroups,
-    PlannedClean,
-    Rule,
-    Savepoints,
-    cleaner_plan,
-    deleted_slices,
-    fates_in,
-    file_sizes,
-    instants_between,
-    instants_since,
-    is_changed_since,
-    partitions_left_over,
-    partitions_named,
-    plan_since,
     reach,
     retention_of,
-    with_failures,
-    without_deleted,
 )
+from strandline.table_services.clean.planner import Bounds, CleanMemory, CleanPlanner, cleans
 from strandline.table_services.clean.policy import (
-    NO_LIMIT,
     CleanSettings,
-    Retention,
-    is_due,
     last_clean,
-    retention,
-    writes_after,
 )
 from timeline.clock import TimeGenerator
 from timeline.errors import (
-    CorruptMetadataError,
-    InstantNotFoundError,
     StrandlineError,
-    ViewBehindError,
 )
-from timeline.instant import CLEAN, SAVEPOINT, Instant, State
+from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanMetadata,
-    CommitMetadata,
-    SavepointMetadata,
 )
-from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-M = TypeVar("M")
-
-WRITES_A_MARK: Final = 10
-"""Completed writes after which a clean that finds nothing writes an empty clean."""
-_HOUR_MS: Final = 3_600_000
 _ATTEMPTS: Final = 3
 """How often a clean is planned if readers' leases come in between; then the next one plans."""
-
-
-@dataclass(frozen=True, slots=True)
-class _EmptyPlan:
-    """Bounds of planning that found nothing to delete and so left no instant on the timeline."""
-
-    earliest: str
-    savepoints: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """The range that a clean examines, and its retention.
-
-    Attributes:
-        kept: The retention.
-        last: The last completed clean.
-        known: Its content.
-        savepoints: The savepoints.
-        leases: Readers' leases, which ``kept`` respects.
-    """
-
-    kept: Retention
-    last: Instant | None
-    known: CleanMetadata | None
-    savepoints: Savepoints
-    leases: tuple[Lease, ...] = ()
-
-
-@dataclass(slots=True)
-class CleanMemory:
-    """Facts of one table that a driver keeps between cleans to save reads.
-
-    Attributes:
-        empty_plan: Bounds of the last planning that found nothing.
-        saved: Metadata of savepoints by requested time.
-        last_clean: The last completed clean that was read or written, and its metadata, without the
-            files that it deleted; with what other parts of its series failed to delete.
-        leases: Readers' leases by id, as last listed.
-    """
-
-    empty_plan: _EmptyPlan | None = None
-    saved: dict[str, SavepointMetadata] = field(default_factory=dict)
-    last_clean: tuple[Instant, CleanMetadata] | None = None
-    leases: dict[str, Lease] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +92,9 @@ class Cleaner:
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
         delete: Deletes files; ``None`` for threads of this process.
         progress: Called while files are deleted.
+
+    Attributes:
+        planner: Plans its cleans.
     """
 
     def __init__(
@@ -198,11 +113,9 @@ class Cleaner:
         self._view = view
         self._times = time_generator
         self._settings = settings
-        self._memory = CleanMemory() if memory is None else memory
+        self.planner = CleanPlanner(meta_client, view, time_generator, settings, memory)
         self._execution = CleanExecution(self._meta, time_generator, delete or self._in_threads)
         self._progress = progress
-        self._archive = Archive(self._meta)
-        self._leases = Leases(self._storage, time_generator.clock, self._memory.leases)
 
     def run(self) -> CleanResult | None:
         """Finish crashed cleans, then plan and run one clean.
@@ -225,7 +138,7 @@ class Cleaner:
         start = time.perf_counter()
         timeline = self._meta.active_timeline()
         result: CleanResult | None = None
-        pending = _cleans(timeline.pending())
+        pending = cleans(timeline.pending())
         if pending:
             result = self._finish(timeline, pending)
             # Read again, so that files just deleted aren't planned a second time.
@@ -251,11 +164,11 @@ class Cleaner:
             CorruptMetadataError: A plan can't be read, or names files outside the table.
         """
         start = time.perf_counter()
-        leases = self._leases.live(sweep=True)
+        leases = self.planner.leases.live(sweep=True)
         # Plans are read twice if there are several, because each may name 200,000 files.
-        plans = {instant: self._plan_of(instant) for instant in instants[:1]}
+        plans = {instant: self.planner.plan_of(instant) for instant in instants[:1]}
         pending = [
-            PendingClean.of(i, plans.get(i) or self._plan_of(i), self._plan_path(i))
+            PendingClean.of(i, plans.get(i) or self.planner.plan_of(i), self._plan_path(i))
             for i in instants
         ]
         last = last_of_series(pending)
@@ -279,15 +192,15 @@ class Cleaner:
             if each in lost:
                 continue
             logger.info("finishing %s from its plan", each.instant)
-            plan = plans.get(each.instant) if len(pending) == 1 else self._plan_of(each.instant)
-            assert plan is not None
+            known = plans.get(each.instant) if len(pending) == 1 else None
+            plan = known or self.planner.plan_of(each.instant)
             names = self._execution.names(each.instant, plan)
             kept = retention_of(_whole(each, last).plan)
-            spared = self._spared(timeline, each.instant, names, kept, broken[each.instant])
+            spared = self.planner.spared(timeline, each.instant, names, kept, broken[each.instant])
             done = self._counter(sum(map(len, names.values())))
             carry_out = self._execution.carry_out
             executed = carry_out(each.instant, plan, start, spared=spared, done=done)
-            self._remember(executed)
+            self.planner.remember(executed)
             results.append((each.part, executed.result))
             start = time.perf_counter()
         if not results:
@@ -313,67 +226,10 @@ class Cleaner:
         )
 
     def _parts_after(self, clean: Instant, timeline: Timeline) -> Iterator[Part | None]:
-        for instant in _cleans(timeline.completed()):
+        for instant in cleans(timeline.completed()):
             if instant.requested_time > clean.requested_time:
-                metadata = self._read(instant, CleanMetadata)
+                metadata = self.planner.read(instant, CleanMetadata)
                 yield part_of(metadata.extra_metadata, self._meta.path_of(instant))
-
-    def _spared(
-        self,
-        timeline: Timeline,
-        clean: Instant,
-        names: Mapping[str, Collection[str]],
-        kept: Retention,
-        leases: Sequence[Lease],
-    ) -> Spared:
-        """Return the files of a pending clean that must stay, as the table has changed since.
-
-        A rollback or restore makes slices live again that an undone slice had superseded, and there
-        may be new savepoints. Files that only a lease holds are planned again by the next clean.
-
-        Args:
-            timeline: The active timeline.
-            clean: The pending clean.
-            names: Partition → names of its files.
-            kept: What it keeps.
-            leases: Readers' leases that it would break.
-
-        Cost: nothing if there was none of these since; else two look-ups a partition, for leases
-            two more, and a list if some of its files are deleted already.
-        """
-        changed = is_changed_since(timeline, clean)
-        if not changed and not leases:
-            return Spared()
-        self._view.sync()
-        savepoints, compactions = self._savepoints(timeline), self._compactions()
-        held = kept.held_by(leases, timeline)
-
-        def staying(kept: Retention, partition: str) -> set[str]:
-            decide = fates_in(timeline, kept, savepoints, compactions)
-            found = decide(self._groups(partition, kept))
-            return set(
-                chain.from_iterable(file_sizes(f.found) for f in found if not f.rule.deletes)
-            )
-
-        live: set[File] = set()
-        unknown: set[File] = set()
-        for partition, planned in names.items():
-            if held is None:
-                unknown |= {(partition, name) for name in planned}
-                continue
-            try:
-                stay = staying(kept, partition)
-                read = staying(held, partition) - stay if leases else set()
-            except ViewBehindError:
-                # Some of the planned files are deleted already, and the view doesn't answer without
-                # their sizes. What is left is planned again after this clean.
-                there = {file.name for file in self._storage.list(partition)}
-                unknown |= {(partition, name) for name in there.intersection(planned)}
-                continue
-            if changed:
-                live |= {(partition, name) for name in stay.intersection(planned)}
-            unknown |= {(partition, name) for name in read.intersection(planned)}
-        return Spared(frozenset(live), frozenset(unknown))
 
     def _request(self, timeline: Timeline) -> list[_Requested]:
         """Request the next clean, which respects the leases there are once it has been requested.
@@ -382,7 +238,7 @@ class Cleaner:
             Its parts, or an empty clean; nothing if there is nothing to do, or leases kept coming.
         """
         for _ in range(_ATTEMPTS):
-            bounds = self._bounds(timeline, due=True, sweep=True)
+            bounds = self.planner.bounds(timeline, due=True, sweep=True)
             requested = [] if bounds is None else self._request_in(timeline, bounds)
             if bounds is None or not requested:
                 return []
@@ -393,15 +249,15 @@ class Cleaner:
             self._execution.withdraw(each.instant for each in requested)
         return []
 
-    def _broken_since(self, timeline: Timeline, bounds: _Bounds) -> Lease | None:
+    def _broken_since(self, timeline: Timeline, bounds: Bounds) -> Lease | None:
         """Return a lease that came since a clean was planned and that it would break, if any."""
         known = {lease.id for lease in bounds.leases}
         earliest = bounds.kept.earliest
         since = reach(timeline, None if earliest is None else earliest.requested_time)
-        new = (lease for lease in self._leases.live() if lease.id not in known)
+        new = (lease for lease in self.planner.leases.live() if lease.id not in known)
         return next((lease for lease in new if lease.earliest < since), None)
 
-    def _request_in(self, timeline: Timeline, bounds: _Bounds) -> list[_Requested]:
+    def _request_in(self, timeline: Timeline, bounds: Bounds) -> list[_Requested]:
         """Request the parts of the next clean, or an empty one; they delete nothing yet.
 
         Each part's plan is dropped as soon as it is on the timeline, unless it is the only one.
@@ -409,10 +265,10 @@ class Cleaner:
         requested: list[_Requested] = []
         now = timeline.last_time
         try:
-            for part in self._due(timeline, bounds):
+            for part in self.planner.due(timeline, bounds):
                 now = self._times.next(now)
                 first = requested[0].instant.requested_time if requested else now
-                before = Before.of(timeline, self._metadata_of(last_clean(timeline)))
+                before = Before.of(timeline, self.planner.metadata_of(last_clean(timeline)))
                 planned = part.requested(first, before)
                 instant = self._execution.request(now, planned)
                 kept = planned.plan if part.is_last and not requested else None
@@ -437,13 +293,13 @@ class Cleaner:
         for each in requested:
             executed = self._execution.carry_out(
                 each.instant,
-                each.plan or self._plan_of(each.instant),
+                each.plan or self.planner.plan_of(each.instant),
                 start,
                 planned_bytes=each.bytes,
                 done=done,
                 just_created=each.plan is not None,
             )
-            self._remember(executed)
+            self.planner.remember(executed)
             results.append(executed.result)
             start = time.perf_counter()
         return results[-1].after(results[:-1])
@@ -462,367 +318,8 @@ class Cleaner:
 
         return add
 
-    def _due(self, timeline: Timeline, bounds: _Bounds) -> Iterator[PlannedPart]:
-        """Yield the parts of the next clean, or an empty one if that is due."""
-        is_empty = True
-        for part in self._parts(timeline, bounds, self._settings.part_files):
-            is_empty = False
-            yield part
-        mark = self._mark(timeline, bounds) if is_empty else None
-        if mark is not None:
-            yield PlannedPart(mark)
-
-    def _mark(self, timeline: Timeline, bounds: _Bounds) -> PlannedClean | None:
-        """Return an empty clean, from which the next one continues, if one is due.
-
-        The mark never moves back, even if more is retained than before.
-        """
-        if bounds.kept.earliest is None:
-            return None
-        earliest, known = bounds.kept.earliest.requested_time, bounds.known
-        if known is not None and known.earliest_commit_to_retain >= earliest:
-            return None
-        if not self._is_mark_due(timeline, bounds):
-            return None
-        base_path = self._storage.base_path
-        plan = cleaner_plan(timeline, bounds.kept, base_path, bounds.savepoints)
-        return PlannedClean(plan, 0, 0)
-
-    def _is_mark_due(self, timeline: Timeline, bounds: _Bounds) -> bool:
-        since = "" if bounds.known is None else bounds.known.last_completed_commit_timestamp
-        if len(writes_after(timeline, since)) >= WRITES_A_MARK:
-            return True
-        hours = self._settings.empty_hours
-        long_ago = self._times.ago(hours * _HOUR_MS)
-        return hours > 0 and (bounds.last is None or bounds.last.requested_time < long_ago)
-
-    def _remember(self, executed: Executed) -> None:
-        """Remember a clean for the next plan, without the files that it deleted."""
-        source = self._meta.path_of(executed.completed)
-        part = part_of(executed.metadata.extra_metadata, source)
-        metadata, earlier = without_deleted(executed.metadata), self._memory.last_clean
-        if part is not None and part.number > 1:
-            known = None if earlier is None else part_of(earlier[1].extra_metadata, source)
-            if earlier is None or known is None or known.series != part.series:
-                self._memory.last_clean = None
-                return
-            metadata = with_failures(metadata, [earlier[1]])
-        self._memory.last_clean = executed.completed, metadata
-
-    def plan(self, timeline: Timeline, *, due: bool = True) -> PlannedClean | None:
-        """Return what a clean would delete now, in one part, without changing anything.
-
-        Args:
-            timeline: The active timeline, instants of any state.
-            due: Whether a clean is planned only if enough writes completed since the last one.
-        """
-        parts = self.parts(timeline, due=due, limit=NO_LIMIT)
-        return next((part.planned for part in parts), None)
-
-    def parts(
-        self, timeline: Timeline, *, due: bool = True, limit: int | None = None
-    ) -> Iterator[PlannedPart]:
-        """Yield the parts of what a clean would delete now, without changing anything.
-
-        Args:
-            timeline: As in ``plan``.
-            due: As in ``plan``.
-            limit: Most files of a part; ``None``: that of the settings.
-
-        Cost: the memory of one part.
-        """
-        bounds = self._bounds(timeline, due=due)
-        if bounds is not None:
-            yield from self._parts(timeline, bounds, limit or self._settings.part_files)
-
-    def _parts(self, timeline: Timeline, bounds: _Bounds, limit: int) -> Iterator[PlannedPart]:
-        base_path, kept = self._storage.base_path, bounds.kept
-        plan_of = partial(cleaner_plan, timeline, kept, base_path, bounds.savepoints)
-        deleted = self._deleted(timeline, bounds)
-        is_empty = True
-        for part in divided(deleted, plan_of, limit):
-            is_empty = False
-            yield part
-        if is_empty and kept.earliest is not None:
-            times = bounds.savepoints.times
-            self._memory.empty_plan = _EmptyPlan(kept.earliest.requested_time, times)
-
-    def deleted(self, timeline: Timeline) -> tuple[str, Iterator[Fate]]:
-        """Return what a clean would delete now, whether it is due or not.
-
-        Args:
-            timeline: As in ``plan``.
-
-        Returns:
-            The earliest instant to retain, empty if there is none; and the slices, by partition.
-        """
-        bounds = self._bounds(timeline, due=False)
-        if bounds is None:
-            return "", iter(())
-        earliest = bounds.kept.earliest
-        time = "" if earliest is None else earliest.requested_time
-        return time, self._deleted(timeline, bounds)
-
-    def _deleted(self, timeline: Timeline, bounds: _Bounds) -> Iterator[Fate]:
-        partitions = self._partitions(timeline, bounds)
-        if not partitions:
-            return iter(())
-        return deleted_slices(
-            timeline,
-            bounds.kept,
-            partitions,
-            lambda partition: self._groups(partition, bounds.kept),
-            savepoints=bounds.savepoints,
-            compactions=self._compactions(),
-        )
-
-    def fates(self, timeline: Timeline, partition: str) -> tuple[Fate, ...]:
-        """Return what a clean would do now with each slice of a partition, and why.
-
-        Args:
-            timeline: The active timeline, instants of any state.
-            partition: Path of the partition.
-
-        Raises:
-            CorruptMetadataError: The last clean or a savepoint can't be read.
-        """
-        free = self._bounds(timeline, due=False, free=True)
-        if free is None:
-            groups = self._groups(partition, Retention(self._settings.policy))
-            slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
-            return tuple(Fate(each, Rule.YOUNG) for each in slices)
-        fates = self._decided(timeline, free, partition)
-        leases = self._leases.live()
-        if not leases:
-            return fates
-        held = free.kept.held_by(leases, timeline)
-        decided: dict[FileSlice, Fate] = {}
-        if held is not None:
-            of_held = self._decided(timeline, replace(free, kept=held), partition)
-            decided = {fate.found: fate for fate in of_held}
-        # By an earliest instant the oldest lease holds all that any lease does.
-        oldest = str(min(leases, key=lambda lease: lease.earliest))
-
-        def respected(fate: Fate) -> Fate:
-            if not fate.rule.deletes:
-                return fate
-            found = decided.get(fate.found)
-            if found is not None and (found.rule.deletes or found.rule is Rule.LEASE):
-                return found
-            return Fate(fate.found, Rule.LEASE, oldest)
-
-        return tuple(map(respected, fates))
-
-    def _decided(self, timeline: Timeline, bounds: _Bounds, partition: str) -> tuple[Fate, ...]:
-        decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
-        return tuple(decide(self._groups(partition, bounds.kept)))
-
-    def pending_files(self, timeline: Timeline) -> Iterator[tuple[Instant, str, str]]:
-        """Yield (clean, partition, file name) of the files that pending cleans will delete.
-
-        Raises:
-            CorruptMetadataError: A plan can't be read.
-
-        Cost: a read of each pending clean.
-        """
-        for instant in _cleans(timeline.pending()):
-            for partition, names in names_by_partition(self._plan_of(instant)).items():
-                for name in names:
-                    yield instant, partition, name
-
-    def _bounds(
-        self, timeline: Timeline, *, due: bool, sweep: bool = False, free: bool = False
-    ) -> _Bounds | None:
-        """Return what a clean keeps now; ``None`` if none is due, or it keeps everything.
-
-        Args:
-            timeline: The active timeline.
-            due: Whether a clean is planned only if enough writes completed since the last one.
-            sweep: Whether expired leases are deleted.
-            free: Whether leases are ignored.
-
-        Cost: a list of the leases, unless none is due.
-        """
-        settings, last = self._settings, last_clean(timeline)
-        since = self._times.ago(settings.hours * _HOUR_MS)
-        kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
-        if kept is None:
-            return None
-        known = self._metadata_of(last)
-        left_over = partitions_left_over(known)
-        if due and not left_over and not is_due(timeline, settings.max_commits, known):
-            return None
-        # The number of writes by which a clean advances is counted from the last clean.
-        kept = retention(timeline, settings, since, known) or kept
-        leases = () if free else self._leases.live(sweep=sweep)
-        held = kept.held_by(leases, timeline)
-        if held is None:
-            logger.info("nothing is cleaned as long as %s holds everything", leases[0])
-            return None
-        return _Bounds(held, last, known, self._savepoints(timeline), leases)
-
-    def _partitions(self, timeline: Timeline, bounds: _Bounds) -> set[str]:
-        """Return the partitions named by the instants since the last plan, or all partitions."""
-        changed = self._changed(timeline, bounds)
-        if changed is None:
-            self._view.sync()
-            return set(partition_names(self._view))
-        self._catch_up(changed)
-        named = partitions_named(self._commit(instant) for instant in changed)
-        return named | partitions_left_over(bounds.known)
-
-    def _changed(self, timeline: Timeline, bounds: _Bounds) -> tuple[Instant, ...] | None:
-        """Return the writes since the last plan that may have left files to delete.
-
-        Returns:
-            ``None`` if all partitions must be examined.
-        """
-        earliest = bounds.kept.earliest
-        if earliest is None:
-            versions, saved = bounds.kept.versions, bounds.savepoints.times
-            return instants_since(timeline, bounds.last, bounds.known, versions, saved)
-        known, saved = bounds.known, bounds.savepoints.times
-        since = plan_since(timeline, known, saved)
-        empty_plan = self._memory.empty_plan
-        if empty_plan is not None and empty_plan.savepoints == saved:
-            # A plan without files leaves no instant, so only this memory records its bounds.
-            since = max(since, empty_plan.earliest)
-        if since != FROM_THE_START or not self._has_archive():
-            # Without an archive the active timeline has every commit that names a partition.
-            return instants_between(timeline, since, earliest)
-        try:
-            whole = Timeline.of({*self._archive.timeline, *timeline.completed()})
-            if known is None:
-                known = self._archived_clean(self._archive.timeline)
-        except CorruptMetadataError as exc:
-            logger.warning("a clean examines all partitions, as the archive can't be read: %s", exc)
-            return None
-        since = plan_since(whole, known, saved)
-        return None if since == FROM_THE_START else instants_between(whole, since, earliest)
-
-    def _archived_clean(self, archived: Timeline) -> CleanMetadata | None:
-        last = last_clean(archived)
-        if last is None:
-            return None
-        metadata = self._archive.read(last)
-        assert isinstance(metadata, CleanMetadata)
-        return metadata
-
-    def _commit(self, instant: Instant) -> CommitFiles:
-        """Return the files of a write, which may be archived."""
-        try:
-            files = self._meta.read_files(instant)
-        except InstantNotFoundError:
-            metadata = self._archive.read(instant)
-            assert isinstance(metadata, CommitMetadata)
-            return CommitFiles.of(metadata)
-        assert isinstance(files, CommitFiles)
-        return files
-
-    def _catch_up(self, needed: Iterable[Instant]) -> None:
-        """Sync the view unless it has these instants; files missing in it are never deleted."""
-        known = self._view.timeline
-        if not all(known.contains(instant) for instant in needed):
-            self._view.sync()
-
-    def _groups(self, partition: str, kept: Retention) -> PartitionGroups:
-        view = self._view
-        groups = view.all_file_groups(partition)
-        if kept.earliest is not None:
-            earliest = kept.earliest.requested_time
-            return PartitionGroups(groups, view.replaced_file_groups_before(earliest, partition))
-        replaced, since = view.all_replaced_file_groups(partition), held_from(kept.leases)
-        if since is None or not replaced:
-            return PartitionGroups(groups, replaced)
-        before = view.replaced_file_groups_before_or_on(since, partition)
-        ids = {group.file_id for group in before}
-        read = tuple(group for group in replaced if group.file_id not in ids)
-        return PartitionGroups(groups, before, read)
-
-    def _compactions(self) -> tuple[CompactionOperation, ...]:
-        if self._meta.config.table_type == "COPY_ON_WRITE":
-            return ()
-        return (
-            *self._view.pending_compaction_operations(),
-            *self._view.pending_log_compaction_operations(),
-        )
-
-    def _metadata_of(self, last: Instant | None) -> CleanMetadata | None:
-        """Return the content of the last completed clean, if there is one."""
-        if last is None:
-            return None
-        kept = self._memory.last_clean
-        if kept is not None and kept[0] == last:
-            return kept[1]
-        try:
-            metadata = self._read(last, CleanMetadata)
-        except CorruptMetadataError as exc:
-            raise CorruptMetadataError(
-                f"can't read the last clean, from which the next one must continue: {exc.message}",
-                hint=f"without {self._meta.path_of(last)} a clean examines all partitions",
-            ) from exc
-        metadata = with_failures(without_deleted(metadata), self._earlier_parts(last, metadata))
-        self._memory.last_clean = last, metadata
-        return metadata
-
-    def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
-        """Yield the content of the parts before the last one of a series."""
-        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
-        if part is None or part.number == 1:
-            return
-        for instant in _cleans(self._meta.active_timeline().completed()):
-            if part.series <= instant.requested_time < last.requested_time:
-                yield self._read(instant, CleanMetadata)
-
-    def _plan_of(self, clean: Instant) -> CleanerPlan:
-        plan = self._meta.read_plan(clean)
-        assert isinstance(plan, CleanerPlan)
-        return plan
-
     def _plan_path(self, clean: Instant) -> str:
         return self._meta.path_of(replace(clean, state=State.REQUESTED))
-
-    def _savepoints(self, timeline: Timeline) -> Savepoints:
-        """Return the savepoints; each is read once, because it never changes."""
-        saved = self._memory.saved
-        has_any = SAVEPOINT in timeline.actions
-        found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
-        for instant in found:
-            if instant.requested_time not in saved:
-                saved[instant.requested_time] = self._read(instant, SavepointMetadata)
-        return Savepoints.of({i.requested_time: saved[i.requested_time] for i in found})
-
-    def _has_archive(self) -> bool:
-        return bool(self._storage.list(self._meta.config.archive_folder))
-
-    def _read(self, instant: Instant, kind: type[M]) -> M:
-        metadata = self._meta.read(instant)
-        assert isinstance(metadata, kind)
-        return metadata
-
-
-def is_idle(
-    timeline: Timeline, settings: CleanSettings, memory: CleanMemory, times: TimeGenerator
-) -> bool:
-    """Return whether it is known without storage calls that a clean would find nothing to do.
-
-    Args:
-        timeline: The active timeline, instants of any state.
-        settings: Settings of the cleaner.
-        memory: The memory of the driver's cleaners of this table.
-        times: Generator of instants' times.
-    """
-    if _cleans(timeline.pending()):
-        return False
-    since = times.ago(settings.hours * _HOUR_MS)
-    if retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since) is None:
-        return True
-    last, kept = last_clean(timeline), memory.last_clean
-    if last is None:
-        return not is_due(timeline, settings.max_commits, None)
-    if kept is None or kept[0] != last:
-        return False
-    return not is_due(timeline, settings.max_commits, kept[1]) and not partitions_left_over(kept[1])
 
 
 def _broken(
@@ -860,7 +357,3 @@ def _unbegun(pending: Iterable[PendingClean]) -> list[PendingClean]:
 
 def _asked(requested_time: str) -> Instant:
     return Instant(requested_time, CLEAN, State.REQUESTED)
-
-
-def _cleans(timeline: Timeline) -> tuple[Instant, ...]:
-    return timeline.filter(lambda instant: instant.action == CLEAN).instants

@@ -164,7 +164,7 @@ def test_what_is_planned_done_and_recorded_is_hudis(scenario):
     for clean in cleans(scenario):
         storage = before(clean)
         subject, meta = cleaner(storage, golden.info(scenario)["table_type"])
-        planned = subject.plan(meta.active_timeline())
+        planned = subject.planner.plan(meta.active_timeline())
         assert planned is not None
         assert_planned_alike(planned.plan, clean)
         result = subject.run()

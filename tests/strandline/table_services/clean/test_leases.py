@@ -139,7 +139,7 @@ def test_why_names_the_lease_that_keeps_a_file(policy):
     subject.view.sync()
     found = {
         fate.found.base_instant: fate
-        for fate in subject.cleaner.fates(table.meta.active_timeline(), "p=1")
+        for fate in subject.cleaner.planner.fates(table.meta.active_timeline(), "p=1")
     }
     first, *_, newest = table.model.writes
     assert found[first].rule is Rule.LEASE
@@ -148,7 +148,7 @@ def test_why_names_the_lease_that_keeps_a_file(policy):
     )
     assert found[newest].rule in (Rule.RETAINED, Rule.VERSION)
     leases_of(table).delete(lease.id)
-    assert subject.cleaner.fates(table.meta.active_timeline(), "p=1")[-1].rule.deletes
+    assert subject.cleaner.planner.fates(table.meta.active_timeline(), "p=1")[-1].rule.deletes
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -166,7 +166,7 @@ def test_a_damaged_lease_holds_everything_and_is_named(policy, caplog):
     write(subject)
     assert f"{LEASE_FOLDER}/damaged holds all files of the table" in caplog.text
     subject.view.sync()
-    fates = subject.cleaner.fates(table.meta.active_timeline(), "p=1")
+    fates = subject.cleaner.planner.fates(table.meta.active_timeline(), "p=1")
     held = [fate.reason for fate in fates if fate.rule is Rule.LEASE]
     assert held
     assert set(held) == {"held by the lease damaged, which can't be read and so holds everything"}
@@ -202,7 +202,7 @@ def test_leases_are_listed_once_for_a_plan_and_once_when_it_was_requested():
         lambda kind, path: lists.append(path) if kind == "list" and path == LEASE_FOLDER else None
     )
     subject.view.sync()
-    subject.cleaner.plan(subject.table.meta.active_timeline())
+    subject.cleaner.planner.plan(subject.table.meta.active_timeline())
     assert len(lists) == 1
     assert subject.clean() is not None
     assert len(lists) == 3
@@ -219,8 +219,8 @@ def test_a_dry_run_deletes_no_expired_lease():
     before = dict(subject.table.storage.files)
     timeline = subject.table.meta.active_timeline()
     subject.view.sync()
-    assert subject.cleaner.plan(timeline) is not None
-    subject.cleaner.fates(timeline, "p=1")
+    assert subject.cleaner.planner.plan(timeline) is not None
+    subject.cleaner.planner.fates(timeline, "p=1")
     assert subject.table.storage.files == before
 
 
@@ -438,7 +438,7 @@ def test_a_pending_clean_that_would_break_a_lease(policy, state):
     for _ in range(3):
         write(subject)
     subject.view.sync()
-    planned = subject.cleaner.plan(table.meta.active_timeline())
+    planned = subject.cleaner.planner.plan(table.meta.active_timeline())
     time = table.tick()
     instant = table.meta.create_requested(CLEAN, time, planned.plan)
     if state is State.INFLIGHT:

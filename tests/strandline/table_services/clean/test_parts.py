@@ -46,7 +46,7 @@ def requested(subject: Subject, parts: int) -> list[Instant]:
     """Put the first parts on the timeline, as a cleaner that crashes then."""
     timeline = subject.table.meta.active_timeline()
     made: list[Instant] = []
-    for part in subject.cleaner.parts(timeline):
+    for part in subject.cleaner.planner.parts(timeline):
         if len(made) == parts:
             break
         subject.table.clock.advance(1000)
@@ -425,8 +425,8 @@ def test_the_parts_union_is_the_whole_plan(writes, limit, policy):
         subject.table.write(*sorted(set(write)))
     subject.restart()
     timeline = subject.table.meta.active_timeline()
-    whole = subject.cleaner.plan(timeline)
-    parts = [*subject.cleaner.parts(timeline)]
+    whole = subject.cleaner.planner.plan(timeline)
+    parts = [*subject.cleaner.planner.parts(timeline)]
     if whole is None:
         assert parts == []
         return

@@ -20,7 +20,7 @@ def test_a_pending_clean_is_finished_before_a_new_one_is_planned(version, reache
     subject = Subject(SmallTable(version=version))
     table = subject.table
     times = [table.write(A, B) for _ in range(4)]
-    plan = subject.cleaner.plan(table.meta.active_timeline())
+    plan = subject.cleaner.planner.plan(table.meta.active_timeline())
     time = table.tick()
     instant = table.meta.create_requested(CLEAN, time, plan.plan)
     if reached is State.INFLIGHT:
@@ -42,7 +42,7 @@ def test_finishing_and_a_new_clean_in_one_run():
     table = subject.table
     for _ in range(4):
         table.write(A)
-    plan = subject.cleaner.plan(table.meta.active_timeline())
+    plan = subject.cleaner.planner.plan(table.meta.active_timeline())
     time = table.tick()
     table.meta.create_requested(CLEAN, time, plan.plan)
     table.write(A)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.table_services.clean.planner import WRITES_A_MARK
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
     CleanSettings,
 )
-from strandline.table_services.clean.run import WRITES_A_MARK
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import StorageUnavailableError

@@ -1,0 +1,585 @@
+"""``CleanPlanner``: what a clean would delete now; changes nothing.
+
+It lists only the leases, and gets the files of partitions from the view. If the last clean or later
+writes were archived, the archive is read instead of all partitions.
+
+Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanPlanner``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import Final, TypeVar
+
+from fsview.model.file_group import CompactionOperation, FileSlice
+from fsview.model.file_system_view import FileSystemView, partition_names
+from strandline.read.instants.archive import Archive
+from strandline.read.state.reader_lease import Lease, Leases, held_from
+from strandline.table_services.clean.execution import (
+    Executed,
+    File,
+    Spared,
+    names_by_partition,
+)
+from strandline.table_services.clean.parts import (
+    PlannedPart,
+    divided,
+    part_of,
+)
+from strandline.table_services.clean.plan import (
+    FROM_THE_START,
+    Fate,
+    PartitionGroups,
+    PlannedClean,
+    Rule,
+    Savepoints,
+    cleaner_plan,
+    deleted_slices,
+    fates_in,
+    file_sizes,
+    instants_between,
+    instants_since,
+    is_changed_since,
+    partitions_left_over,
+    partitions_named,
+    plan_since,
+    with_failures,
+    without_deleted,
+)
+from strandline.table_services.clean.policy import (
+    NO_LIMIT,
+    CleanSettings,
+    Retention,
+    is_due,
+    last_clean,
+    retention,
+    writes_after,
+)
+from timeline.clock import TimeGenerator
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    ViewBehindError,
+)
+from timeline.instant import CLEAN, SAVEPOINT, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    CleanMetadata,
+    CommitMetadata,
+    SavepointMetadata,
+)
+from timeline.metadata.written_files import CommitFiles
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+WRITES_A_MARK: Final = 10
+"""Completed writes after which a clean that finds nothing writes an empty clean."""
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class _EmptyPlan:
+    """Bounds of planning that found nothing to delete and so left no instant on the timeline."""
+
+    earliest: str
+    savepoints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The range that a clean examines, and its retention.
+
+    Attributes:
+        kept: The retention.
+        last: The last completed clean.
+        known: Its content.
+        savepoints: The savepoints.
+        leases: Readers' leases, which ``kept`` respects.
+    """
+
+    kept: Retention
+    last: Instant | None
+    known: CleanMetadata | None
+    savepoints: Savepoints
+    leases: tuple[Lease, ...] = ()
+
+
+@dataclass(slots=True)
+class CleanMemory:
+    """Facts of one table that a driver keeps between cleans to save reads.
+
+    Attributes:
+        empty_plan: Bounds of the last planning that found nothing.
+        saved: Metadata of savepoints by requested time.
+        last_clean: The last completed clean that was read or written, and its metadata, without the
+            files that it deleted; with what other parts of its series failed to delete.
+        leases: Readers' leases by id, as last listed.
+    """
+
+    empty_plan: _EmptyPlan | None = None
+    saved: dict[str, SavepointMetadata] = field(default_factory=dict)
+    last_clean: tuple[Instant, CleanMetadata] | None = None
+    leases: dict[str, Lease] = field(default_factory=dict)
+
+
+class CleanPlanner:
+    """Plans the cleans of one table; used by one thread.
+
+    Args:
+        meta_client: The table's meta client; storage calls are counted under ``clean``.
+        view: Returns the files of partitions; it is synced if it lags.
+        time_generator: Generator of instants' times.
+        settings: Settings of the cleaner.
+        memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
+
+    Attributes:
+        leases: Readers' leases.
+    """
+
+    def __init__(
+        self,
+        meta_client: TableMetaClient,
+        view: FileSystemView,
+        time_generator: TimeGenerator,
+        settings: CleanSettings,
+        memory: CleanMemory | None = None,
+    ) -> None:
+        self._meta = meta_client.for_cause("clean")
+        self._storage = meta_client.storage.for_cause("clean")
+        self._view = view
+        self._times = time_generator
+        self._settings = settings
+        self._memory = CleanMemory() if memory is None else memory
+        self._archive = Archive(self._meta)
+        self.leases = Leases(self._storage, time_generator.clock, self._memory.leases)
+
+    def plan(self, timeline: Timeline, *, due: bool = True) -> PlannedClean | None:
+        """Return what a clean would delete now, in one part, without changing anything.
+
+        Args:
+            timeline: The active timeline, instants of any state.
+            due: Whether a clean is planned only if enough writes completed since the last one.
+        """
+        parts = self.parts(timeline, due=due, limit=NO_LIMIT)
+        return next((part.planned for part in parts), None)
+
+    def parts(
+        self, timeline: Timeline, *, due: bool = True, limit: int | None = None
+    ) -> Iterator[PlannedPart]:
+        """Yield the parts of what a clean would delete now, without changing anything.
+
+        Args:
+            timeline: As in ``plan``.
+            due: As in ``plan``.
+            limit: Most files of a part; ``None``: that of the settings.
+
+        Cost: the memory of one part.
+        """
+        bounds = self.bounds(timeline, due=due)
+        if bounds is not None:
+            yield from self._parts(timeline, bounds, limit or self._settings.part_files)
+
+    def deleted(self, timeline: Timeline) -> tuple[str, Iterator[Fate]]:
+        """Return what a clean would delete now, whether it is due or not.
+
+        Args:
+            timeline: As in ``plan``.
+
+        Returns:
+            The earliest instant to retain, empty if there is none; and the slices, by partition.
+        """
+        bounds = self.bounds(timeline, due=False)
+        if bounds is None:
+            return "", iter(())
+        earliest = bounds.kept.earliest
+        time = "" if earliest is None else earliest.requested_time
+        return time, self._deleted(timeline, bounds)
+
+    def fates(self, timeline: Timeline, partition: str) -> tuple[Fate, ...]:
+        """Return what a clean would do now with each slice of a partition, and why.
+
+        Args:
+            timeline: The active timeline, instants of any state.
+            partition: Path of the partition.
+
+        Raises:
+            CorruptMetadataError: The last clean or a savepoint can't be read.
+        """
+        free = self.bounds(timeline, due=False, free=True)
+        if free is None:
+            groups = self._groups(partition, Retention(self._settings.policy))
+            slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
+            return tuple(Fate(each, Rule.YOUNG) for each in slices)
+        fates = self._decided(timeline, free, partition)
+        leases = self.leases.live()
+        if not leases:
+            return fates
+        held = free.kept.held_by(leases, timeline)
+        decided: dict[FileSlice, Fate] = {}
+        if held is not None:
+            of_held = self._decided(timeline, replace(free, kept=held), partition)
+            decided = {fate.found: fate for fate in of_held}
+        # By an earliest instant the oldest lease holds all that any lease does.
+        oldest = str(min(leases, key=lambda lease: lease.earliest))
+
+        def respected(fate: Fate) -> Fate:
+            if not fate.rule.deletes:
+                return fate
+            found = decided.get(fate.found)
+            if found is not None and (found.rule.deletes or found.rule is Rule.LEASE):
+                return found
+            return Fate(fate.found, Rule.LEASE, oldest)
+
+        return tuple(map(respected, fates))
+
+    def pending_files(self, timeline: Timeline) -> Iterator[tuple[Instant, str, str]]:
+        """Yield (clean, partition, file name) of the files that pending cleans will delete.
+
+        Raises:
+            CorruptMetadataError: A plan can't be read.
+
+        Cost: a read of each pending clean.
+        """
+        for instant in cleans(timeline.pending()):
+            for partition, names in names_by_partition(self.plan_of(instant)).items():
+                for name in names:
+                    yield instant, partition, name
+
+    def due(self, timeline: Timeline, bounds: Bounds) -> Iterator[PlannedPart]:
+        """Yield the parts of the next clean, or an empty one if that is due."""
+        is_empty = True
+        for part in self._parts(timeline, bounds, self._settings.part_files):
+            is_empty = False
+            yield part
+        mark = self._mark(timeline, bounds) if is_empty else None
+        if mark is not None:
+            yield PlannedPart(mark)
+
+    def bounds(
+        self, timeline: Timeline, *, due: bool, sweep: bool = False, free: bool = False
+    ) -> Bounds | None:
+        """Return what a clean keeps now; ``None`` if none is due, or it keeps everything.
+
+        Args:
+            timeline: The active timeline.
+            due: Whether a clean is planned only if enough writes completed since the last one.
+            sweep: Whether expired leases are deleted.
+            free: Whether leases are ignored.
+
+        Cost: a list of the leases, unless none is due.
+        """
+        settings, last = self._settings, last_clean(timeline)
+        since = self._times.ago(settings.hours * _HOUR_MS)
+        kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
+        if kept is None:
+            return None
+        known = self.metadata_of(last)
+        left_over = partitions_left_over(known)
+        if due and not left_over and not is_due(timeline, settings.max_commits, known):
+            return None
+        # The number of writes by which a clean advances is counted from the last clean.
+        kept = retention(timeline, settings, since, known) or kept
+        leases = () if free else self.leases.live(sweep=sweep)
+        held = kept.held_by(leases, timeline)
+        if held is None:
+            logger.info("nothing is cleaned as long as %s holds everything", leases[0])
+            return None
+        return Bounds(held, last, known, self._savepoints(timeline), leases)
+
+    def metadata_of(self, last: Instant | None) -> CleanMetadata | None:
+        """Return the content of the last completed clean, if there is one."""
+        if last is None:
+            return None
+        kept = self._memory.last_clean
+        if kept is not None and kept[0] == last:
+            return kept[1]
+        try:
+            metadata = self.read(last, CleanMetadata)
+        except CorruptMetadataError as exc:
+            raise CorruptMetadataError(
+                f"can't read the last clean, from which the next one must continue: {exc.message}",
+                hint=f"without {self._meta.path_of(last)} a clean examines all partitions",
+            ) from exc
+        metadata = with_failures(without_deleted(metadata), self._earlier_parts(last, metadata))
+        self._memory.last_clean = last, metadata
+        return metadata
+
+    def remember(self, executed: Executed) -> None:
+        """Remember a clean for the next plan, without the files that it deleted."""
+        source = self._meta.path_of(executed.completed)
+        part = part_of(executed.metadata.extra_metadata, source)
+        metadata, earlier = without_deleted(executed.metadata), self._memory.last_clean
+        if part is not None and part.number > 1:
+            known = None if earlier is None else part_of(earlier[1].extra_metadata, source)
+            if earlier is None or known is None or known.series != part.series:
+                self._memory.last_clean = None
+                return
+            metadata = with_failures(metadata, [earlier[1]])
+        self._memory.last_clean = executed.completed, metadata
+
+    def spared(
+        self,
+        timeline: Timeline,
+        clean: Instant,
+        names: Mapping[str, Collection[str]],
+        kept: Retention,
+        leases: Sequence[Lease],
+    ) -> Spared:
+        """Return the files of a pending clean that must stay, as the table has changed since.
+
+        A rollback or restore makes slices live again that an undone slice had superseded, and there
+        may be new savepoints. Files that only a lease holds are planned again by the next clean.
+
+        Args:
+            timeline: The active timeline.
+            clean: The pending clean.
+            names: Partition → names of its files.
+            kept: What it keeps.
+            leases: Readers' leases that it would break.
+
+        Cost: nothing if there was none of these since; else two look-ups a partition, for leases
+            two more, and a list if some of its files are deleted already.
+        """
+        changed = is_changed_since(timeline, clean)
+        if not changed and not leases:
+            return Spared()
+        self._view.sync()
+        savepoints, compactions = self._savepoints(timeline), self._compactions()
+        held = kept.held_by(leases, timeline)
+
+        def staying(kept: Retention, partition: str) -> set[str]:
+            decide = fates_in(timeline, kept, savepoints, compactions)
+            found = decide(self._groups(partition, kept))
+            return set(
+                chain.from_iterable(file_sizes(f.found) for f in found if not f.rule.deletes)
+            )
+
+        live: set[File] = set()
+        unknown: set[File] = set()
+        for partition, planned in names.items():
+            if held is None:
+                unknown |= {(partition, name) for name in planned}
+                continue
+            try:
+                stay = staying(kept, partition)
+                read = staying(held, partition) - stay if leases else set()
+            except ViewBehindError:
+                # Some of the planned files are deleted already, and the view doesn't answer without
+                # their sizes. What is left is planned again after this clean.
+                there = {file.name for file in self._storage.list(partition)}
+                unknown |= {(partition, name) for name in there.intersection(planned)}
+                continue
+            if changed:
+                live |= {(partition, name) for name in stay.intersection(planned)}
+            unknown |= {(partition, name) for name in read.intersection(planned)}
+        return Spared(frozenset(live), frozenset(unknown))
+
+    def plan_of(self, clean: Instant) -> CleanerPlan:
+        """Return the plan of a clean."""
+        plan = self._meta.read_plan(clean)
+        assert isinstance(plan, CleanerPlan)
+        return plan
+
+    def read(self, instant: Instant, kind: type[M]) -> M:
+        """Return the content of an instant's file."""
+        metadata = self._meta.read(instant)
+        assert isinstance(metadata, kind)
+        return metadata
+
+    def _parts(self, timeline: Timeline, bounds: Bounds, limit: int) -> Iterator[PlannedPart]:
+        base_path, kept = self._storage.base_path, bounds.kept
+        plan_of = partial(cleaner_plan, timeline, kept, base_path, bounds.savepoints)
+        deleted = self._deleted(timeline, bounds)
+        is_empty = True
+        for part in divided(deleted, plan_of, limit):
+            is_empty = False
+            yield part
+        if is_empty and kept.earliest is not None:
+            times = bounds.savepoints.times
+            self._memory.empty_plan = _EmptyPlan(kept.earliest.requested_time, times)
+
+    def _mark(self, timeline: Timeline, bounds: Bounds) -> PlannedClean | None:
+        """Return an empty clean, from which the next one continues, if one is due.
+
+        The mark never moves back, even if more is retained than before.
+        """
+        if bounds.kept.earliest is None:
+            return None
+        earliest, known = bounds.kept.earliest.requested_time, bounds.known
+        if known is not None and known.earliest_commit_to_retain >= earliest:
+            return None
+        if not self._is_mark_due(timeline, bounds):
+            return None
+        base_path = self._storage.base_path
+        plan = cleaner_plan(timeline, bounds.kept, base_path, bounds.savepoints)
+        return PlannedClean(plan, 0, 0)
+
+    def _is_mark_due(self, timeline: Timeline, bounds: Bounds) -> bool:
+        since = "" if bounds.known is None else bounds.known.last_completed_commit_timestamp
+        if len(writes_after(timeline, since)) >= WRITES_A_MARK:
+            return True
+        hours = self._settings.empty_hours
+        long_ago = self._times.ago(hours * _HOUR_MS)
+        return hours > 0 and (bounds.last is None or bounds.last.requested_time < long_ago)
+
+    def _deleted(self, timeline: Timeline, bounds: Bounds) -> Iterator[Fate]:
+        partitions = self._partitions(timeline, bounds)
+        if not partitions:
+            return iter(())
+        return deleted_slices(
+            timeline,
+            bounds.kept,
+            partitions,
+            lambda partition: self._groups(partition, bounds.kept),
+            savepoints=bounds.savepoints,
+            compactions=self._compactions(),
+        )
+
+    def _decided(self, timeline: Timeline, bounds: Bounds, partition: str) -> tuple[Fate, ...]:
+        decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
+        return tuple(decide(self._groups(partition, bounds.kept)))
+
+    def _partitions(self, timeline: Timeline, bounds: Bounds) -> set[str]:
+        """Return the partitions named by the instants since the last plan, or all partitions."""
+        changed = self._changed(timeline, bounds)
+        if changed is None:
+            self._view.sync()
+            return set(partition_names(self._view))
+        self._catch_up(changed)
+        named = partitions_named(self._commit(instant) for instant in changed)
+        return named | partitions_left_over(bounds.known)
+
+    def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
+        """Return the writes since the last plan that may have left files to delete.
+
+        Returns:
+            ``None`` if all partitions must be examined.
+        """
+        earliest = bounds.kept.earliest
+        if earliest is None:
+            versions, saved = bounds.kept.versions, bounds.savepoints.times
+            return instants_since(timeline, bounds.last, bounds.known, versions, saved)
+        known, saved = bounds.known, bounds.savepoints.times
+        since = plan_since(timeline, known, saved)
+        empty_plan = self._memory.empty_plan
+        if empty_plan is not None and empty_plan.savepoints == saved:
+            # A plan without files leaves no instant, so only this memory records its bounds.
+            since = max(since, empty_plan.earliest)
+        if since != FROM_THE_START or not self._has_archive():
+            # Without an archive the active timeline has every commit that names a partition.
+            return instants_between(timeline, since, earliest)
+        try:
+            whole = Timeline.of({*self._archive.timeline, *timeline.completed()})
+            if known is None:
+                known = self._archived_clean(self._archive.timeline)
+        except CorruptMetadataError as exc:
+            logger.warning("a clean examines all partitions, as the archive can't be read: %s", exc)
+            return None
+        since = plan_since(whole, known, saved)
+        return None if since == FROM_THE_START else instants_between(whole, since, earliest)
+
+    def _archived_clean(self, archived: Timeline) -> CleanMetadata | None:
+        last = last_clean(archived)
+        if last is None:
+            return None
+        metadata = self._archive.read(last)
+        assert isinstance(metadata, CleanMetadata)
+        return metadata
+
+    def _commit(self, instant: Instant) -> CommitFiles:
+        """Return the files of a write, which may be archived."""
+        try:
+            files = self._meta.read_files(instant)
+        except InstantNotFoundError:
+            metadata = self._archive.read(instant)
+            assert isinstance(metadata, CommitMetadata)
+            return CommitFiles.of(metadata)
+        assert isinstance(files, CommitFiles)
+        return files
+
+    def _catch_up(self, needed: Iterable[Instant]) -> None:
+        """Sync the view unless it has these instants; files missing in it are never deleted."""
+        known = self._view.timeline
+        if not all(known.contains(instant) for instant in needed):
+            self._view.sync()
+
+    def _groups(self, partition: str, kept: Retention) -> PartitionGroups:
+        view = self._view
+        groups = view.all_file_groups(partition)
+        if kept.earliest is not None:
+            earliest = kept.earliest.requested_time
+            return PartitionGroups(groups, view.replaced_file_groups_before(earliest, partition))
+        replaced, since = view.all_replaced_file_groups(partition), held_from(kept.leases)
+        if since is None or not replaced:
+            return PartitionGroups(groups, replaced)
+        before = view.replaced_file_groups_before_or_on(since, partition)
+        ids = {group.file_id for group in before}
+        read = tuple(group for group in replaced if group.file_id not in ids)
+        return PartitionGroups(groups, before, read)
+
+    def _compactions(self) -> tuple[CompactionOperation, ...]:
+        if self._meta.config.table_type == "COPY_ON_WRITE":
+            return ()
+        return (
+            *self._view.pending_compaction_operations(),
+            *self._view.pending_log_compaction_operations(),
+        )
+
+    def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
+        """Yield the content of the parts before the last one of a series."""
+        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        if part is None or part.number == 1:
+            return
+        for instant in cleans(self._meta.active_timeline().completed()):
+            if part.series <= instant.requested_time < last.requested_time:
+                yield self.read(instant, CleanMetadata)
+
+    def _savepoints(self, timeline: Timeline) -> Savepoints:
+        """Return the savepoints; each is read once, because it never changes."""
+        saved = self._memory.saved
+        has_any = SAVEPOINT in timeline.actions
+        found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
+        for instant in found:
+            if instant.requested_time not in saved:
+                saved[instant.requested_time] = self.read(instant, SavepointMetadata)
+        return Savepoints.of({i.requested_time: saved[i.requested_time] for i in found})
+
+    def _has_archive(self) -> bool:
+        return bool(self._storage.list(self._meta.config.archive_folder))
+
+
+def is_idle(
+    timeline: Timeline, settings: CleanSettings, memory: CleanMemory, times: TimeGenerator
+) -> bool:
+    """Return whether it is known without storage calls that a clean would find nothing to do.
+
+    Args:
+        timeline: The active timeline, instants of any state.
+        settings: Settings of the cleaner.
+        memory: The memory of the driver's cleaners of this table.
+        times: Generator of instants' times.
+    """
+    if cleans(timeline.pending()):
+        return False
+    since = times.ago(settings.hours * _HOUR_MS)
+    if retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since) is None:
+        return True
+    last, kept = last_clean(timeline), memory.last_clean
+    if last is None:
+        return not is_due(timeline, settings.max_commits, None)
+    if kept is None or kept[0] != last:
+        return False
+    return not is_due(timeline, settings.max_commits, kept[1]) and not partitions_left_over(kept[1])
+
+
+def cleans(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the cleans of a timeline, in any state."""
+    return timeline.filter(lambda instant: instant.action == CLEAN).instants
