@@ -1,11 +1,10 @@
 """Memory of a driver that cleans a whole large table: ``python -m benchmarks.clean_memory``.
 
-Each of 100,000 partitions has 20 file groups with two slices, of which a clean deletes the older
-ones: 2 million files, in ten parts. The table has a timeline but no data files, so each deletion
-finds its file missing. The service lists the first partitions, finds them empty and only then reads
-the commits, so the files of some sixty partitions aren't planned. A writer without Spark cleans in
-a process of its own, whose peak of resident memory includes the interpreter with its packages. The
-timeline service, which has the view, is another process, as with every driver.
+Each partition has 20 file groups with two slices, of which a clean deletes the older ones. The
+table has a timeline but no data files, so each deletion finds its file missing, and the files of a
+partition that is listed, instead of read from the commits, aren't planned. A writer without Spark
+cleans in a process of its own, whose peak of resident memory includes the interpreter with its
+packages. The timeline service, which has the view, is another process, as with every driver.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ options = {
 begin, cpu = time.perf_counter(), time.process_time()
 with WriteClient(LocalEngine(), sys.argv[1], options) as client:
     done = client.clean()
+    assert done is not None, "nothing was planned"
     wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 parts = len(done.parts) or 1
@@ -58,7 +58,7 @@ def write_table(folder: Path, partitions: int) -> None:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clean_memory", description=__doc__)
-    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=12_000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
         folder = Path(own, "table")
