@@ -258,21 +258,14 @@ def deletes(folder: Path, files: int) -> Iterator[Ratio]:
                 list(threads.map(lambda file: storage.create("/".join(file)), names))
             lost = names[:: len(names) // failing] if failing else []
             deny(storage, lost)
-            first, took = len(proxy.requests()), [*measured_call(storage, names, lost)]
+            first = len(proxy.requests())
+            with measured() as took:
+                failed = delete_files(storage, names, SETTINGS.parallelism)
+            assert failed == set(lost)
             requests = sum(kind_of(each) == "delete" for each in proxy.requests()[first:])
             what = f"{len(names):,} files on S3, {failing or 'no'} keys fail"
             yield Ratio(f"{what}: requests that delete", [requests], "", bound=Bound(most))
             yield Ratio(f"{what}: CPU", took[1:], "s")
-
-
-def measured_call(
-    storage: FsspecStorage, names: Sequence[File], lost: Sequence[File]
-) -> Iterator[float]:
-    """Delete files; return wall and CPU seconds."""
-    with measured() as took:
-        failed = delete_files(storage, names, SETTINGS.parallelism)
-    assert failed == set(lost)
-    return iter(took)
 
 
 def deny(storage: FsspecStorage, files: Sequence[File]) -> None:

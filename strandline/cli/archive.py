@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
+from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_api.table import Table
 from strandline.table_services.archive.policy import KEEP_MAX, KEEP_MIN
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from timeline.errors import ConfigError
 from timeline.instant import Instant
 
 _COLUMNS: Final = ("instant", "action", "completed")
@@ -22,14 +22,7 @@ _COLUMNS: Final = ("instant", "action", "completed")
 @click.argument("table")
 @click.option("--keep-min", type=int, metavar="N", help="Writes that stay (20 if not given).")
 @click.option("--keep-max", type=int, metavar="N", help="Writes from which on older ones go (30).")
-@click.option("--apply", is_flag=True, help="Archive them. Else only what would go is shown.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="With --apply: an option of the writer, such as those of its lock or its cleaner.",
-)
+@apply_options("Archive them. Else only what would go is shown.", "its lock or its cleaner.")
 @output_option
 def archive(
     table: str,
@@ -46,14 +39,14 @@ def archive(
     table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
-        if options and not apply:
-            raise ConfigError("--option is given without --apply, which alone takes a lock")
+        own = KEEP_MIN.name, KEEP_MAX.name
+        parsed = writer_options(options, apply=apply, own=own, flags="--keep-min and --keep-max")
         if not apply:
             _print(Table(table).archivable(keep_min, keep_max), output, "would be archived")
             return
         numbers = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
         given = {name: str(value) for name, value in numbers.items() if value is not None}
-        with WriteClient(LocalEngine(), table, {**given, **_parsed(options)}) as client:
+        with WriteClient(LocalEngine(), table, {**given, **parsed}) as client:
             done = client.archive()
     _print(() if done is None else done.instants, output, "were archived")
 
@@ -65,15 +58,3 @@ def _print(instants: Iterable[Instant], output: str, what: str) -> None:
     ]
     print_rows(rows, _COLUMNS, output, {}, "instants")
     click.echo(f"{len(rows)} instants {what}", err=True)
-
-
-def _parsed(options: tuple[str, ...]) -> dict[str, str]:
-    parsed: dict[str, str] = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--option is {option!r}; allowed: NAME=VALUE")
-        if name in (KEEP_MIN.name, KEEP_MAX.name):
-            raise ConfigError(f"--option sets {name}; allowed: --keep-min and --keep-max")
-        parsed[name] = value
-    return parsed

@@ -10,6 +10,7 @@ import click
 
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
 from strandline.cli.progress import DeletionProgress
+from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
     CLEAN_SETTINGS,
@@ -20,7 +21,6 @@ from strandline.table_services.clean.policy import (
 from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
-from timeline.errors import ConfigError
 
 _POLICY = click.option(
     "--policy",
@@ -41,14 +41,7 @@ _RETAIN = click.option(
 @click.argument("table")
 @_POLICY
 @_RETAIN
-@click.option("--apply", is_flag=True, help="Delete them. Else only what would go is shown.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="With --apply: an option of the writer, such as those of its lock. Repeatable.",
-)
+@apply_options("Delete them. Else only what would go is shown.", "its lock. Repeatable.")
 @output_option
 def clean(
     table: str,
@@ -65,10 +58,10 @@ def clean(
     Other writers of the table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
-        if options and not apply:
-            raise ConfigError("--option is given without --apply, which alone takes a lock")
+        own = [each.name for each in CLEAN_SETTINGS]
+        parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
         if apply:
-            _apply(table, policy, retain, _parsed(options), output)
+            _apply(table, policy, retain, parsed, output)
             return
         found = Table(table).cleanable(policy, retain)
     rows = found.files.to_pylist()
@@ -100,18 +93,6 @@ def _apply(
         )
     else:
         print_rows([row], list(row), "jsonl", {}, "")
-
-
-def _parsed(options: tuple[str, ...]) -> dict[str, str]:
-    parsed: dict[str, str] = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--option is {option!r}; allowed: NAME=VALUE")
-        if any(name == each.name for each in CLEAN_SETTINGS):
-            raise ConfigError(f"--option sets {name}; allowed: --policy and --retain")
-        parsed[name] = value
-    return parsed
 
 
 @click.command()

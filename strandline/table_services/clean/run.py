@@ -37,25 +37,14 @@ from strandline.table_services.clean.parts import (
     last_of_series,
     part_of,
 )
-from strandline.table_services.clean.plan import (
-    reach,
-    retention_of,
-)
+from strandline.table_services.clean.plan import reach, retention_of
 from strandline.table_services.clean.planner import Bounds, CleanMemory, CleanPlanner, cleans
-from strandline.table_services.clean.policy import (
-    CleanSettings,
-    last_clean,
-)
+from strandline.table_services.clean.policy import CleanSettings, last_clean
 from timeline.clock import TimeGenerator
-from timeline.errors import (
-    StrandlineError,
-)
+from timeline.errors import StrandlineError
 from timeline.instant import CLEAN, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import (
-    CleanerPlan,
-    CleanMetadata,
-)
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

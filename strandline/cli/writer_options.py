@@ -1,0 +1,59 @@
+"""``--apply`` and ``--option``: a command changes a table by a writer, with options of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import click
+
+from timeline.errors import ConfigError
+
+
+def apply_options(does: str, others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds ``--apply`` and ``--option`` to a command.
+
+    Args:
+        does: What ``--apply`` does, a sentence.
+        others: Which options a user may need.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        option = click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help=f"With --apply: an option of the writer, such as those of {others}",
+        )
+        applied = click.option("--apply", is_flag=True, help=does)
+        return applied(option(command))
+
+    return add
+
+
+def writer_options(
+    options: tuple[str, ...], *, apply: bool, own: Collection[str], flags: str
+) -> dict[str, str]:
+    """Return the writer's options by name.
+
+    Args:
+        options: Each as NAME=VALUE.
+        apply: Whether ``--apply`` is given.
+        own: Names of the options that flags of the command set.
+        flags: These flags, for the error.
+
+    Raises:
+        ConfigError: One has another form or such a name; or there are some without ``--apply``.
+    """
+    if options and not apply:
+        raise ConfigError("--option is given without --apply, which alone takes a lock")
+    parsed: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--option is {option!r}; allowed: NAME=VALUE")
+        if name in own:
+            raise ConfigError(f"--option sets {name}; allowed: {flags}")
+        parsed[name] = value
+    return parsed
