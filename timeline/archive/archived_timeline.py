@@ -13,46 +13,34 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-import pyarrow as pa
-
-from timeline.archive.history_file import ArchivedRow, HistoryFile
+from timeline.archive.history_file import ArchivedRow
+from timeline.archive.history_folder import manifest_entries, opened, valid_manifest
 from timeline.archive.log_archive import LogArchive
-from timeline.encoding.json_text import loads
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
     PathNotFoundError,
-    StorageUnavailableError,
 )
 from timeline.instant import Instant, State, completed_action
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import InstantMetadata
 from timeline.storage.base import Storage, checked_path
-from timeline.storage.read_limits import FileKind
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
 
-_VERSION: Final = "_version_"
-_MANIFEST: Final = re.compile(r"manifest_(\d+)")
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ATTEMPTS: Final = 3
 
 _Rows = Mapping[tuple[str, str], ArchivedRow]
 """(requested time, action) → row."""
 
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
-
-MANIFEST_BYTES: Final = 1 << 20
-"""The longest manifest that is parsed, enough for ten thousand files. Hudi's manifests list a few
-dozen, as ten files of a level are merged into one of the next."""
 
 HELD_BYTES: Final = 32 << 20
 """The most bytes of row groups that are cached while archived instants are read."""
@@ -127,7 +115,7 @@ class HistoryArchive:
         def read() -> list[ArchivedRow]:
             rows: list[ArchivedRow] = []
             for name in self._files(start, end):
-                with self._opened(name) as file:
+                with opened(self._storage, self._folder, name) as file:
                     rows += file.read(columns)[0]
             return rows
 
@@ -143,7 +131,7 @@ class HistoryArchive:
                     return rows[time, action]
             if None not in cached:
                 return None
-        with self._opened(name) as file:
+        with opened(self._storage, self._folder, name) as file:
             self._bounds[name] = file.bounds
             for number in _may_contain(file.bounds, time):
                 read, size = file.read(_CONTENT, [number])
@@ -152,20 +140,6 @@ class HistoryArchive:
                 if (time, action) in rows:
                     return rows[time, action]
         return None
-
-    @contextmanager
-    def _opened(self, name: str) -> Iterator[HistoryFile]:
-        """Open a history file; name it in the errors of the block."""
-        path = f"{self._folder}/{name}"
-        full = f"{self._storage.base_path}/{path}"
-        try:
-            with self._storage.open_input(path, FileKind.ARCHIVE) as file:
-                yield HistoryFile(file)
-        except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
-            if isinstance(exc, OSError) and exc.errno is not None:
-                raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
-            # Arrow reports damaged pages and lengths by the errors of a disk or of full memory.
-            raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
 
     def _files(self, start: str, end: str) -> list[str]:
         """Return the names of the valid files that may contain instants of [start, end)."""
@@ -189,34 +163,16 @@ class HistoryArchive:
 
     def _manifest(self) -> list[str]:
         """Read the names of the valid files."""
-        version = self._version()
+        version = valid_manifest(self._storage, self._folder)
         if version is None:
             return []
-        path = f"{self._folder}/manifest_{version}"
-        data = self._storage.read(path, FileKind.ARCHIVE)
-        where = f"{self._storage.base_path}/{path} ({len(data)} bytes)"
-        if len(data) > MANIFEST_BYTES:
-            raise CorruptMetadataError(f"{where}: allowed: at most {MANIFEST_BYTES} bytes")
-        try:
-            names = list(dict.fromkeys(str(entry["fileName"]) for entry in loads(data)["files"]))
-            for name in names:
-                checked_path(f"{self._folder}/{name}")
-        except (ValueError, KeyError, TypeError, RecursionError) as exc:
-            raise CorruptMetadataError(f"{where} is no manifest: {exc!r}") from exc
-        return names
 
-    def _version(self) -> int | None:
-        """Return the number of the valid manifest, ``None`` if nothing was archived yet."""
-        try:
-            data = self._storage.read(f"{self._folder}/{_VERSION}", FileKind.ARCHIVE)
-            text = data.decode("ascii", "replace")
-            if _NUMBER.fullmatch(text.strip()):
-                return int(text)
-        except PathNotFoundError:
-            pass
-        # Its writer died between manifest and pointer: the newest manifest is valid.
-        names = (_MANIFEST.fullmatch(entry.name) for entry in self._storage.list(self._folder))
-        return max((int(match[1]) for match in names if match is not None), default=None)
+        def name_of(entry: Mapping[str, Any]) -> str:
+            name = str(entry["fileName"])
+            checked_path(f"{self._folder}/{name}")
+            return name
+
+        return manifest_entries(self._storage, self._folder, version, name_of)
 
 
 class _RowGroups:

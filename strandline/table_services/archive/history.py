@@ -24,11 +24,16 @@ import pyarrow.parquet as pq
 
 from strandline.table_services.archive.content import ArchivedFiles, Key
 from strandline.table_services.archive.policy import ArchiveSettings
-from timeline.archive.archived_timeline import MANIFEST_BYTES
 from timeline.archive.history_file import COLUMNS, FILE_ROWS, HistoryFile
+from timeline.archive.history_folder import (
+    MANIFEST,
+    VERSION,
+    manifest_entries,
+    opened,
+    valid_manifest,
+)
 from timeline.encoding import avro
-from timeline.encoding.json_text import loads
-from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
+from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.instant import (
     CLEAN,
     CLUSTERING,
@@ -39,10 +44,7 @@ from timeline.instant import (
     State,
 )
 from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
 
-VERSION: Final = "_version_"
-_MANIFEST: Final = re.compile(r"manifest_([0-9]{1,18})")
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet", re.ASCII)
 _GROUP_ROWS: Final = 1000
 _GROUP_BYTES: Final = 32 << 20
@@ -118,8 +120,8 @@ class HistoryWriter:
         Raises:
             CorruptMetadataError: It is damaged.
         """
-        number = self._number()
-        return Manifest(number, self._files_of(number) if number else ())
+        number = valid_manifest(self._storage, self._folder) or 0
+        return Manifest(number, tuple(self._files_of(number)) if number else ())
 
     def archived(self, manifest: Manifest, first: str) -> set[Key]:
         """Return the archived instants in the files that reach up to a requested time.
@@ -206,7 +208,7 @@ class HistoryWriter:
     def _delete_old(self, kept: int) -> None:
         """Delete manifests but the newest, then files that none of these names."""
         entries = self._storage.list(self._folder)
-        matches = (_MANIFEST.fullmatch(entry.name) for entry in entries)
+        matches = (MANIFEST.fullmatch(entry.name) for entry in entries)
         numbers = sorted((int(m[1]) for m in matches if m is not None), reverse=True)
         if len(numbers) <= kept:
             return
@@ -217,35 +219,8 @@ class HistoryWriter:
             if _FILE.fullmatch(entry.name) and entry.name not in valid:
                 self._storage.delete(f"{self._folder}/{entry.name}")
 
-    def _number(self) -> int:
-        try:
-            data = self._storage.read(f"{self._folder}/{VERSION}", FileKind.ARCHIVE)
-            text = data.decode("ascii", "replace").strip()
-            if re.fullmatch(r"[0-9]{1,18}", text):
-                return int(text)
-        except PathNotFoundError:
-            pass
-        # As readers do: the newest manifest is valid if its pointer is gone.
-        matches = (_MANIFEST.fullmatch(entry.name) for entry in self._storage.list(self._folder))
-        return max((int(match[1]) for match in matches if match is not None), default=0)
-
-    def _files_of(self, number: int) -> tuple[HistoryEntry, ...]:
-        path = f"{self._folder}/manifest_{number}"
-        data = self._storage.read(path, FileKind.ARCHIVE)
-        where = f"{self._storage.base_path}/{path} ({len(data)} bytes)"
-        if len(data) > MANIFEST_BYTES:
-            raise CorruptMetadataError(f"{where}: allowed: at most {MANIFEST_BYTES} bytes")
-        try:
-            listed = loads(data)["files"]
-            files = [HistoryEntry(str(each["fileName"]), int(each["fileLen"])) for each in listed]
-        except (ValueError, KeyError, TypeError, RecursionError) as exc:
-            raise CorruptMetadataError(f"{where} is no manifest: {exc!r}") from exc
-        for entry in files:
-            if _FILE.fullmatch(entry.name) is None:
-                raise CorruptMetadataError(
-                    f"{where} names {entry.name[:200]!r}; allowed: <min>_<max>_<level>.parquet"
-                )
-        return tuple(dict.fromkeys(files))
+    def _files_of(self, number: int) -> list[HistoryEntry]:
+        return manifest_entries(self._storage, self._folder, number, _entry_of)
 
     def _read(self, name: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
         with self._opened(name) as file:
@@ -264,17 +239,19 @@ class HistoryWriter:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[HistoryFile]:
-        path = f"{self._folder}/{name}"
-        full = f"{self._storage.base_path}/{path}"
         try:
-            with self._storage.open_input(path, FileKind.ARCHIVE) as file:
-                yield HistoryFile(file)
+            with opened(self._storage, self._folder, name) as file:
+                yield file
         except PathNotFoundError as exc:
+            full = f"{self._storage.base_path}/{self._folder}/{name}"
             raise CorruptMetadataError(f"a manifest names {full}, which isn't there") from exc
-        except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
-            if isinstance(exc, OSError) and exc.errno is not None:
-                raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
-            raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
+
+
+def _entry_of(file: Mapping[str, Any]) -> HistoryEntry:
+    entry = HistoryEntry(str(file["fileName"]), int(file["fileLen"]))
+    if _FILE.fullmatch(entry.name) is None:
+        raise ValueError(f"it names {entry.name[:200]!r}; allowed: <min>_<max>_<level>.parquet")
+    return entry
 
 
 def _parquet(tables: Iterable[pa.Table], compression: str) -> bytes:
