@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from demo.progress import Step, steps_done
+from demo.progress import Step, step_of
 from demo.record import FileLife
 from strandline import Table
 from strandline.read.instants.archive import Archive
@@ -32,12 +32,16 @@ def file_life(base_path: Path) -> FileLife | None:
     path = next(chain(_deleted(contents), _written(contents)), None)
     if path is None:
         return None
-    steps = steps_done(base_path.as_uri(), archived=True)
+    steps = {
+        instant.requested_time: step_of(metadata.extra_metadata)
+        for instant, metadata in contents
+        if isinstance(metadata, CommitMetadata)
+    }
     events: list[tuple[int, str]] = []
     for instant, metadata in contents:
         if not isinstance(metadata, CommitMetadata):
             continue
-        number, step = steps.get(instant.requested_time, (0, "?"))
+        number, step = steps[instant.requested_time]
         for written, name in _stats(metadata):
             if written == path:
                 events.append((number, f"{_commit(instant, step)} wrote it"))

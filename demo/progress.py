@@ -42,10 +42,13 @@ def steps_done(
         table = Table(base_path, storage_options)
     except TableNotFoundError:
         return {}
-    return {
-        commit.requested_time: (int(commit.extra_metadata[_BATCH]), commit.extra_metadata[_STEP])
-        for commit in table.commits(archived=archived)
-    }
+    commits = table.commits(archived=archived)
+    return {commit.requested_time: step_of(commit.extra_metadata) for commit in commits}
+
+
+def step_of(extra_metadata: Mapping[str, str]) -> Step:
+    """Return the step that ``note`` has put into a commit's extra metadata."""
+    return int(extra_metadata[_BATCH]), extra_metadata[_STEP]
 
 
 def last_step(base_path: str, storage_options: Mapping[str, Any] | None = None) -> Step:

@@ -27,6 +27,7 @@ MAX_AHEAD_MS: Final = 2 * 60 * 60 * 1000
 
 _EPOCH: Final = datetime(1970, 1, 1)  # wall time: the zone is the caller's
 _ONE_MS: Final = timedelta(milliseconds=1)
+_HOUR_MS: Final = 60 * 60 * 1000
 _EARLIEST_MS: Final = (datetime(1, 1, 2) - _EPOCH) // _ONE_MS
 _LATEST_MS: Final = (datetime(9999, 12, 31) - _EPOCH) // _ONE_MS
 """The range of times that 17 digits can express in every zone."""
@@ -145,9 +146,9 @@ class TimeGenerator:
         """The source of time."""
         return self._clock
 
-    def ago(self, ms: int) -> str:
-        """Return the time that was some milliseconds ago, as an instant's."""
-        return format_instant_time(self._clock.now_ms() - ms, self.zone)
+    def hours_ago(self, hours: int) -> str:
+        """Return the time that was some hours ago, as an instant's."""
+        return format_instant_time(self._clock.now_ms() - hours * _HOUR_MS, self.zone)
 
     def _later_than(self, floor: str) -> str:
         """Return the current time, or the first after ``floor`` if the clock isn't past it."""

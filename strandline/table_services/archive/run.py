@@ -39,8 +39,6 @@ from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-_HOUR_MS = 3_600_000
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
@@ -223,5 +221,5 @@ def is_idle(
 
 def _retained_from(timeline: Timeline, settings: CleanSettings, times: TimeGenerator) -> str | None:
     """Return the earliest instant that the cleaner's policy retains now, if it has one."""
-    kept = retention(timeline, settings, times.ago(settings.hours * _HOUR_MS))
+    kept = retention(timeline, settings, times.hours_ago(settings.hours))
     return None if kept is None or kept.earliest is None else kept.earliest.requested_time

@@ -73,7 +73,6 @@ M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
-_HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,7 @@ class CleanPlanner:
         Cost: a list of the leases, unless none is due.
         """
         settings, last = self._settings, last_clean(timeline)
-        since = self._times.ago(settings.hours * _HOUR_MS)
+        since = self._times.hours_ago(settings.hours)
         kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
         if kept is None:
             return None
@@ -418,7 +417,7 @@ class CleanPlanner:
         if len(writes_after(timeline, since)) >= WRITES_A_MARK:
             return True
         hours = self._settings.empty_hours
-        long_ago = self._times.ago(hours * _HOUR_MS)
+        long_ago = self._times.hours_ago(hours)
         return hours > 0 and (bounds.last is None or bounds.last.requested_time < long_ago)
 
     def _deleted(self, timeline: Timeline, bounds: Bounds) -> Iterator[Fate]:
@@ -560,7 +559,7 @@ def is_idle(
     """
     if cleans(timeline.pending()):
         return False
-    since = times.ago(settings.hours * _HOUR_MS)
+    since = times.hours_ago(settings.hours)
     if retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since) is None:
         return True
     last, kept = last_clean(timeline), memory.last_clean

@@ -196,7 +196,7 @@ class Machine:
             assert saved <= there
         for reader in self.readers:
             assert reader.files <= there
-        since = table.times.ago(self.settings.hours * 3_600_000)
+        since = table.times.hours_ago(self.settings.hours)
         timeline = table.meta.active_timeline()
         kept = retention(timeline, self.settings, since)
         leases = [reader.lease for reader in self.readers]
