@@ -73,6 +73,14 @@ class HistoryWalker(Walker):
             return "upsert"
         return super().step(number)
 
+    def write(self, operation: str, partitions: tuple[str, ...]) -> None:
+        """Write random rows to these partitions."""
+        self._write(operation, partitions=partitions)
+
+    def serve(self, action: str) -> None:
+        """Do what the table's state allows, named as in a random walk."""
+        self._actions()[action][1]()
+
     def _actions(self) -> dict[str, tuple[int, Action]]:
         found = super()._actions()
         # Without these, every second step would be a service or a failure.
