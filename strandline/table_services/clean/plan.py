@@ -430,7 +430,7 @@ def deleted_slices(
     Args:
         timeline: The active timeline, instants of any state.
         kept: What the clean keeps.
-        partitions: Partitions to examine.
+        partitions: Partitions to examine, each once; taken as they are examined.
         groups_of: Returns the view's groups of a partition. The view must have the completed
             instants before the earliest one to retain, or all if there is none; files that it
             doesn't have are kept.
@@ -440,7 +440,7 @@ def deleted_slices(
     Cost: the memory of one partition's groups.
     """
     decide = fates_in(timeline, kept, savepoints, compactions)
-    for partition in sorted(set(partitions)):
+    for partition in partitions:
         for fate in decide(groups_of(partition)):
             if fate.rule.deletes:
                 yield fate

@@ -1,7 +1,10 @@
 """``CleanPlanner``: what a clean would delete now; changes nothing.
 
-It lists only the leases, and gets the files of partitions from the view. If the last clean or later
-writes were archived, the archive is read instead of all partitions.
+It lists only the leases, and gets the files of partitions from the view. A view that has followed
+the table answers without a storage call; a new one, as in a process that has just started, lists
+the partitions that are examined, ``TOGETHER`` for each list of the timeline, or reads the whole
+table from metadata if many are. If the last clean or later writes were archived, the archive is
+read instead of all partitions.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanPlanner``.
 """
@@ -73,6 +76,13 @@ M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
+
+TOGETHER: Final = 100
+"""Partitions that the view loads together."""
+
+FEW: Final = 128
+"""Most partitions that a new view lists in any case. Reading the table from its commits may take
+fewer calls, but decodes the names of all its files, of which a clean examines few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +437,7 @@ class CleanPlanner:
         return deleted_slices(
             timeline,
             bounds.kept,
-            partitions,
+            self._loaded(partitions),
             lambda partition: self._groups(partition, bounds.kept),
             savepoints=bounds.savepoints,
             compactions=self._compactions(),
@@ -437,15 +447,23 @@ class CleanPlanner:
         decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
         return tuple(decide(self._groups(partition, bounds.kept)))
 
-    def _partitions(self, timeline: Timeline, bounds: Bounds) -> set[str]:
+    def _partitions(self, timeline: Timeline, bounds: Bounds) -> list[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
         changed = self._changed(timeline, bounds)
         if changed is None:
             self._view.sync()
-            return set(partition_names(self._view))
+            return partition_names(self._view)
         self._catch_up(changed)
         named = partitions_named(self._commit(instant) for instant in changed)
-        return named | partitions_left_over(bounds.known)
+        return sorted(named | partitions_left_over(bounds.known))
+
+    def _loaded(self, partitions: Sequence[str]) -> Iterator[str]:
+        """Yield the partitions, each after the view has loaded it."""
+        are_few = len(partitions) <= FEW
+        for first in range(0, len(partitions), TOGETHER):
+            some = partitions[first : first + TOGETHER]
+            self._view.load_partitions(some, by_listing=are_few)
+            yield from some
 
     def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
         """Return the writes since the last plan that may have left files to delete.
