@@ -205,9 +205,9 @@ class CleanPlanner:
         """
         free = self.bounds(timeline, due=False, free=True)
         if free is None:
-            groups = self._groups(partition, Retention(self._settings.policy))
-            slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
-            return tuple(Fate(each, Rule.YOUNG) for each in slices)
+            view = self._view
+            groups = (*view.all_file_groups(partition), *view.all_replaced_file_groups(partition))
+            return tuple(Fate(each, Rule.YOUNG) for group in groups for each in group.slices)
         fates = self._decided(timeline, free, partition)
         leases = self.leases.live()
         if not leases:
@@ -435,7 +435,16 @@ class CleanPlanner:
 
     def _decided(self, timeline: Timeline, bounds: Bounds, partition: str) -> tuple[Fate, ...]:
         decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
-        return tuple(decide(self._groups(partition, bounds.kept)))
+        fates = tuple(decide(self._groups(partition, bounds.kept)))
+        earliest = bounds.kept.earliest
+        if earliest is None:
+            return fates
+        # A clean doesn't look at groups replaced since its earliest instant.
+        decided = {fate.found for fate in fates}
+        replaced = self._view.all_replaced_file_groups(partition)
+        later = (s for group in replaced for s in group.slices if s not in decided)
+        since = earliest.requested_time
+        return (*fates, *(Fate(each, Rule.REPLACED_SINCE, since) for each in later))
 
     def _partitions(self, timeline: Timeline, bounds: Bounds) -> set[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
