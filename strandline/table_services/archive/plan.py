@@ -55,9 +55,11 @@ class LastClean:
         time: Its requested time.
         earliest: Its earliest instant to retain; empty if its policy has none.
         savepoints: The savepoints at that time, ascending.
-        left_files: Whether it failed to delete files, which the next clean repeats.
+        left_files: Whether it, or an earlier part of it, failed to delete files, which the next
+            clean repeats.
         held: If its policy has no earliest instant: the one from which on leases held the table
             then; ``None``: there was none.
+        begun: Requested time of its first part, if it was divided into several; else empty.
     """
 
     time: str
@@ -65,6 +67,7 @@ class LastClean:
     savepoints: tuple[str, ...] = ()
     left_files: bool = False
     held: str | None = None
+    begun: str = ""
 
     @classmethod
     def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
@@ -132,7 +135,11 @@ def to_archive(
         else:
             gone = done[: len(done) - least] if len(done) > most else []
         held = earliest_held
-        found += [i for i in gone if held is None or i.requested_time < held]
+        gone = [i for i in gone if held is None or i.requested_time < held]
+        if clean is not None and clean.begun and action == CLEAN:
+            # The next clean needs to know what all parts of this one failed to delete.
+            gone = [i for i in gone if i.requested_time < clean.begun]
+        found += gone
     return tuple(sorted(found, key=lambda instant: instant.sort_key))
 
 
@@ -179,10 +186,9 @@ def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
     replaces = [i for i in timeline if i.action in (REPLACE_COMMIT, CLUSTERING)]
     start = ""
     if clean is not None and not clean.left_files:
-        start, saved = clean.bound, clean.savepoints[:1]
-        # A savepoint of that time, even if it was deleted since, has kept the replaced files.
-        if saved and any(saved[0] <= i.requested_time <= start for i in replaces):
-            start = min(start, saved[0])
+        # A savepoint of that time, even if it was deleted since, has kept the files of groups
+        # replaced after it.
+        start = min((clean.bound, *clean.savepoints[:1]))
         # A lease that has ended since has kept the groups replaced after its instant.
         if clean.held is not None:
             start = min(start, clean.held)

@@ -20,7 +20,7 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.read.instants.archive import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
-from strandline.table_services.clean.parts import PlannedPart, divided, part_of
+from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     Fate,
@@ -535,11 +535,8 @@ class CleanPlanner:
     def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
-        if part is None or part.number == 1:
-            return
-        for instant in cleans(self._meta.active_timeline().completed()):
-            if part.series <= instant.requested_time < last.requested_time:
-                yield self.read(instant, CleanMetadata)
+        for instant in earlier_parts(self._meta.active_timeline(), last, part):
+            yield self.read(instant, CleanMetadata)
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""
