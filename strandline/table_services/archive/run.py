@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.table_services.archive.content import (
@@ -29,6 +29,8 @@ from strandline.table_services.archive.history import HistoryWriter, row_of
 from strandline.table_services.archive.log import ArchiveLog, records_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.parts import earlier_parts, part_of
+from strandline.table_services.clean.plan import with_failures, without_deleted
 from strandline.table_services.clean.policy import CleanSettings, last_clean, retention
 from timeline.clock import TimeGenerator
 from timeline.instant import Instant
@@ -180,9 +182,16 @@ class Archiver:
         last = last_clean(timeline)
         if last is None:
             return None
-        metadata = self._meta.read(last)
+        metadata = self._clean(last)
+        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        earlier = map(self._clean, earlier_parts(timeline, last, part))
+        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier))
+        return found if part is None else replace(found, begun=part.series)
+
+    def _clean(self, instant: Instant) -> CleanMetadata:
+        metadata = self._meta.read(instant)
         assert isinstance(metadata, CleanMetadata)
-        return LastClean.of(last, metadata)
+        return metadata
 
 
 def is_idle(

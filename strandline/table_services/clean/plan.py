@@ -122,6 +122,7 @@ class Rule(Enum):
     REPLACED = "its file group was replaced, and no retained reader uses it"
     SURPLUS = "{0} newer slices of its file group stay"
     RETAINED = "it began at or after {0}, the earliest instant to retain"
+    REPLACED_SINCE = "its file group was replaced at or after {0}, the earliest instant to retain"
     READ = "the newest slice of its file group before {0}, the earliest instant to retain"
     VERSION = "one of the newest {0} slices of its file group"
     COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"
