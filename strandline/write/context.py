@@ -15,7 +15,7 @@ from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
 from strandline.table_services.archive.plan import LastClean
 from strandline.table_services.archive.policy import ArchiveSettings
-from strandline.table_services.archive.run import Archiver, ArchiveResult
+from strandline.table_services.archive.run import ArchiveMemory, Archiver, ArchiveResult
 from strandline.table_services.archive.run import is_idle as is_archive_idle
 from strandline.table_services.clean.execution import CleanResult, Delete, Progress
 from strandline.table_services.clean.planner import CleanMemory, CleanPlanner, is_idle
@@ -76,6 +76,7 @@ class WriteContext:
     heartbeats: HeartbeatSettings
     rollback_policy: RollbackPolicy
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
+    archive_memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     last_timeline: LastTimeline = field(default_factory=LastTimeline)
     driver_deletes: int = A_THREAD
     async_cleaner: AsyncCleaner | None = None
@@ -186,7 +187,8 @@ class WriteContext:
         with self.lock.held("archiving"):
             since = held_from(leases.live())
             settings, cleans = self.archive_settings, self.clean_settings
-            return Archiver(meta, times, settings, cleans, since).run()
+            memory = self.archive_memory
+            return Archiver(meta, times, settings, cleans, since, memory).run()
 
     def archive_is_idle(self, timeline: Timeline, meta: TableMetaClient) -> bool:
         """Return whether an archival would find nothing to do.
@@ -195,12 +197,14 @@ class WriteContext:
             timeline: The active timeline, with the last clean.
             meta: The table.
         """
-        known = self.clean_memory.last_clean
+        cleaned, known = self.clean_memory.last_clean, self.archive_memory.last_clean
+        if cleaned is not None and (known is None or cleaned[0].requested_time >= known.time):
+            known = LastClean.of(*cleaned)
         return is_archive_idle(
             timeline,
             self.archive_settings,
             self.clean_settings,
-            None if known is None else LastClean.of(*known),
+            known,
             self.times(meta.config.timezone),
             meta.config,
         )

@@ -55,6 +55,18 @@ class ArchiveResult:
     seconds: float
 
 
+@dataclass(slots=True)
+class ArchiveMemory:
+    """What a driver keeps between archivals of one table.
+
+    Attributes:
+        last_clean: The last completed clean that was read; while it holds the archiver back, writes
+            needn't list the timeline for an archival that would find nothing.
+    """
+
+    last_clean: LastClean | None = None
+
+
 class Archiver:
     """Archives instants of one table; used by one thread, under the table's lock.
 
@@ -64,6 +76,7 @@ class Archiver:
         settings: The archiver's settings.
         clean_settings: The cleaner's settings: what it retains stays on the timeline.
         earliest_held: As in ``to_archive``.
+        memory: Shared by the driver's archivers of this table; ``None`` for a new one.
     """
 
     def __init__(
@@ -73,6 +86,7 @@ class Archiver:
         settings: ArchiveSettings,
         clean_settings: CleanSettings,
         earliest_held: str | None = None,
+        memory: ArchiveMemory | None = None,
     ) -> None:
         self._meta = meta_client.for_cause("archive")
         self._times = time_generator
@@ -80,6 +94,7 @@ class Archiver:
         self._threads = settings.parallelism if meta_client.storage.is_remote else 1
         self._clean_settings = clean_settings
         self._earliest_held = earliest_held
+        self._memory = ArchiveMemory() if memory is None else memory
         storage = meta_client.storage.for_cause("archive")
         folder = meta_client.config.archive_folder
         self._history = HistoryWriter(storage, folder, settings)
@@ -180,9 +195,13 @@ class Archiver:
         last = last_clean(timeline)
         if last is None:
             return None
+        known = self._memory.last_clean
+        if known is not None and known.time == last.requested_time:
+            return known
         metadata = self._meta.read(last)
         assert isinstance(metadata, CleanMetadata)
-        return LastClean.of(last, metadata)
+        self._memory.last_clean = found = LastClean.of(last, metadata)
+        return found
 
 
 def is_idle(
