@@ -47,6 +47,13 @@ AUTOMATIC: Final = Setting(
     "Whether each write is followed by a clean.",
     "client",
 )
+ASYNC: Final = Setting(
+    "hoodie.clean.async.enabled",
+    False,
+    "Whether the clean after a write runs on a thread of its own beside the next write, which waits"
+    " for it when it has committed.",
+    "client",
+)
 POLICY: Final = Setting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
@@ -139,6 +146,7 @@ class CleanSettings:
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
         part_files: Most files of a plan; a clean of more is divided into parts.
+        asynchronous: Whether the clean after a write runs beside the next one.
     """
 
     automatic: bool = True
@@ -151,6 +159,7 @@ class CleanSettings:
     empty_hours: int = -1
     parallelism: int = 8
     part_files: int = 200_000
+    asynchronous: bool = False
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
@@ -165,6 +174,7 @@ class CleanSettings:
             max_to_clean=values.get(MAX_TO_CLEAN),
             empty_hours=values.get(EMPTY_HOURS),
             parallelism=values.get(PARALLELISM),
+            asynchronous=values.get(AUTOMATIC) and values.get(ASYNC),
         )
 
     @property

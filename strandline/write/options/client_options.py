@@ -26,6 +26,7 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Refusals, Setting, Settings, masked, refusal, shortened
 from strandline.table_services.archive.policy import ARCHIVE_SETTINGS, ArchiveSettings
 from strandline.table_services.clean.policy import (
+    ASYNC,
     CLEAN_SETTINGS,
     HOURS,
     MAX_COMMITS,
@@ -69,6 +70,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.commits.retained": RETAINED.name,
     "hoodie.cleaner.hours.retained": HOURS.name,
     "hoodie.cleaner.fileversions.retained": VERSIONS.name,
+    "hoodie.clean.async": ASYNC.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
     "hoodie.cleaner.parallelism": PARALLELISM.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
