@@ -22,6 +22,8 @@ _IDLE: Final = 8
 class WrongTablesError(StoreError):
     """The database has no tables, and none are to be made, or they are of another version."""
 
+    code = "store_tables"
+
 
 class ForeignTablesError(WrongTablesError):
     """The database is another program's."""
