@@ -117,7 +117,7 @@ class WriteClient:
             history=CommitHistory(),
             embedded=embedded,
             lock=lock,
-            heartbeats=HeartbeatSettings.of(settings),
+            heartbeats=settings.read(HeartbeatSettings),
             rollback_policy=RollbackPolicy.of(settings),
         )
         self._is_closed = False
