@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fsview.local_view import LocalView
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
     EMPTY_HOURS,
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
@@ -190,6 +189,6 @@ class HistoryWalker(Walker):
     def _ours_cleans(self) -> None:
         """Clean, also tables that our writer doesn't write."""
         meta = TableMetaClient.open(LocalStorage(str(self.path)))
-        settings = CleanSettings.of(Settings.parse(self._policy(), CLEAN_SETTINGS))
+        settings = CleanSettings.of(Settings.parse(self._policy(), settings_of(CleanSettings)))
         view = LocalView.newest(view_of(self.path))
         Cleaner(meta, view, TimeGenerator(SystemClock()), settings).run()

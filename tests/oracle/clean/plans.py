@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from fsview.local_view import LocalView
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.clean.plan import SAVEPOINTED, file_sizes
 from strandline.table_services.clean.planner import WRITES_A_MARK, CleanPlanner
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
     EMPTY_HOURS,
     KEEP_LATEST_BY_HOURS,
     POLICY,
@@ -232,7 +231,7 @@ class OurPlanner:
 
     def plan(self, asked: Asked) -> Plan | None:
         """Return what we plan now; ``None`` if there is nothing to do."""
-        settings = CleanSettings.of(Settings.parse(asked.options, CLEAN_SETTINGS))
+        settings = CleanSettings.of(Settings.parse(asked.options, settings_of(CleanSettings)))
         clock = ManualClock(asked.now_ms) if asked.by_hours else SystemClock()
         planner = CleanPlanner(self._meta, self._view, TimeGenerator(clock), settings)
         bounds = planner.bounds(self._timeline, due=not asked.by_hours)
