@@ -19,7 +19,7 @@ HISTORIES: Final = histories()
 EVERYTHING: Final = {
     *("upsert", "insert", "bulk_insert", "delete", "upsert_with_services"),
     *("insert_overwrite", "insert_overwrite_table", "delete_partition"),
-    *("schedule_compaction", "run_compaction", "schedule_log_compaction", "run_log_compaction"),
+    *("schedule_compaction", "run_compaction", "schedule_log_compaction"),
     *("schedule_clustering", "run_clustering", "clean", "plan_clean", "ours_cleans", "archive"),
     *("fail_at_commit", "fail_midway", "fail_compaction", "write_beside_failed"),
     *("rollback_failed", "rollback", "savepoint", "restore", "delete_savepoint"),
