@@ -132,7 +132,7 @@ class WriteClient:
             history=CommitHistory(),
             embedded=embedded,
             lock=lock,
-            heartbeats=HeartbeatSettings.of(settings),
+            heartbeats=settings.read(HeartbeatSettings),
             rollback_policy=RollbackPolicy.of(settings),
             async_cleaner=cleaner,
         )

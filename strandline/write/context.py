@@ -185,7 +185,8 @@ class WriteContext:
         times = self.times(meta.config.timezone)
         leases = Leases(meta.storage.for_cause("archive"), self.clock, self.clean_memory.leases)
         with self.lock.held("archiving"):
-            since = held_from(leases.live())
+            # With sweep, as only the storage's clock tells whether a lease has expired.
+            since = held_from(leases.live(sweep=True))
             settings, cleans = self.archive_settings, self.clean_settings
             memory = self.archive_memory
             return Archiver(meta, times, settings, cleans, since, memory).run()

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from strandline.commit.lock.settings import CLIENT_RETRIES, CLIENT_RETRY_WAIT, WAIT_TIME
+from strandline.settings.setting import seconds
 from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError, StorageError
 
@@ -116,9 +118,9 @@ class LockRetries:
         pause_s: Time between two calls.
     """
 
-    attempts: int = 51
-    timeout_s: float = 60.0
-    pause_s: float = 5.0
+    attempts: int = CLIENT_RETRIES.field(lambda retries: 1 + retries)
+    timeout_s: float = WAIT_TIME.field(seconds)
+    pause_s: float = CLIENT_RETRY_WAIT.field(seconds)
 
 
 class TableLock:

@@ -115,12 +115,7 @@ def open_lock(
             f"{settings.PROVIDER.name} is {named}; allowed: {', '.join(short)} of {_PACKAGE[:-1]}",
             hint=f"did you mean {full}?" if full in PROVIDERS else None,
         )
-    retries = LockRetries(
-        attempts=1 + values.get(settings.CLIENT_RETRIES),
-        timeout_s=values.get(settings.WAIT_TIME) / 1000,
-        pause_s=values.get(settings.CLIENT_RETRY_WAIT) / 1000,
-    )
-    return TableLock(opens(opener), retries, wait)
+    return TableLock(opens(opener), values.read(LockRetries), wait)
 
 
 class ProviderOpener:
@@ -225,16 +220,9 @@ class ProviderOpener:
                 f"{settings.ZOOKEEPER_PORT.name} is {port} and {settings.ZOOKEEPER_URL.name} is"
                 f" {shortened(hosts, 80)}; allowed: ports in the URL, the only ones Hudi uses"
             )
-        return ZookeeperAddress(
-            hosts=hosts,
-            # Hudi creates the nodes between the slashes, and a node's path has no empty ones.
-            path="/" + "/".join(part for part in path.split("/") if part),
-            session_timeout_s=values.get(settings.ZOOKEEPER_SESSION_TIMEOUT) / 1000,
-            connection_timeout_s=values.get(settings.ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
-            retries=values.get(settings.RETRIES),
-            retry_wait_s=values.get(settings.RETRY_WAIT) / 1000,
-            retry_max_wait_s=values.get(settings.RETRY_MAX_WAIT) / 1000,
-        )
+        # Hudi creates the nodes between the slashes, and a node's path has no empty ones.
+        node = "/" + "/".join(part for part in path.split("/") if part)
+        return values.read(ZookeeperAddress, hosts=hosts, path=node)
 
 
 def _require(provider: str, values: Mapping[str, str]) -> None:

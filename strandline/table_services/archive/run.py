@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.table_services.archive.content import (
@@ -29,6 +29,8 @@ from strandline.table_services.archive.history import HistoryWriter, row_of
 from strandline.table_services.archive.log import ArchiveLog, records_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.parts import earlier_parts, part_of
+from strandline.table_services.clean.plan import with_failures, without_deleted
 from strandline.table_services.clean.policy import CleanSettings, last_clean, retention
 from timeline.clock import TimeGenerator
 from timeline.instant import Instant
@@ -198,10 +200,19 @@ class Archiver:
         known = self._memory.last_clean
         if known is not None and known.time == last.requested_time:
             return known
-        metadata = self._meta.read(last)
-        assert isinstance(metadata, CleanMetadata)
-        self._memory.last_clean = found = LastClean.of(last, metadata)
+        metadata = self._clean(last)
+        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        earlier = map(self._clean, earlier_parts(timeline, last, part))
+        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier))
+        if part is not None:
+            found = replace(found, begun=part.series)
+        self._memory.last_clean = found
         return found
+
+    def _clean(self, instant: Instant) -> CleanMetadata:
+        metadata = self._meta.read(instant)
+        assert isinstance(metadata, CleanMetadata)
+        return metadata
 
 
 def is_idle(

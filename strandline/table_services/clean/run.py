@@ -248,7 +248,9 @@ class Cleaner:
         known = {lease.id for lease in bounds.leases}
         earliest = bounds.kept.earliest
         since = reach(timeline, None if earliest is None else earliest.requested_time)
-        new = (lease for lease in self.planner.leases.live() if lease.id not in known)
+        # With sweep, as a clock of this machine that is ahead would show a new lease as expired.
+        leases = self.planner.leases.live(sweep=True)
+        new = (lease for lease in leases if lease.id not in known)
         return next((lease for lease in new if lease.earliest < since), None)
 
     def _request_in(self, timeline: Timeline, bounds: Bounds) -> list[_Requested]:
