@@ -26,7 +26,8 @@ only got new groups or logs.
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
 aren't examined; after the deletion of a savepoint all partitions are examined, not only those
 written by its commit; files that a clean failed to delete are planned again; an empty partition
-keeps its directory, because a writer may be about to write to it.
+keeps its directory, because a writer may be about to write to it; the slice of a pending compaction
+stays also in a replaced group, because the compaction may be writing it.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class Rule(Enum):
     REPLACED = "its file group was replaced, and no retained reader uses it"
     SURPLUS = "{0} newer slices of its file group stay"
     RETAINED = "it began at or after {0}, the earliest instant to retain"
+    REPLACED_SINCE = "its file group was replaced at or after {0}, the earliest instant to retain"
     READ = "the newest slice of its file group before {0}, the earliest instant to retain"
     VERSION = "one of the newest {0} slices of its file group"
     COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"

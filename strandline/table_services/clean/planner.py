@@ -23,7 +23,7 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.read.instants.archive import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
-from strandline.table_services.clean.parts import PlannedPart, divided, part_of
+from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     Fate,
@@ -215,9 +215,9 @@ class CleanPlanner:
         """
         free = self.bounds(timeline, due=False, free=True)
         if free is None:
-            groups = self._groups(partition, Retention(self._settings.policy))
-            slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
-            return tuple(Fate(each, Rule.YOUNG) for each in slices)
+            view = self._view
+            groups = (*view.all_file_groups(partition), *view.all_replaced_file_groups(partition))
+            return tuple(Fate(each, Rule.YOUNG) for group in groups for each in group.slices)
         fates = self._decided(timeline, free, partition)
         leases = self.leases.live()
         if not leases:
@@ -446,7 +446,16 @@ class CleanPlanner:
 
     def _decided(self, timeline: Timeline, bounds: Bounds, partition: str) -> tuple[Fate, ...]:
         decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
-        return tuple(decide(self._groups(partition, bounds.kept)))
+        fates = tuple(decide(self._groups(partition, bounds.kept)))
+        earliest = bounds.kept.earliest
+        if earliest is None:
+            return fates
+        # A clean doesn't look at groups replaced since its earliest instant.
+        decided = {fate.found for fate in fates}
+        replaced = self._view.all_replaced_file_groups(partition)
+        later = (s for group in replaced for s in group.slices if s not in decided)
+        since = earliest.requested_time
+        return (*fates, *(Fate(each, Rule.REPLACED_SINCE, since) for each in later))
 
     def _partitions(self, timeline: Timeline, bounds: Bounds) -> list[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
@@ -548,11 +557,8 @@ class CleanPlanner:
     def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
-        if part is None or part.number == 1:
-            return
-        for instant in cleans(self._meta.active_timeline().completed()):
-            if part.series <= instant.requested_time < last.requested_time:
-                yield self.read(instant, CleanMetadata)
+        for instant in earlier_parts(self._meta.active_timeline(), last, part):
+            yield self.read(instant, CleanMetadata)
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""
