@@ -557,6 +557,8 @@ class CleanPlanner:
     def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        if part is None or part.number == 1:
+            return  # without a list of the timeline
         for instant in earlier_parts(self._meta.active_timeline(), last, part):
             yield self.read(instant, CleanMetadata)
 
