@@ -1,7 +1,10 @@
 """``CleanPlanner``: what a clean would delete now; changes nothing.
 
-It lists only the leases, and gets the files of partitions from the view. If the last clean or later
-writes were archived, the archive is read instead of all partitions.
+It lists only the leases, and gets the files of partitions from the view. A view that has followed
+the table answers without a storage call; a new one, as in a process that has just started, lists
+the partitions that are examined, ``TOGETHER`` for each list of the timeline, or reads the whole
+table from metadata if many are. If the last clean or later writes were archived, the archive is
+read instead of all partitions.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanPlanner``.
 """
@@ -73,6 +76,13 @@ M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
+
+TOGETHER: Final = 100
+"""Partitions that the view loads together."""
+
+FEW: Final = 128
+"""Most partitions that a new view lists in any case. Reading the table from its commits may take
+fewer calls, but decodes the names of all its files, of which a clean examines few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +434,7 @@ class CleanPlanner:
         partitions = self._partitions(timeline, bounds)
         if not partitions:
             return iter(())
+        self._load(partitions)
         return deleted_slices(
             timeline,
             bounds.kept,
@@ -446,15 +457,26 @@ class CleanPlanner:
         since = earliest.requested_time
         return (*fates, *(Fate(each, Rule.REPLACED_SINCE, since) for each in later))
 
-    def _partitions(self, timeline: Timeline, bounds: Bounds) -> set[str]:
+    def _partitions(self, timeline: Timeline, bounds: Bounds) -> list[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
         changed = self._changed(timeline, bounds)
         if changed is None:
             self._view.sync()
-            return set(partition_names(self._view))
+            return partition_names(self._view)
         self._catch_up(changed)
         named = partitions_named(self._commit(instant) for instant in changed)
-        return named | partitions_left_over(bounds.known)
+        return sorted(named | partitions_left_over(bounds.known))
+
+    def _load(self, partitions: Sequence[str]) -> None:
+        """Have the view load partitions, all before the first part is requested.
+
+        Later, each load would read the plans of all parts on the timeline, as files of a pending
+        clean may be missing in a listing.
+        """
+        are_few = len(partitions) <= FEW
+        for first in range(0, len(partitions), TOGETHER):
+            some = partitions[first : first + TOGETHER]
+            self._view.load_partitions(some, by_listing=are_few)
 
     def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
         """Return the writes since the last plan that may have left files to delete.
@@ -535,6 +557,8 @@ class CleanPlanner:
     def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        if part is None or part.number == 1:
+            return  # without a list of the timeline
         for instant in earlier_parts(self._meta.active_timeline(), last, part):
             yield self.read(instant, CleanMetadata)
 

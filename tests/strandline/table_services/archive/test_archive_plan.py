@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
-from strandline.table_services.archive.policy import ARCHIVE_SETTINGS, ArchiveSettings
+from strandline.table_services.archive.policy import ArchiveSettings
 from timeline.errors import ConfigError
 from timeline.instant import (
     CLEAN,
@@ -156,7 +156,7 @@ def test_delta_commits_that_a_compaction_counts_stay():
 def test_a_maximum_that_is_not_greater_is_refused():
     given = {"hoodie.keep.min.commits": "30"}
     with pytest.raises(ConfigError, match=r"keep\.max\.commits is 30"):
-        ArchiveSettings.of(Settings.parse(given, ARCHIVE_SETTINGS))
+        ArchiveSettings.of(Settings.parse(given, settings_of(ArchiveSettings)))
 
 
 ACTIONS = st.sampled_from([COMMIT, REPLACE_COMMIT, CLEAN, ROLLBACK, SAVEPOINT])
