@@ -32,8 +32,7 @@ from benchmarks.read_table import TableBench
 from benchmarks.results.ratios import Ratio, cpu_ratio
 from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.block_rows import data_pieces
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.pinned_rows import SliceReader, SliceRules

@@ -42,8 +42,7 @@ from timeline.metadata.instant_metadata import (
     needs_plan,
 )
 from timeline.metadata.written_files import CommitFiles, commit_files
-from timeline.storage.base import FileInfo, Listed, Listings, Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind, Listed, Listings, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
 from timeline.table.property_name import SHOWN, TIMELINE_PATH

@@ -16,8 +16,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
 from strandline.read.logs.log_rows import LogRows, StoredGroup
@@ -34,7 +33,7 @@ from timeline.errors import PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.property_name import EVENT_TIME
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 T = TypeVar("T")
 

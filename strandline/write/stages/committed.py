@@ -1,15 +1,26 @@
-"""``Committed``: the instant of a write has completed, so that readers see its files."""
+"""``Committed``: the instant of a write has completed, so that readers see its files.
+
+``tidied`` has the steps after it: sync, clean, archive, keep the timeline for the next write.
+
+Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
+"""
 
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from fsview.model.file_system_view import FileSystemView
 from strandline.commit.conflict import NOWHERE, Partitions
 from strandline.commit.markers import delete_unreported
-from strandline.write.context import WriteRequest
+from strandline.table_services.archive.run import ArchiveResult
+from strandline.table_services.clean.execution import CleanResult
+from strandline.write.context import WriteContext, WriteRequest
+from strandline.write.result import WriteResult
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.written import Written
+from timeline.storage.base import meanwhile
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -70,3 +81,141 @@ def _searched(request: WriteRequest, begun: Begun) -> Partitions:
     if begun.target.index.is_global:
         return Partitions(is_table=True)
     return Partitions(frozenset(begun.rows.counts))
+
+
+def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
+    """Sync the service with a commit; delete the write's markers and heartbeat meanwhile.
+
+    The three are independent: the next write sweeps the leftovers of a crash.
+
+    Returns:
+        The driver's view, synced with the commit; ``None`` if that failed, or if it isn't needed:
+        no service is ready, and there is probably nothing to clean.
+
+    Cost: the sync costs nothing if it isn't needed.
+    """
+    written, account, storage = committed.written, request.account, request.context.storage
+
+    def delete_markers() -> None:
+        known = written.report.markers if written.is_exact else None
+        with account.survived("deleting its markers"):
+            # An attempt may have checked its instant before the completion, and ended after the
+            # previous sweep; this sweep finds its file.
+            paths, marked = frozenset(written.report.paths), storage.for_cause("marker")
+            if written.late:
+                # The sweeps of the next writes find the late file by its marker.
+                delete_unreported(marked, written.begun.transaction.time, paths)
+                return
+            written.markers.finish(marked, paths, known)
+
+    def end_heartbeat() -> None:
+        with account.survived("ending its heartbeat"):
+            written.begun.transaction.end()
+
+    # The view's connections belong to this thread.
+    with meanwhile(storage, delete_markers, end_heartbeat):
+        return _synced_view(request, committed)
+
+
+def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | None) -> WriteResult:
+    """Clean and archive, if that is automatic, and return the write's result.
+
+    Args:
+        request: The write.
+        committed: Its commit.
+        view: The view that ``told`` returned.
+    """
+    begun, cleaned = committed.written.begun, _cleaned(request, committed, view)
+    archived = _archived(request, committed, cleaned)
+    in_driver = begun.rows.engine.in_process
+    # Executors' tasks may outlive their stage and leave markers at any time, and the markers of
+    # late files weren't deleted.
+    if in_driver and not committed.written.late and archived is None:
+        _keep_timeline(request, committed, cleaned)
+    return request.account.result(
+        begun.transaction,
+        request.operation.name,
+        committed.written.report,
+        cleaned,
+        archived,
+        begun.rolled_back,
+        in_driver=in_driver,
+    )
+
+
+def _synced_view(request: WriteRequest, committed: Committed) -> FileSystemView | None:
+    """Sync the service with the commit."""
+    context, account = request.context, request.account
+    if not context.embedded.is_ready and not _cleans(context, committed):
+        return None
+    # The timeline has just been read.
+    reusing = context.storage.reusing_listing()
+    with account.survived("syncing"), account.timed("sync"), reusing:
+        return context.embedded.synced_view()
+    return None
+
+
+def _cleaned(
+    request: WriteRequest, committed: Committed, view: FileSystemView | None
+) -> CleanResult | None:
+    """Clean; return ``None`` if there was nothing to clean.
+
+    Cost: no call if there is probably nothing to clean.
+    """
+    context, account, begun = request.context, request.account, committed.written.begun
+    if view is None or not _cleans(context, committed):
+        return None
+    with account.survived("rolling back failed writes"):
+        if context.rollbacks(begun.target.meta).repair_lazily():
+            # The cleaner gets the files of partitions from this view.
+            view.sync()
+    # Another writer can begin a clean meanwhile only with a lock shared between processes.
+    alone = nullcontext() if context.lock.is_shared else context.storage.reusing_listing()
+    with account.survived("cleaning"), account.timed("clean"), alone:
+        return context.clean(begun.target.meta, view)
+    return None
+
+
+def _cleans(context: WriteContext, committed: Committed) -> bool:
+    zone = committed.written.begun.target.config.timezone
+    return context.clean_settings.automatic and not context.clean_is_idle(committed.timeline, zone)
+
+
+def _archived(
+    request: WriteRequest, committed: Committed, cleaned: CleanResult | None
+) -> ArchiveResult | None:
+    """Archive; return ``None`` if there was nothing to archive.
+
+    Cost: no call if that is known.
+    """
+    context, account, meta = request.context, request.account, committed.written.begun.target.meta
+    timeline, known = committed.timeline, context.clean_memory.last_clean
+    if cleaned is not None and known is not None:
+        timeline = timeline.with_instant(known[0])
+    if not context.archive_settings.automatic or context.archive_is_idle(timeline, meta):
+        return None
+    with account.survived("archiving"), account.timed("archive"):
+        archived = context.archive(meta)
+        if archived is not None:
+            context.last_timeline.forget()
+        return archived
+    return None
+
+
+def _keep_timeline(
+    request: WriteRequest, committed: Committed, cleaned: CleanResult | None
+) -> None:
+    """Keep the timeline after this write for the client's next one, if it is known."""
+    context, begun = request.context, committed.written.begun
+    # A lock shared between processes means other writers; a lazy clean looks for failed writes.
+    if context.lock.is_shared or context.rollback_policy.lazy or request.account.has_warnings:
+        return
+    timeline = committed.timeline
+    if cleaned is not None:
+        known = context.clean_memory.last_clean
+        if known is None or known[0].requested_time != cleaned.instant:
+            return
+        if cleaned.finished or cleaned.parts:
+            return
+        timeline = timeline.with_instant(known[0])
+    context.last_timeline.keep(begun.target.config, timeline)
