@@ -188,6 +188,27 @@ class TableLock:
         finally:
             self._purpose = None
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Release the lock, which the caller holds, while the block runs; then acquire it again.
+
+        If the block fails, or the lock can't be acquired again, it stays released, and the block of
+        ``held`` ends without it.
+
+        Raises:
+            LockError: The lock wasn't acquired again in any attempt.
+            RuntimeError: The caller doesn't hold it.
+        """
+        purpose = self._purpose
+        if purpose is None:
+            raise RuntimeError(f"{self.describe()} isn't held")
+        if self._provider is None:
+            yield
+            return
+        self._release(self._provider, purpose)
+        yield
+        self._acquire(self._provider, purpose)
+
     def check(self) -> None:
         """Check that the lock, if there is one, hasn't been lost since it was acquired.
 

@@ -84,6 +84,7 @@ def open_lock(
     table_name: str = "",
     clock: Clock | None = None,
     wait: Wait = time.sleep,
+    among_threads: bool = False,
 ) -> TableLock:
     """Return the table's lock as the settings describe it; nothing is locked yet.
 
@@ -93,13 +94,17 @@ def open_lock(
         table_name: The table's name, ZooKeeper's default for the key of the lock.
         clock: Measures time-outs and leases.
         wait: Waits between attempts.
+        among_threads: Whether several threads of this process change the table, so that they need
+            a lock even if the settings name none. Then it is Hudi's ``InProcessLockProvider``.
 
     Raises:
         ConfigError: The provider isn't supported, or lacks a setting.
     """
     named = values.get(settings.PROVIDER)
     if not named:
-        return TableLock(None)
+        if not among_threads:
+            return TableLock(None)
+        named = _PACKAGE + InProcessLock.name
     opener = ProviderOpener(values, storage, table_name, clock or SystemClock(), wait)
     opens = PROVIDERS.get(named)
     if opens is None:

@@ -47,6 +47,13 @@ AUTOMATIC: Final = Setting(
     "Whether each write is followed by a clean.",
     "client",
 )
+ASYNC: Final = Setting(
+    "hoodie.clean.async.enabled",
+    False,
+    "Whether the clean after a write runs on a thread of its own beside the next write, which waits"
+    " for it when it has committed.",
+    "client",
+)
 POLICY: Final = Setting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
@@ -135,6 +142,7 @@ class CleanSettings:
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
         part_files: Most files of a plan; a clean of more is divided into parts.
+        asynchronous: Whether the clean after a write runs beside the next one.
     """
 
     automatic: bool = AUTOMATIC.field()
@@ -147,11 +155,13 @@ class CleanSettings:
     empty_hours: int = EMPTY_HOURS.field()
     parallelism: int = PARALLELISM.field()
     part_files: int = 200_000
+    asynchronous: bool = ASYNC.field()
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
         """Return the cleaner's part of parsed options."""
-        return values.read(cls, policy=_policy(values))
+        runs_beside = values.get(AUTOMATIC) and values.get(ASYNC)
+        return values.read(cls, policy=_policy(values), asynchronous=runs_beside)
 
     @property
     def has_earliest(self) -> bool:

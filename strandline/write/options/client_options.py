@@ -37,6 +37,7 @@ from strandline.table_services.archive import policy as archive_policy
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean import policy as clean_policy
 from strandline.table_services.clean.policy import (
+    ASYNC,
     HOURS,
     MAX_COMMITS,
     PARALLELISM,
@@ -79,6 +80,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.commits.retained": RETAINED.name,
     "hoodie.cleaner.hours.retained": HOURS.name,
     "hoodie.cleaner.fileversions.retained": VERSIONS.name,
+    "hoodie.clean.async": ASYNC.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
     "hoodie.cleaner.parallelism": PARALLELISM.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},

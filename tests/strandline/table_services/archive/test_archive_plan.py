@@ -105,6 +105,29 @@ def test_a_replacecommit_stays_that_completed_after_its_clean_was_planned():
         ]
 
 
+def test_a_replacecommit_stays_that_completed_after_a_savepoint_was_made():
+    """The savepoint has its files, although it was requested before the savepoint's commit."""
+    replaced = Instant(times(3), REPLACE_COMMIT, State.COMPLETED, times(7))
+    others = [i for i in COMMITS if i.requested_time != times(3)]
+    timeline = Timeline.of([*others, replaced])
+
+    def planned_after(*savepoints: str) -> list[int]:
+        clean = LastClean(times(10), times(9), savepoints)
+        return numbers(to_archive(timeline, SETTINGS, layout=2, clean=clean))
+
+    assert planned_after() == [1, 2, 3, 4, 5, 6]
+    assert planned_after(times(5)) == [1, 2]
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_parts_of_the_last_clean_stay_together(layout):
+    """What any of them failed to delete is planned again by the next clean."""
+    parts = [at(n, CLEAN) for n in range(11, 21)]
+    clean = LastClean(times(20), times(9), begun=times(14))
+    done = planned(*parts, layout=layout, clean=clean)
+    assert [n for n in done if n > 10] == ([11, 12, 13] if layout == 1 else [])
+
+
 def test_a_clean_that_failed_to_delete_says_so():
     failed = CleanPartitionMetadata("p", "", ("f",), (), ("f",))
     instant = at(9, CLEAN)
