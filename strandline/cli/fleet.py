@@ -16,16 +16,22 @@ from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS,
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
+from strandline.fleet.changes import drain
 from strandline.fleet.overview import as_text, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
     ENUMERATED_TABLES,
+    MAX_GROUPS,
+    MAX_RACKS,
     MAX_SERVERS,
     MAX_TABLES,
     Change,
+    RackSimulation,
     Simulation,
     simulate,
+    simulate_racks,
 )
+from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.server.log_format import escaped
 from timeline.errors import ConfigError, FleetError, StoreError
@@ -63,19 +69,36 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
 
     URL is that of serve's --fleet. Only the state store is read: no server is asked.
     """
-    # Its errors are reported once, at the end.
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     with _refusals():
         read = StateUrl.of(url)
         for table in tables:
             _check_table(table)
-        with closing(open_state(url, make=False)) as state:
+        with closing(_opened(url)) as state:
             found = read_fleet(state)
         is_there = found.epoch or found.fleet.members or found.joining
         if not is_there and read.scheme != "sqlite":  # its file exists
             raise ConfigError(f"there is no fleet at {read}: no server has joined it")
         told = overview(found, tables)
     click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
+
+
+@fleet.command("drain")
+@click.argument("url")
+@click.argument("server")
+@AS_JSON
+def drain_command(url: str, server: str, as_json: bool) -> None:
+    """Have SERVER give its seat in the fleet at URL to another server of its group.
+
+    SERVER is its address, as status shows it. A server without a seat takes the seat; if there is
+    none, the seat is removed, and its tables move. SERVER forwards requests from then on, and gets
+    a seat again, in any group, once it is started anew.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        seat = drain(state, server)
+    if as_json:
+        click.echo(json.dumps({"server": seat.url, "seat": seat.number, "group": seat.group}))
+    else:
+        click.echo(f"{seat.url} gives away seat {seat.number} of the group {seat.group}")
 
 
 @fleet.command()
@@ -174,14 +197,39 @@ def spread(store_url: str, as_json: bool) -> None:
     show_default=True,
     help="Chance that a server is down.",
 )
+@click.option(
+    "--racks",
+    type=click.IntRange(1, MAX_RACKS),
+    help="Show instead how --group auto assigns this many racks to groups.",
+)
+@click.option(
+    "--groups",
+    type=click.IntRange(1, MAX_GROUPS),
+    default=4,
+    show_default=True,
+    help="Groups, with --racks.",
+)
 @AS_JSON
 def simulate_command(
-    servers: int, tables: int, copies: int, depth: int, tokens: int, down: float, as_json: bool
+    servers: int,
+    tables: int,
+    copies: int,
+    depth: int,
+    tokens: int,
+    down: float,
+    racks: int | None,
+    groups: int,
+    as_json: bool,
 ) -> None:
     """Show how even a fleet would be, what moves when a server comes or goes, what fails.
 
     Tables are placed by the fleet's own ring; nothing is connected to.
     """
+    if racks is not None:
+        spread_racks = simulate_racks(racks, groups)
+        told = json.dumps(asdict(spread_racks)) if as_json else _racks_as_text(spread_racks)
+        click.echo(told)
+        return
     if servers * tokens > MOST_POINTS:
         raise click.UsageError(
             f"--servers {servers} and --tokens {tokens} make {servers * tokens} points of the ring;"
@@ -205,6 +253,13 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_printable(key): _printable(each) for key, each in value.items()}
     return value
+
+
+def _opened(url: str) -> StateStore:
+    """Open the state store of a fleet that there is."""
+    # Its errors are reported once, at the end.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    return open_state(url, make=False)
 
 
 @contextmanager
@@ -236,6 +291,18 @@ def _as_text(found: Simulation) -> str:
         f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
     )
     return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
+
+
+def _racks_as_text(found: RackSimulation) -> str:
+    number = len(found.sizes)
+    lines = [f"{found.racks} racks, {number} groups", ""]
+    lines += [f"{name}: {size} racks" for name, size in found.sizes.items()]
+    even = 100 / (number + 1)
+    lines.append("")
+    lines.append(f"a group more: {100 * found.joins:.1f} % of the racks move (even: {even:.1f} %)")
+    if found.leaves is not None:
+        lines.append(f"the largest group less: {100 * found.leaves:.1f} % of the racks move")
+    return "\n".join(lines)
 
 
 def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:

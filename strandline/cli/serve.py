@@ -362,7 +362,7 @@ def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
     if fleet is None:
         return Parts(options)
     try:
-        return Parts(options, forwarder=fleet.forwarder, fleet=fleet.status)
+        return Parts(options, forwarder=fleet.forwarder, current=fleet.current, fleet=fleet.status)
     except BaseException:
         fleet.close()
         raise

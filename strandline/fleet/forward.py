@@ -102,7 +102,8 @@ class Forwarder:
         token: Bearer token that all servers of the fleet accept.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
-        by_partition: Whether each partition has owners of its own.
+        is_spread: Whether each partition of a table, by the text of its ``TableId``, has owners of
+            its own. Never waits.
 
     Raises:
         ConfigError: ``ca_file`` isn't valid.
@@ -116,10 +117,10 @@ class Forwarder:
         *,
         ca_file: str | None = None,
         limits: PeerLimits | None = None,
-        by_partition: bool = False,
+        is_spread: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._url = url
-        self._by_partition = by_partition
+        self._is_spread = is_spread
         self._owners = owners
         self._token = None if token is None else token.encode("ascii")
         if ca_file is not None:
@@ -174,10 +175,11 @@ class Forwarder:
     def has(self, table: str) -> bool:
         """Whether this server answers about a table as its owner or a copy, now or at any time.
 
-        Always true before it has joined its fleet, and where each partition has its own servers.
+        Always true before it has joined its fleet, where each partition has its own servers, and
+        while none of the table's seats has a server: then any server answers.
         """
-        seats = self._owners(table, None)
-        return self._by_partition or not seats or any(seat.url == self._url for seat in seats)
+        urls = [seat.url for seat in self._owners(table, None) if seat.url]
+        return not urls or self._url in urls or self._is_spread(table)
 
     async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer | None:
         """Return the answer of the first server that gives one.

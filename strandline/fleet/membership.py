@@ -9,11 +9,11 @@ from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.records import Load, roots_mark, token_mark
+from strandline.fleet.records import Load, token_mark
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
 from strandline.fleet.state.base import Cancel, StateStore
-from strandline.settings.fleet import HEARTBEAT
+from strandline.settings.fleet import DEFAULT_GROUP, HEARTBEAT
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, FleetError, StateConflictError
 from timeline.joined_thread import JoinedThread
@@ -37,7 +37,9 @@ class Membership:
         is_standby: Whether it waits for a seat instead of getting a new one.
         layout: How tables are placed; must be the same at all members.
         token: The server's token; must be the same at all members. ``None``: no member has one.
-        roots: Served roots; must be the same at all members. ``None``: not announced.
+        roots: Served roots; must be the same in its group. Empty: not announced.
+        group: Its group; ``""``: it is a router; ``AUTO``: by its rack.
+        rack: Its rack.
         load: Returns what the server holds; called by the membership's thread.
         warm_s: Others send requests here after ``ready`` was called, or this many seconds after the
             server could have had a seat; ``None``: at once.
@@ -61,7 +63,9 @@ class Membership:
         is_standby: bool = False,
         layout: Layout = DEFAULT,
         token: str | None = None,
-        roots: Collection[str] | None = None,
+        roots: Collection[str] = (),
+        group: str = DEFAULT_GROUP,
+        rack: str = "",
         load: Callable[[], Load] = Load,
         warm_s: float | None = None,
         heartbeat_s: float = HEARTBEAT_S,
@@ -86,7 +90,9 @@ class Membership:
             dead_s=dead_s,
             layout=layout,
             token=token_mark(token),
-            roots="" if roots is None else roots_mark(roots),
+            roots=roots,
+            group=group,
+            rack=rack,
             load=load,
             is_ready=warm_s is None,
         )
@@ -106,7 +112,7 @@ class Membership:
                 this server that was killed, and whose lease hasn't expired yet.
 
         Raises:
-            ConfigError: The fleet has another schema, layout or token, or other roots.
+            ConfigError: The fleet has another schema, layout or token, or the group other roots.
             FleetError: A record can't be read, a member has this address, or the store can't be
                 reached.
         """
@@ -125,6 +131,7 @@ class Membership:
         while not self._is_stopped:
             try:
                 self._roster.join()
+                self.current.group = self._roster.group
             except StateConflictError as error:
                 if self._clock.monotonic() >= deadline_s:
                     raise

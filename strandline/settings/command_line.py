@@ -252,6 +252,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "",
         about="Wait for the seat of a server that died, instead of getting a new one.",
     ),
+    Flag("--group", (fleet_settings.GROUP,), "NAME"),
+    Flag("--rack", (fleet_settings.RACK,), "NAME"),
     Flag("--fleet-copies", (fleet_settings.COPIES,), "NUMBER"),
     Flag("--fleet-depth", (fleet_settings.DEPTH,), "NUMBER"),
     Flag("--fleet-tokens", (fleet_settings.TOKENS,), "NUMBER"),

@@ -16,6 +16,9 @@ A client without a bound on its wait may wait for minutes while its table is loa
 forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
 a server that loads from one that hangs.
 
+A table of another group of servers is forwarded to those, whether or not this server has its root,
+and answered here only if it has. A table outside its group's roots is refused by every server.
+
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
 """
@@ -40,12 +43,19 @@ from fsview.wire.marker_form import (
 from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
-from strandline.server.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
+from strandline.server.api.unfinished_work import (
+    JOINED_PATHS,
+    LONGEST_WAIT_S,
+    RETRY_AFTER_S,
+    wait_of,
+)
 from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
-from timeline.errors import ServiceBusyError, ServiceError
+from timeline.errors import NoServerError, RootNotAllowedError, ServiceBusyError, ServiceError
 from timeline.storage.table_id import TableId, is_relative
 
 MARGIN_S: Final = 1.0
@@ -161,8 +171,9 @@ class Forwarding:
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
-            others are refused here, not forwarded to servers that may have other roots. Never
-            waits.
+            others are forwarded if they are below the roots of another group of servers, and
+            refused here if not. Never waits.
+        current: Knows the groups; ``None``: all servers have the same roots.
     """
 
     def __init__(
@@ -171,11 +182,13 @@ class Forwarding:
         copies: Copies,
         newest: Callable[[str], str | None],
         serves: Callable[[str], bool] = lambda _: True,
+        current: CurrentFleet | None = None,
     ) -> None:
         self._forwarder = forwarder
         self._copies = copies
         self._newest = newest
         self._serves = serves
+        self._current = current
 
     async def answer(self, here: Application, request: Request) -> Reply:
         """Return the answer of the best server for a request.
@@ -191,13 +204,21 @@ class Forwarding:
         kind, forwarder = asked.kind, self._forwarder
         urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         is_passed_on = forwarder.is_passed_on(request.fields)
-        if urls and not is_passed_on and self._serves(asked.base_path):
+        is_here = self._serves(asked.base_path)
+        group = None if is_passed_on else self._other_group(asked.table)
+        if group is not None and not group.has_room_for(asked.table) and is_here:
+            return failure_of(_outside(asked, group), request.accept)
+        is_elsewhere = group is not None and group.has_room_for(asked.table)
+        if urls and not is_passed_on and (is_elsewhere if group is not None else is_here):
             try:
                 answer = await self._asked(urls, asked, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
                 return _reply(answer)
+        if group is not None and is_elsewhere and not is_here:
+            reply = failure_of(_no_server(asked, group), request.accept)
+            return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
         knows = asked.is_pinned or (kind.is_told and forwarder.is_owner(asked.table))
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
@@ -210,6 +231,16 @@ class Forwarding:
         if is_news and not (_TOLD in request.fields and is_passed_on):
             await self._tell(asked.table, request, began_s)
         return reply
+
+    def _other_group(self, table: str) -> Group | None:
+        """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
+        if self._current is None:
+            return None
+        known = self._current.known
+        name = known.group(table)
+        if name == self._current.group or not known.fleet.members:
+            return None
+        return known.fleet.group(name) or Group(name)
 
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
@@ -249,6 +280,21 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
+
+
+def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:
+    return RootNotAllowedError(
+        f"base path {asked.base_path!r} is the group {group.name}'s, and outside the roots of that"
+        f" group",
+        detail=f"it means {asked.table}; the roots are: {group.shown}",
+    )
+
+
+def _no_server(asked: _Asked, group: Group) -> NoServerError:
+    return NoServerError(
+        f"no server of the group {group.name} answers, which has the base path {asked.base_path!r}",
+        hint="start a server of that group, or mount the path on another one",
+    )
 
 
 def _with_the_rest(request: Request, began_s: float) -> Request:

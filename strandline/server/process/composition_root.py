@@ -20,6 +20,7 @@ from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
@@ -74,6 +75,7 @@ class Parts:
         ending: threading.Event | None = None,
         forwarder: Forwarder | None = None,
         copies: Copies | None = None,
+        current: CurrentFleet | None = None,
         fleet: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """Assemble the parts; nothing runs before ``start``.
@@ -85,6 +87,7 @@ class Parts:
             ending: For ``SamplingCheck``.
             forwarder: Forwards requests to the other servers of a fleet; ``None``: no fleet.
             copies: Notifies those servers of changes; ``None``: default ones, in a fleet.
+            current: Knows the fleet's groups; ``None``: all its servers have the same roots.
             fleet: Returns what the status shows of the fleet.
         """
         self._clock = clock or SystemClock()
@@ -138,6 +141,7 @@ class Parts:
         self.unfinished = UnfinishedWork()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
+        self._current = current
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
@@ -173,7 +177,11 @@ class Parts:
         if self._forwarder is None or self._copies is None:
             return answer
         forwarding = Forwarding(
-            self._forwarder, self._copies, self.answers.newest_hash, self.views.is_below_root
+            self._forwarder,
+            self._copies,
+            self.answers.newest_hash,
+            self.views.is_below_root,
+            self._current,
         )
         return partial(forwarding.answer, answer)
 

@@ -85,7 +85,7 @@ def test_the_mark_of_the_roots_is_shown(path: Path) -> None:
     """And who doesn't tell it, as servers of earlier releases (#32)."""
     lake = roots_mark(["/lake"])
     with closing(SqliteState(path)) as state:
-        for name, roots in (("a", ""), ("b", lake), ("c", lake)):
+        for name, roots in (("a", []), ("b", ["/lake"]), ("c", ["/lake"])):
             roster = Roster(state, f"http://{name}:1", clock=ManualClock(0), roots=roots)
             roster.join()
             roster.step()
@@ -112,7 +112,8 @@ def test_the_servers_of_a_table_are_those_of_the_ring(
     assert found["tables"] == {table: [None if s.number == 2 else s.url for s in placed]}
     assert found["leader"] == "http://a:1"
     assert found["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
-    assert found["seats"][2] == {"number": 2, "url": None, "last": "http://c:1"}
+    vacant = {"number": 2, "group": "default", "url": None, "last": "http://c:1"}
+    assert found["seats"][2] == vacant
 
 
 def test_clients_find_a_table_s_servers_in_the_state_store(
@@ -136,6 +137,74 @@ def test_clients_find_a_table_s_servers_in_the_state_store(
     with pytest.raises(ConfigError, match="there is no fleet at"):
         servers_of(f"sqlite://{path}.no", "s3://lake/t")
     assert not path.with_name("fleet.db.no").exists()
+
+
+@pytest.fixture
+def grouped(path: Path) -> Iterator[SqliteState]:
+    """Servers ``a`` and ``d`` of the group default, ``b`` of hot, and a router; all have seats."""
+    made: list[Roster] = []
+    with closing(SqliteState(path)) as state:
+        for name, group, roots in (
+            ("a", "default", ["/lake"]),
+            ("b", "hot", ["/lake/hot"]),
+            ("d", "default", ["/lake"]),
+            ("r", "", []),
+        ):
+            url, clock = f"http://{name}:1", ManualClock(0)
+            roster = Roster(state, url, clock=clock, group=group, roots=roots)
+            roster.join()
+            made.append(roster)
+        made[0].step()
+        yield state
+
+
+def test_groups_are_shown_with_their_roots(path: Path, grouped: SqliteState) -> None:
+    shown = run("status", f"sqlite://{path}").output.splitlines()
+    assert shown[1:] == [
+        "copies 3, depth 1, tokens 100",
+        "group default: seats 2, roots /lake",
+        "group hot: seats 1, roots /lake/hot",
+        "",
+        "seat  server      tables      MB  role",
+        "   0  http://a:1       0       0  leader, group default",
+        "   1  http://d:1       0       0  group default",
+        "   2  http://b:1       0       0  group hot",
+        "   -  http://r:1       0       0  router",
+    ]
+
+
+def test_a_server_is_drained(path: Path, grouped: SqliteState) -> None:
+    told = run("drain", f"sqlite://{path}", "http://d:1")
+    assert (told.exit_code, told.output) == (
+        0,
+        "http://d:1 gives away seat 1 of the group default\n",
+    )
+    again = run("drain", f"sqlite://{path}", "http://d:1", "--json")
+    assert json.loads(again.output) == {"server": "http://d:1", "seat": 1, "group": "default"}
+    refused = run("drain", f"sqlite://{path}", "http://a:1")
+    assert refused.exit_code == 2
+    assert "'http://a:1' is the last one of the group default" in refused.output
+    refused = run("drain", f"sqlite://{path}", "http://r:1")
+    assert refused.exit_code == 2
+    assert "'http://r:1' has no seat; allowed: http://a:1, http://d:1, http://b:1" in refused.output
+
+
+def test_racks_are_simulated() -> None:
+    told = run("simulate", "--racks", "475", "--groups", "3")
+    assert told.exit_code == 0
+    lines = told.output.splitlines()
+    assert lines[0] == "475 racks, 3 groups"
+    sizes = [int(line.split(": ")[1].split()[0]) for line in lines[2:5]]
+    assert sum(sizes) == 475
+    assert re.fullmatch(r"a group more: [\d.]+ % of the racks move \(even: 25.0 %\)", lines[6])
+    found = json.loads(run("simulate", "--racks", "475", "--groups", "3", "--json").output)
+    assert found["leaves"] == max(sizes) / 475
+    assert json.loads(run("simulate", "--racks", "4", "--groups", "1", "--json").output) == {
+        "racks": 4,
+        "sizes": {"group-1": 4},
+        "joins": pytest.approx(0.5, abs=0.5),
+        "leaves": None,
+    }
 
 
 def test_a_fleet_that_nobody_has_joined_is_empty(path: Path) -> None:

@@ -335,18 +335,23 @@ def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -
 
 
 def test_a_server_with_other_roots_is_refused(servers: Servers) -> None:
-    """By the mark of the roots, before it is a member (#32)."""
-    lake, other = roots_mark(["s3://lake"]), roots_mark(["s3://lake", "s3://pond"])
+    """By the record of its group, before it is a member (#32)."""
+    lake, other = ["s3://lake"], ["s3://lake", "s3://pond"]
     a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
     a.join()
     b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
-    said = f"the server's roots have the mark {other}; allowed: {lake}, as at the member http://a:1"
+    said = (
+        "the server's roots are s3://lake/, s3://pond/; allowed: s3://lake/, as in the group"
+        " default at the member http://a:1"
+    )
     with pytest.raises(ConfigError, match=said):
         b.join()
     servers.run(2, a)
     assert held(a.fleet) == {0: "http://a:1"}
     assert servers.state.children("members") == (member_name("http://a:1"),)
-    c = Roster(servers.client(), "http://c:1", clock=servers.clock, roots=lake)
+    c = Roster(
+        servers.client(), "http://c:1", clock=servers.clock, roots=["s3a://lake/", "s3://lake/b"]
+    )
     c.join()
     servers.run(1, a)
     assert held(a.fleet) == {0: "http://a:1", 1: "http://c:1"}
@@ -356,17 +361,17 @@ def test_a_member_of_an_earlier_release_tells_no_roots(servers: Servers) -> None
     """It stays while others are replaced, and those are compared among themselves (#32)."""
     url = "http://old:1"
     record = json.loads(member_bytes(Member(member_name(url), url, False, 1)))
-    del record["roots"]
+    del record["roots"], record["group"]
     servers.state.hold(member_key(member_name(url)), json.dumps(record).encode(), 3600)
-    lake, other = roots_mark(["/lake"]), roots_mark(["/pond"])
+    lake, other = ["/lake"], ["/pond"]
     a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
     a.join()
     assert {member.url: member.roots for member in a.step().members} == {
         url: "",
-        "http://a:1": lake,
+        "http://a:1": roots_mark(lake),
     }
     b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
-    with pytest.raises(ConfigError, match=f"allowed: {lake}, as at the member http://a:1"):
+    with pytest.raises(ConfigError, match="allowed: /lake, as in the group default at the member"):
         b.join()
     late = Roster(servers.client(), "http://late:1", clock=servers.clock)  # of the earlier release
     late.join()
@@ -454,7 +459,7 @@ def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> No
 @pytest.mark.parametrize(
     ("key", "value", "kind", "said"),
     [
-        (EPOCH, b'{"schema": 2, "epoch": 1}', ConfigError, "records have schema 2; allowed: 1"),
+        (EPOCH, b'{"schema": 3, "epoch": 1}', ConfigError, "have schema 3; allowed: 1, 2"),
         (EPOCH, b"{}", ConfigError, "records have schema None; allowed: 1"),
         (EPOCH, b'{"schema": 1}', FleetError, "'epoch' has the epoch None; allowed: int"),
         (EPOCH, b"\xff", FleetError, "'epoch' is no JSON"),

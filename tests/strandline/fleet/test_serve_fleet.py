@@ -219,8 +219,8 @@ def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> N
     (tmp_path / "pond").mkdir()
     code, said = refused(tmp_path / "pond", *joins, *elsewhere, "--no-token")
     assert code == 2
-    assert "the server's roots have the mark" in said
-    assert f"as at the member {a.url} (give all servers of a fleet the same --root" in said
+    assert said.startswith(f"the server's roots are {tmp_path}/pond; allowed: ")
+    assert f"at the member {a.url} (give all servers of a group the same --root" in said
     code, said = refused(lake, *joins, "--advertise", a.url, "--no-token")
     assert code == 1
     assert f"a member of the fleet has the address {a.url}" in said

@@ -1,0 +1,99 @@
+"""``strandline serve`` in groups: whose table a request is about, and who answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fsview.wire.routes import BY_NAME
+from tests.kit.servers.live_service import known
+from tests.kit.tables.small_table import SmallTable
+from tests.strandline.fleet.serve_fleet import (
+    FleetServer,
+    refused,
+    state_url,
+    wait_for_seats,
+)
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+LATEST = BY_NAME["latest_base_files"].path
+
+
+def small_table(path: Path) -> SmallTable:
+    found = SmallTable(LocalStorage(str(path)))
+    found.write(("p=1", "a-0"), ("p=2", "b-0"))
+    return found
+
+
+class Lakes:
+    """Starts servers of roots in one folder, which end with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
+
+    def start(self, name: str, root: str, *options: str) -> FleetServer:
+        server = FleetServer(self.folder / root, self.folder, name, *options)
+        return self._stack.enter_context(server)
+
+
+@pytest.fixture
+def lakes(tmp_path: Path) -> Iterator[Lakes]:
+    with ExitStack() as stack:
+        yield Lakes(tmp_path, stack)
+
+
+def test_a_server_of_another_group_forwards_and_every_one_refuses_the_same(
+    lakes: Lakes, tmp_path: Path
+) -> None:
+    lake, pond = small_table(tmp_path / "lake" / "t"), small_table(tmp_path / "pond" / "t")
+    a = lakes.start("a", "lake")
+    b = lakes.start("b", "pond", "--group", "hot")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    asked = known(lake.storage, partition="p=1")
+    answers = [server.ask(LATEST, asked) for server in (a, b)]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].body == answers[1].body
+    assert (a.asked(), b.asked()) == (2, 0)
+    # No mount gives it to the group hot.
+    outside = [s.ask(LATEST, known(pond.storage, partition="p=1")) for s in (a, b)]
+    assert [answer.status for answer in outside] == [403, 403]
+    assert b"is the group default's, and outside the roots of that group" in outside[1].body
+    joins = ("--fleet", state_url(tmp_path), "--no-token", "--advertise", "http://127.0.0.1:1")
+    code, said = refused(tmp_path / "lake", *joins, "--group", "hot")
+    assert code == 2
+    # Its middle is cut out if the paths are long.
+    assert said.startswith(f"the server's roots are {tmp_path}/lake; allowed: ")
+    assert f"at the member {b.url} (give all servers of a group the same --root" in said
+    a.kill()
+    gone = b.ask(LATEST, asked)
+    assert gone.status == 503
+    assert b"no server of the group default answers" in gone.body
+    assert gone.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--group", "a/b"), "--group is 'a/b'; allowed: 1 to 64 letters"),
+        (("--group", "auto"), "--group is 'auto'; allowed: with --rack NAME"),
+        (("--rack", "r1"), "--rack is 'r1'; allowed: with --group auto"),
+    ],
+)
+def test_bad_groups_are_refused_by_name(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    joins = ("--fleet", state_url(tmp_path), "--no-token", "--advertise", "http://127.0.0.1:1")
+    code, told = refused(tmp_path, *joins, *options)
+    assert code == 2
+    assert said in told
+
+
+def test_a_group_needs_a_fleet(tmp_path: Path) -> None:
+    code, told = refused(tmp_path, "--no-token", "--group", "hot")
+    assert code == 2
+    assert "--group is given without --fleet" in told
