@@ -16,8 +16,9 @@ from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS,
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
-from strandline.fleet.changes import drain
-from strandline.fleet.overview import as_text, overview
+from strandline.fleet.changes import add_mount, drain, remove_mount
+from strandline.fleet.mounts import Mount, MountTable
+from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
     ENUMERATED_TABLES,
@@ -34,6 +35,7 @@ from strandline.fleet.simulation import (
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.server.log_format import escaped
+from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.errors import ConfigError, FleetError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -99,6 +101,72 @@ def drain_command(url: str, server: str, as_json: bool) -> None:
         click.echo(json.dumps({"server": seat.url, "seat": seat.number, "group": seat.group}))
     else:
         click.echo(f"{seat.url} gives away seat {seat.number} of the group {seat.group}")
+
+
+@fleet.group()
+def mount() -> None:
+    """Give tables to groups of servers, or show which group has which."""
+
+
+@mount.command("add")
+@click.argument("url")
+@click.argument("prefix")
+@click.argument("group")
+@click.option(
+    "--copies", type=int, help="Servers that have each of the tables; else as in the fleet."
+)
+@click.option(
+    "--depth",
+    type=int,
+    help="2 spreads each of the tables over the group by its partitions; else as in the fleet.",
+)
+@AS_JSON
+def mount_add(
+    url: str, prefix: str, group: str, copies: int | None, depth: int | None, as_json: bool
+) -> None:
+    """Give the tables at and below PREFIX to the servers of GROUP in the fleet at URL.
+
+    PREFIX is a table's base path, or a directory above some, in any spelling; of several mounts
+    above a table the one with the longest path counts. The servers notice it at once. The servers
+    of GROUP take the records of tables that others have open.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = add_mount(state, Mount.of(prefix, group, copies, depth))
+    _show_mounts(mounts, as_json)
+
+
+@mount.command("remove")
+@click.argument("url")
+@click.argument("prefix")
+@AS_JSON
+def mount_remove(url: str, prefix: str, as_json: bool) -> None:
+    """Give the tables at and below PREFIX back to the group of the next mount above.
+
+    PREFIX is a mounted path in any spelling. Without a mount above it is the group default.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = remove_mount(state, prefix)
+    _show_mounts(mounts, as_json)
+
+
+@mount.command("list")
+@click.argument("url")
+@AS_JSON
+def mount_list(url: str, as_json: bool) -> None:
+    """Show which group of the fleet at URL has which tables."""
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = read_fleet(state).fleet.mounts
+    _show_mounts(mounts, as_json)
+
+
+def _show_mounts(mounts: MountTable, as_json: bool) -> None:
+    told = mounts_overview(mounts)
+    if as_json:
+        click.echo(json.dumps({"mounts": told}))
+        return
+    for line in mount_lines(_printable(told)):
+        click.echo(line)
+    click.echo(f"all other tables: group {DEFAULT_GROUP}")
 
 
 @fleet.command()

@@ -267,7 +267,7 @@ class Reload:
         if not added and not removed:
             return
         if self._is_in_fleet:
-            raise ConfigError(f"roots {', '.join(roots)}: all servers of a fleet have the same")
+            raise ConfigError(f"roots {', '.join(roots)}: all servers of a group have the same")
         local = [root for root in added if TableId.of(root).family == "file"]
         missing = [root for root in local if not os.path.isdir(TableId.of(root).path)]
         if fresh.get(REQUIRE_ROOTS) and missing:

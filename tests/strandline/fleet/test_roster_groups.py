@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from strandline.fleet.changes import drain
+from strandline.fleet.changes import add_mount, drain, remove_mount
 from strandline.fleet.groups import AUTO, Group, groups_of
+from strandline.fleet.mounts import Mount
 from strandline.fleet.records import (
     EPOCH,
     GROUPS_SCHEMA,
+    MOUNTS,
     SCHEMA,
     group_key,
     member_bytes,
@@ -27,7 +29,8 @@ from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Delete, Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.concurrency.manual_clock import ManualClock
-from timeline.errors import ConfigError
+from tests.strandline.fleet.hooked_state import Meanwhile
+from timeline.errors import ConfigError, FleetError
 
 LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
 
@@ -218,6 +221,47 @@ def test_a_lost_or_damaged_group_is_written_again(servers: Servers) -> None:
         servers.state.write(harm(key, found.version(key)))
         a.step()
         assert a.step().group("default") == Group("default", ("s3://lake/",))
+
+
+def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    a.step()
+    epoch = a.epoch
+    mounts = add_mount(servers.state, Mount.of("s3://lake/hot", "hot"))
+    assert b.step().mounts == mounts
+    assert b.epoch == epoch + 1
+    for value, said in (
+        (b"{", "'mounts' is no JSON"),
+        (b'{"mounts": [7]}', "'mounts' has 7; allowed: JSON objects"),
+        (b'{"mounts": [{"prefix": "s3://x", "group": 1}]}', "has the group 1; allowed: str"),
+        (b'{"mounts": [{"prefix": "x", "group": "g"}]}', "can't be read: the path 'x' is relat"),
+    ):
+        found = servers.state.get(MOUNTS)
+        assert found is not None
+        servers.state.write(Put(MOUNTS, value, found.version))
+        with pytest.raises(FleetError, match=said):
+            b.step()
+        assert b.fleet.mounts == mounts, "the last ones are used"
+
+
+def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Servers) -> None:
+    a = servers.start("a")
+    a.step()
+    servers.start("b", "hot", HOT)
+    a.step()
+    state, other = Meanwhile(servers.client()), servers.client()
+    before = iter(
+        [
+            lambda: add_mount(other, Mount.of("s3://lake/hot/x", "hot")),
+            lambda: None,
+            lambda: remove_mount(other, "s3://lake/hot/x"),
+        ]
+    )
+    state.before_write = lambda: next(before)()
+    mounts = add_mount(state, Mount.of("s3://lake/hot/y", "hot"))
+    assert [mount.path for mount in mounts.mounts] == ["s3://lake/hot/x", "s3://lake/hot/y"]
+    with pytest.raises(ConfigError, match="'s3://lake/hot/x' isn't mounted"):
+        remove_mount(state, "s3://lake/hot/x")
 
 
 def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Servers) -> None:

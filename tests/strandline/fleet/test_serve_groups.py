@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from fsview.wire.routes import BY_NAME
+from strandline.__main__ import main
 from tests.kit.servers.live_service import known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
@@ -16,12 +18,13 @@ from tests.strandline.fleet.serve_fleet import (
     refused,
     state_url,
     wait_for_seats,
+    wait_until,
 )
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
-LATEST = BY_NAME["latest_base_files"].path
+LATEST, NEWEST = (BY_NAME[name].path for name in ("latest_base_files", "last_instant"))
 
 
 def small_table(path: Path) -> SmallTable:
@@ -74,6 +77,35 @@ def test_a_server_of_another_group_forwards_and_every_one_refuses_the_same(
     assert gone.status == 503
     assert b"no server of the group default answers" in gone.body
     assert gone.headers["retry-after"] == "1"
+
+
+def test_a_mounted_table_goes_to_its_group_and_comes_back(lakes: Lakes, tmp_path: Path) -> None:
+    table = small_table(tmp_path / "lake" / "hot" / "t")
+    a = lakes.start("a", "lake")
+    b = lakes.start("b", "lake/hot", "--group", "hot")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    asked = [known(table.storage, partition=partition) for partition in ("p=1", "p=2")]
+    before = [a.ask(LATEST, each).body for each in asked]
+    assert (a.asked(), b.asked()) == (2, 0)
+    fleet, where = state_url(tmp_path), str(tmp_path / "lake" / "hot")
+    done = CliRunner().invoke(main, ["fleet", "mount", "add", fleet, where + "/", "hot"])
+    assert done.exit_code == 0, done.output
+    # It takes the record before it is asked.
+    wait_until(lambda: b.fleet()["records"] == {"taken": 1})
+    newest = table.write(("p=1", "a-0"))
+    base = {"basepath": table.storage.base_path}
+    assert newest.encode() in a.ask(NEWEST, base).body
+    assert b.asked() >= 1
+    assert [b.ask(LATEST, each).body for each in asked] == before
+    (told,) = b.status()["tables"].values()
+    loads = {name: n for name, n in told["counters"].items() if name.startswith("partition_load")}
+    assert loads == {"partition_loads{source=record}": 2}, "nothing was listed"
+    done = CliRunner().invoke(main, ["fleet", "mount", "remove", fleet, where])
+    assert done.exit_code == 0, done.output
+    asked_before = a.asked()
+    wait_until(lambda: b.fleet()["epoch"] == a.fleet()["epoch"] == 4)
+    assert newest.encode() in b.ask(NEWEST, base).body
+    assert a.asked() > asked_before
 
 
 @pytest.mark.parametrize(
