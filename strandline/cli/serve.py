@@ -53,6 +53,7 @@ from strandline.settings.command_line import (
     TOKEN_FILE,
     Flag,
 )
+from strandline.settings.fleet import ROUTER
 from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR, TLS_CERTIFICATE, TLS_KEY
 from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
@@ -174,7 +175,8 @@ def _run(
         if reloads:
             # Before the line that reports it: a program that has read it may send the signal.
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
-        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
+        what = ", ".join(settings.many(ROOTS)) or "as a router"
+        text = f"serving {what} on {server.url} to {parts.admission}"
         log.write(event(settings.get(LOG_FORMAT), __name__, text))
 
     server.run(announce)
@@ -381,6 +383,10 @@ def _find_roots(settings: ServeSettings, parts: Parts) -> None:
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
     """Return the roots; refuse invalid ones: empty, too long, or unsupported."""
     roots, key = settings.many(ROOTS), settings.key(ROOTS)
+    if settings.get(ROUTER):
+        if roots:
+            raise ConfigError(f"{key} is {', '.join(roots)}; allowed: none with --router")
+        return ()
     if not roots:
         raise ConfigError("give at least one --root")
     for root in roots:

@@ -252,6 +252,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "",
         about="Wait for the seat of a server that died, instead of getting a new one.",
     ),
+    Flag(
+        "--router",
+        (fleet_settings.ROUTER,),
+        "",
+        about="Only forward requests to the fleet's servers; without --root.",
+    ),
     Flag("--group", (fleet_settings.GROUP,), "NAME"),
     Flag("--rack", (fleet_settings.RACK,), "NAME"),
     Flag("--fleet-copies", (fleet_settings.COPIES,), "NUMBER"),

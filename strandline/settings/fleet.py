@@ -48,6 +48,13 @@ RACK: Final = Setting(
     "Rack of the server, from which its group follows if that is auto.",
     "service",
 )
+ROUTER: Final = Setting(
+    "strandline.fleet.router",
+    False,
+    "Whether the server only forwards requests to the servers of the tables: it has no roots, no"
+    " seat and no group.",
+    "service",
+)
 CA: Final = Setting(
     "strandline.fleet.tls.ca",
     "",

@@ -28,6 +28,7 @@ from strandline.settings.fleet import (
     GROUP,
     HEARTBEAT,
     RACK,
+    ROUTER,
     STANDBY,
     TOKENS,
 )
@@ -53,7 +54,7 @@ class FleetOptions:
         heartbeat_s: Longest time between two heartbeats.
         dead_s: When it counts as dead.
         ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
-        group: Its group, or ``AUTO``.
+        group: Its group, or ``AUTO``; ``""``: it is a router.
         rack: Its rack, for ``AUTO``.
     """
 
@@ -220,7 +221,7 @@ class FleetPart:
 
 
 def _refuse_without_fleet(settings: ServeSettings) -> None:
-    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA, RACK)
+    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA, RACK, ROUTER)
     figures: tuple[Setting[Any], ...] = (GROUP, COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
     switched = [each for each in switches if settings.get(each)]
     given = [each for each in figures if settings.source(each) != "default"]
@@ -230,8 +231,16 @@ def _refuse_without_fleet(settings: ServeSettings) -> None:
 
 
 def _group(settings: ServeSettings) -> str:
-    """Return the name of the group, or ``AUTO``."""
+    """Return the name of the group, ``AUTO``, or ``""`` for a router."""
     group, rack = settings.get(GROUP), settings.get(RACK)
+    if settings.get(ROUTER):
+        if settings.get(STANDBY):
+            raise ConfigError(f"{settings.key(STANDBY)} is true; allowed: without --router")
+        for each in (GROUP, RACK):
+            if settings.source(each) != "default":
+                shown = repr(settings.get(each))
+                raise ConfigError(f"{settings.key(each)} is {shown}; allowed: without --router")
+        return ""
     if group == AUTO and not rack:
         raise ConfigError(f"{settings.key(GROUP)} is {AUTO!r}; allowed: with --rack NAME")
     if rack and group != AUTO:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
 
+from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import BY_NAME
 from strandline.__main__ import main
-from tests.kit.servers.live_service import known
+from tests.kit.servers.live_service import HttpClient, known
+from tests.kit.tables import golden
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
     FleetServer,
@@ -39,8 +42,9 @@ class Lakes:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
 
-    def start(self, name: str, root: str, *options: str) -> FleetServer:
-        server = FleetServer(self.folder / root, self.folder, name, *options)
+    def start(self, name: str, root: str | None, *options: str) -> FleetServer:
+        place = None if root is None else self.folder / root
+        server = FleetServer(place, self.folder, name, *options)
         return self._stack.enter_context(server)
 
 
@@ -106,6 +110,65 @@ def test_a_mounted_table_goes_to_its_group_and_comes_back(lakes: Lakes, tmp_path
     wait_until(lambda: b.fleet()["epoch"] == a.fleet()["epoch"] == 4)
     assert newest.encode() in b.ask(NEWEST, base).body
     assert a.asked() > asked_before
+
+
+SCENARIO, STEP = "cow_basic_v9", 7
+
+
+def test_a_router_answers_what_the_owner_does_and_opens_no_table(
+    lakes: Lakes, tmp_path: Path
+) -> None:
+    """Byte by byte, on all that Hudi's client asked when the answers were recorded."""
+    base = golden.build(SCENARIO, STEP, tmp_path / "lake" / "hot" / "t")
+    a = lakes.start("a", "lake")
+    b = lakes.start("b", "lake/hot", "--group", "hot")
+    router = lakes.start("r", None, "--router")
+    fleet = state_url(tmp_path)
+    wait_for_seats((a, b, router), {0: a.url, 1: b.url})
+    done = CliRunner().invoke(main, ["fleet", "mount", "add", fleet, str(base), "hot"])
+    assert done.exit_code == 0, done.output
+    wait_until(lambda: router.fleet()["epoch"] == 4)
+    exchanges = golden.recording(SCENARIO, STEP, base=str(base)).exchanges
+    assert len(exchanges) > 20
+    with HttpClient(router.port, None) as one, HttpClient(b.port, None) as other:
+        for each in exchanges:
+            asked = each.method, f"{each.path}?{urlencode(each.params)}"
+            by_router, by_owner = one.request(*asked), other.request(*asked)
+            assert (by_router.status, by_router.sent) == (by_owner.status, by_owner.sent), each
+            kinds = (answer.headers.get("content-type") for answer in (by_router, by_owner))
+            assert len(set(kinds)) == 1
+    assert router.status()["open_tables"] == 0
+    assert a.asked() == 0
+    folder = {"markerdirpath": f"{base}/.hoodie/.temp/20300101000000000"}
+    marker = {**folder, "markername": "2024-01-01/f_1-0-1_20300101000000000.parquet.marker.CREATE"}
+    made = [router.ask(CREATE_MARKER, marker, "POST").body for _ in range(2)]
+    assert made == [b"true", b"false"]
+    assert b.status()["markers"]["directories"] == 1
+    outside = router.ask(LATEST, {"basepath": "/elsewhere/t", "partition": "p"})
+    assert outside.status == 403
+    # Nobody is left, and then somebody is again.
+    b.kill()
+    gone = router.ask(LATEST, {"basepath": str(base), "partition": "2024-01-01"})
+    assert (gone.status, gone.headers["retry-after"]) == (503, "1")
+    assert b"no server of the group hot answers" in gone.body
+    assert router.ask("/healthz", {}).status == 200
+    b.start()
+    wait_for_seats((router,), {0: a.url, 1: b.url})
+    assert router.ask(LATEST, {"basepath": str(base), "partition": "2024-01-01"}).status == 200
+
+
+def test_what_a_router_has_not_is_refused_by_name(tmp_path: Path) -> None:
+    joins = ("--fleet", state_url(tmp_path), "--no-token", "--advertise", "http://127.0.0.1:1")
+    for root, options, said in (
+        (tmp_path, (), f"--root is {tmp_path}; allowed: none with --router"),
+        (None, ("--standby",), "--standby is true; allowed: without --router"),
+        (None, ("--group", "hot"), "--group is 'hot'; allowed: without --router"),
+    ):
+        code, told = refused(root, *joins, "--router", *options)
+        assert (code, told.strip()) == (2, said)
+    code, told = refused(None, "--no-token", "--router")
+    assert code == 2
+    assert "--router is given without --fleet; allowed: with --fleet URL" in told
 
 
 @pytest.mark.parametrize(
