@@ -94,12 +94,17 @@ class CurrentFleet:
         url: The address.
         group: Name of this server's group; ``""``: it is a router, or hasn't joined.
         known: The fleet; replaced, never changed. A request reads it once.
+        is_sure: Returns whether this server has renewed its membership lately.
+        catch_up: Has the fleet read again soon.
     """
 
     def __init__(self, url: str, layout: Layout = DEFAULT) -> None:
         self.url = url
         self.group = ""
         self.known = KnownFleet(layout=layout)
+        self.is_sure: Callable[[], bool] = lambda: True
+        self.catch_up: Callable[[], object] = lambda: None
+        self._heard = 0
         self._lock = threading.Lock()
         self._listeners: list[Callable[[KnownFleet], object]] = []
 
@@ -127,6 +132,15 @@ class CurrentFleet:
             except Exception:
                 # The other listeners are still called.
                 logger.exception("a listener failed at epoch %d of the fleet", epoch)
+
+    def hear(self, epoch: int) -> None:
+        """Have the fleet read again if another server knows a newer one; from any thread.
+
+        A hint only: each epoch triggers one reading, and nothing is refused for it.
+        """
+        if epoch > max(self.known.epoch, self._heard):
+            self._heard = epoch
+            self.catch_up()
 
     def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
         """Have a function called with each fleet that differs from the last.

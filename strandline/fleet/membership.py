@@ -14,13 +14,15 @@ from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
 from strandline.fleet.state.base import Cancel, StateStore
 from strandline.settings.fleet import DEFAULT_GROUP, HEARTBEAT
-from timeline.clock import Clock, SystemClock
+from timeline.clock import Clock, SystemClock, boot_seconds
 from timeline.errors import ConfigError, FleetError, StateConflictError
 from timeline.joined_thread import JoinedThread
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = HEARTBEAT.default
+SURE_SHARE: Final = 0.5
+"""Fraction of ``dead_s`` after its last renewal in which a server is sure of its seat."""
 _LOOK_S: Final = 0.5
 """A server that waits for its address checks at this interval whether it was stopped."""
 
@@ -46,6 +48,7 @@ class Membership:
         heartbeat_s: Seconds between two steps; a change in the store triggers one at once.
         dead_s: Seconds without a sign of life after which it is no member any more.
         clock: Measures how long seats are vacant.
+        boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
         current: The fleet as last read.
@@ -71,6 +74,7 @@ class Membership:
         heartbeat_s: float = HEARTBEAT_S,
         dead_s: float = DEAD_S,
         clock: Clock | None = None,
+        boot: Callable[[], float] = boot_seconds,
     ) -> None:
         if not 0 < 3 * heartbeat_s <= dead_s:
             raise ConfigError(
@@ -95,11 +99,15 @@ class Membership:
             rack=rack,
             load=load,
             is_ready=warm_s is None,
+            boot=boot,
         )
+        self.current.is_sure = self._is_sure
+        self._sure_s, self._boot = dead_s * SURE_SHARE, boot
         self._warm_s = warm_s or 0.0
         self._is_warm = False
         self._seat_since_s: float | None = None
         self._due = threading.Event()
+        self.current.catch_up = self._due.set
         self._is_stopped = False
         self._thread = JoinedThread(self._run, "strandline-fleet", daemon=True)
         self._cancel: Cancel = lambda: None
@@ -148,6 +156,10 @@ class Membership:
     def name(self) -> str:
         """This server's name as a member."""
         return self._roster.name
+
+    def _is_sure(self) -> bool:
+        """Whether this server's seat can't be another's, with time left for what is under way."""
+        return self._boot() - self._roster.held_s < self._sure_s
 
     def ready(self) -> None:
         """Have others send requests here from now on; for any thread, may be repeated."""

@@ -33,7 +33,7 @@ from strandline.fleet.records import (
 from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_seats, vacant_since
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
 from strandline.settings.fleet import DEAD, DEFAULT_GROUP
-from timeline.clock import Clock, SystemClock
+from timeline.clock import Clock, SystemClock, boot_seconds
 from timeline.errors import StateConflictError, StateUnavailableError
 
 logger = logging.getLogger(__name__)
@@ -64,8 +64,10 @@ class Roster:
         rack: Its rack, for ``AUTO``.
         load: Returns what the server holds, for display.
         is_ready: Whether others may send requests at once; else after ``become_ready``.
+        boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
+        held_s: When the last renewal of the lease was sent that succeeded, by ``boot``.
         fleet: The fleet as it was read last; kept while the store can't be reached.
         epoch: Number of changes of its seats.
     """
@@ -85,6 +87,7 @@ class Roster:
         rack: str = "",
         load: Callable[[], Load] = Load,
         is_ready: bool = True,
+        boot: Callable[[], float] = boot_seconds,
     ) -> None:
         self._state = state
         mark = roots_mark(roots) if roots else ""
@@ -99,7 +102,8 @@ class Roster:
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
-        self._renewed_s = -math.inf
+        self._renewed_s = self.held_s = -math.inf
+        self._boot = boot
         self._left: Lease | None = None
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
@@ -155,6 +159,7 @@ class Roster:
         check_alike(self._self, self._group, found)
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
+        sent_s = self._boot()
         try:
             lease = self._state.hold(key, member_bytes(joining), self._dead_s)
         except StateConflictError as error:
@@ -177,7 +182,7 @@ class Roster:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
         self._lease, self._self, self._is_new, self._has_joined = lease, joined, True, True
-        self._renewed_s = self._clock.monotonic()
+        self._renewed_s, self.held_s = self._clock.monotonic(), sent_s
         self._told, self._told_s = Load(), -math.inf
 
     def _use_group(self, name: str) -> None:
@@ -294,17 +299,21 @@ class Roster:
         """Renew the lease during a step that takes long because the store is slow."""
         now_s = self._clock.monotonic()
         if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
-            self._renewed_s = now_s
-            self._lease.renew()  # if it has expired, the next step notices that, too
+            self._renewed_s, sent_s = now_s, self._boot()
+            if self._lease.renew():  # if it has expired, the next step notices that, too
+                self.held_s = sent_s
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease, at times with this server's load; return whether it is held."""
-        now_s, load = self._clock.monotonic(), self._load()
+        now_s, load, sent_s = self._clock.monotonic(), self._load(), self._boot()
         self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
         if not (is_news or self._must_tell):
-            return lease.renew()
+            is_held = lease.renew()
+            self.held_s = sent_s if is_held else self.held_s
+            return is_held
         is_held = lease.renew(member_bytes(self._self, load))
+        self.held_s = sent_s if is_held else self.held_s
         self._told, self._told_s, self._must_tell = load, now_s, False
         return is_held
 

@@ -44,9 +44,10 @@ from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, 
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
+from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
 from strandline.server.api.unfinished_work import (
     JOINED_PATHS,
     LONGEST_WAIT_S,
@@ -55,7 +56,14 @@ from strandline.server.api.unfinished_work import (
 )
 from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
-from timeline.errors import NoServerError, RootNotAllowedError, ServiceBusyError, ServiceError
+from timeline.errors import (
+    NoServerError,
+    RootNotAllowedError,
+    ServiceBusyError,
+    ServiceError,
+    StateUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.table_id import TableId, is_relative
 
 MARGIN_S: Final = 1.0
@@ -69,6 +77,8 @@ _PARTITION_BYTES: Final = 4096
 """Longest partition by which an owner is found; longer ones count as none."""
 
 _TOLD: Final = TOLD.encode("ascii")
+_EPOCH: Final = EPOCH.encode("ascii")
+_UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
 """Headers that an answer depends on."""
@@ -189,6 +199,7 @@ class Forwarding:
         self._newest = newest
         self._serves = serves
         self._current = current
+        self._safe_mode = None if current is None else SafeMode(current, forwarder)
 
     async def answer(self, here: Application, request: Request) -> Reply:
         """Return the answer of the best server for a request.
@@ -201,15 +212,19 @@ class Forwarding:
         asked = _Asked.of(request)
         if asked is None:
             return await here(request)
-        kind, forwarder = asked.kind, self._forwarder
+        forwarder = self._forwarder
         urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         is_passed_on = forwarder.is_passed_on(request.fields)
+        if is_passed_on:
+            forwarder.hear(request.fields.get(_EPOCH, b"").decode("latin-1"))
+            reply = await self._answered(here, asked, request, began_s)
+            return replace(reply, headers={**reply.headers, **forwarder.told_epoch()})
         is_here = self._serves(asked.base_path)
-        group = None if is_passed_on else self._other_group(asked.table)
+        group = self._other_group(asked.table)
         if group is not None and not group.has_room_for(asked.table) and is_here:
             return failure_of(_outside(asked, group), request.accept)
         is_elsewhere = group is not None and group.has_room_for(asked.table)
-        if urls and not is_passed_on and (is_elsewhere if group is not None else is_here):
+        if urls and (is_elsewhere if group is not None else is_here):
             try:
                 answer = await self._asked(urls, asked, request)
             except ServiceError as error:
@@ -217,8 +232,24 @@ class Forwarding:
             if answer is not None:
                 return _reply(answer)
         if group is not None and is_elsewhere and not is_here:
-            reply = failure_of(_no_server(asked, group), request.accept)
-            return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
+            return _later(_no_server(asked, group), request)
+        return await self._answered(here, asked, request, began_s)
+
+    async def _answered(
+        self, here: Application, asked: _Asked, request: Request, began_s: float
+    ) -> Reply:
+        """Return this server's answer, unless another one must create the markers."""
+        kind, forwarder = asked.kind, self._forwarder
+        is_passed_on = forwarder.is_passed_on(request.fields)
+        if not kind.is_safe and self._safe_mode is not None:
+            try:
+                answer = await self._in_doubt(self._safe_mode, asked, request, is_passed_on)
+            except StateUnavailableError as error:
+                return _later(error, request)
+            except ServiceError as error:
+                return failure_of(error, request.accept)
+            if answer is not None:
+                return _reply(answer)
         knows = asked.is_pinned or (kind.is_told and forwarder.is_owner(asked.table))
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
@@ -231,6 +262,24 @@ class Forwarding:
         if is_news and not (_TOLD in request.fields and is_passed_on):
             await self._tell(asked.table, request, began_s)
         return reply
+
+    async def _in_doubt(
+        self, safe_mode: SafeMode, asked: _Asked, request: Request, is_passed_on: bool
+    ) -> PeerAnswer | None:
+        """Return another server's answer to a creation in doubt; ``None``: answer it here."""
+        unsure = request.fields.get(_UNSURE, b"").decode("latin-1") if is_passed_on else ""
+        creation = _forwarded(asked, request)
+        if not unsure:
+            if safe_mode.is_sure:
+                return None
+            return await safe_mode.elsewhere(asked.table, creation)
+        if not safe_mode.is_sure:
+            raise StateUnavailableError("this server can't reach the fleet's state store either")
+        if unsure == SETTLED:
+            return None
+        urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
+        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
+        return await self._forwarder.ask(urls, replace(creation, headers=headers)) if urls else None
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
@@ -256,21 +305,8 @@ class Forwarding:
         self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: this server must answer."""
-        wait_s = wait_of(request)
-        headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
-        is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
-        if is_repeated:
-            headers[_WAIT] = b"%d" % LONGEST_WAIT_S
-        sent = Forwarded(
-            asked.method,
-            request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
-            headers,
-            request.body,
-            is_safe=asked.kind.is_safe,
-            within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
-            wait_s=wait_s,
-            table=asked.table,
-        )
+        sent = _forwarded(asked, request)
+        is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
         while True:
@@ -280,6 +316,34 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
+
+
+def _forwarded(asked: _Asked, request: Request) -> Forwarded:
+    """Return a request as it is sent to another server.
+
+    One that is repeated as long as the other server is busy has a bound, ``within_s``.
+    """
+    wait_s = wait_of(request)
+    headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
+    is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
+    if is_repeated:
+        headers[_WAIT] = b"%d" % LONGEST_WAIT_S
+    return Forwarded(
+        asked.method,
+        request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
+        headers,
+        request.body,
+        is_safe=asked.kind.is_safe,
+        within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
+        wait_s=wait_s,
+        table=asked.table,
+    )
+
+
+def _later(error: StrandlineError, request: Request) -> Reply:
+    """Return the reply that reports an error, and says when to ask again."""
+    reply = failure_of(error, request.accept)
+    return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
 
 
 def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:

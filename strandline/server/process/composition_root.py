@@ -29,7 +29,14 @@ from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.router import Router, greeting
-from strandline.server.api.routes import fleet_rows, lookup_row, marker_rows, view_rows, writer_rows
+from strandline.server.api.routes import (
+    fleet_rows,
+    lookup_row,
+    marker_rows,
+    renewed_row,
+    view_rows,
+    writer_rows,
+)
 from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals
@@ -152,6 +159,7 @@ class Parts:
                 ("GET", READY, self.readiness.answer_strictly),
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
+                *(() if current is None else (renewed_row(lambda: current.is_sure()),)),
             ),
             (
                 *view_rows(self.answers),

@@ -146,6 +146,8 @@ class FleetPart:
             token,
             ca_file=options.ca_file,
             is_spread=lambda table: current.known.is_spread(table),
+            epoch=lambda: current.known.epoch,
+            hear=current.hear,
         )
         self._warming = Warming(
             current,
@@ -201,6 +203,7 @@ class FleetPart:
             "url": current.url,
             "group": current.group,
             "epoch": known.epoch,
+            "renewed": current.is_sure(),
             "trouble": self._membership.trouble,
             "leader": None if fleet.leader is None else fleet.leader.url,
             "members": [

@@ -349,6 +349,29 @@ def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Se
     assert a.step().leader is not None
 
 
+def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    """Also the time in which the machine slept counts, so another clock than the lease's."""
+    boot_s = [100.0]
+    a = Roster(hooked, "http://a:1", clock=servers.clock, boot=lambda: boot_s[0])
+    hooked.after_hold = lambda: boot_s.append(boot_s.pop() + 7)
+    a.join()
+    assert a.held_s == 100
+    boot_s[0] = 110
+    a.step()
+    assert a.held_s == 110
+    boot_s[0], hooked.is_away = 120, True
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    assert a.held_s == 110
+    hooked.is_away = False
+    servers.clock.advance(11_000)
+    boot_s[0] = 130
+    a.step()  # its lease has expired, and it joins again
+    assert a.held_s == 130
+
+
 def test_a_slow_store_ends_no_lease(
     servers: Servers, hooked: Meanwhile, caplog: pytest.LogCaptureFixture
 ) -> None:
