@@ -123,6 +123,7 @@ def test_it_needs_automatic_cleans(base: Path, name: str, automatic: str) -> Non
     assert [each.clean is not None for each in results] == [False, automatic == "true"]
 
 
+@pytest.mark.property
 def test_other_calls_wait_for_it(base: Path) -> None:
     """The clean deletes its first file when the call is made, or later; the call begins then."""
     called, events = threading.Event(), list[str]()
@@ -157,6 +158,7 @@ def test_other_calls_wait_for_it(base: Path) -> None:
     assert is_clean_now(base)
 
 
+@pytest.mark.property
 def test_writes_that_are_faster_than_a_clean_wait_for_one_after_the_other(base: Path) -> None:
     running = list[int]()
 
