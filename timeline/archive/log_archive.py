@@ -99,9 +99,10 @@ class LogArchive:
             raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
         try:
             body = _body_of(_decoded(stored), kind, instant.action)
-            return kind() if body is None else shape.load(kind, body)
+            value = kind() if body is None else shape.load(kind, body)
         except ValueError as exc:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
+        return value.by_folder() if isinstance(value, CommitMetadata) else value
 
 
 def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:

@@ -127,15 +127,35 @@ def decode(kind: type[T], data: bytes, *, source: str = "metadata") -> T:
     """
     if not data:
         return kind()
+    value = _loaded(kind, data, source)[0]
+    if isinstance(value, CommitMetadata):
+        value = value.by_folder()  # type: ignore[assignment]
+    return value
+
+
+def file_record(kind: type, data: bytes, *, source: str = "metadata") -> dict[str, Any]:
+    """Return the record of a file as it is there, also the fields that no value keeps.
+
+    Args:
+        kind: A class of ``timeline.metadata.instant_metadata``.
+        data: The whole file, not empty.
+        source: The file's path, for the error.
+
+    Raises:
+        CorruptMetadataError: The bytes are damaged, truncated, or of another kind.
+    """
+    return _loaded(kind, data, source)[1]
+
+
+def _loaded(kind: type[T], data: bytes, source: str) -> tuple[T, dict[str, Any]]:
+    """Return value and record of a file."""
     try:
-        value = shape.load(kind, _record_of(kind, data))
+        record = _record_of(kind, data)
+        return shape.load(kind, record), record
     except (ValueError, RecursionError) as exc:
         raise CorruptMetadataError(
             f"{source} ({len(data)} bytes) is no {kind.__name__}: {exc}"
         ) from exc
-    if isinstance(value, CommitMetadata):
-        value = value.by_folder()  # type: ignore[assignment]
-    return value
 
 
 def encode(value: InstantMetadata, table_version: int, *, replace: bool = False) -> bytes:

@@ -101,19 +101,23 @@ def _record(instant: Instant, data: bytes, source: str) -> dict[str, Any]:
         "actionType": instant.action,
         "actionState": instant.state.value,
         "stateTransitionTime": instant.completion_time or instant.requested_time,
-        "version": 1,
+        "version": None,  # not the default, 1: Hudi sets none
     }
     kind = codec.metadata_type(instant.action, instant.state)
-    replaces = instant.action == REPLACE_COMMIT and instant.is_completed
     body = _body(instant, kind)
-    if data and body is not None:
-        value = codec.decode(kind, data, source=f"{source}, {instant}")
-        name, content = codec.avro_record(value, replace=replaces)
-        if kind is CommitMetadata:
-            # Named types: else all write stats would be compared with the schema three times.
-            name = codec.COMMIT_RECORDS[replaces]
-            content[codec.WRITE_STATS] = "map", content[codec.WRITE_STATS]
-        record[body] = f"{_NAMESPACE}.{name}", content
+    if not data or body is None:
+        return record
+    named = f"{source}, {instant}"
+    if kind is CommitMetadata:
+        # The file's own record: a value lacks what a compaction says of the logs that it read.
+        content = codec.file_record(kind, data, source=named)
+        content.setdefault("version", None)  # not the default, 1: Hudi's JSON has none
+        # Named types: else all write stats would be compared with the schema three times.
+        name = codec.COMMIT_RECORDS[instant.action == REPLACE_COMMIT and instant.is_completed]
+        content[codec.WRITE_STATS] = "map", content[codec.WRITE_STATS] or {}
+    else:
+        name, content = codec.avro_record(codec.decode(kind, data, source=named))
+    record[body] = f"{_NAMESPACE}.{name}", content
     return record
 
 
