@@ -35,6 +35,18 @@ _REPLACING: Final = {
     "insert_overwrite_table": "insertOverwriteTable",
 }
 _WRITES: Final = {"insert": "insert", "upsert": "upsert", "bulk_insert": "bulkInsert"}
+_WEIGHTS: Final = {
+    "upsert": 16,
+    "savepoint": 4,
+    "restore": 9,
+    "delete_savepoint": 9,
+    "schedule_compaction": 8,
+    "schedule_log_compaction": 8,
+    "run_log_compaction": 20,
+}
+"""Weights that differ from a walk's: a history is short, and must soon have something to clean."""
+_OVERWRITES: Final = 16
+"""Weight of an overwrite while a (log) compaction is pending, whose groups it replaces."""
 _AGES: Final = 1 << 40
 """Ordering values begin here: py4j passes smaller numbers as ints, which are no Avro longs."""
 
@@ -82,8 +94,11 @@ class HistoryWalker(Walker):
 
     def _actions(self) -> dict[str, tuple[int, Action]]:
         found = super()._actions()
-        # Without these, every second step would be a service or a failure.
-        found["upsert"] = (16, found["upsert"][1])
+        for name, weight in _WEIGHTS.items():
+            if name in found:
+                found[name] = (weight, found[name][1])
+        if not found.keys().isdisjoint(("run_compaction", "run_log_compaction")):
+            found["insert_overwrite"] = (_OVERWRITES, found["insert_overwrite"][1])
         found["clean"] = (3, self._clean)
         found["ours_cleans"] = (3, self._ours_cleans)
         if not any(i.action == CLEAN and not i.is_completed for i in self.timeline()):

@@ -277,6 +277,15 @@ class OurPlanner:
         """Return the number of file groups of a partition that aren't replaced."""
         return len(self._view.all_file_groups(partition))
 
+    def replaced_in_log_compactions(self) -> set[tuple[str, str]]:
+        """Return partition and id of the replaced file groups that a log compaction waits for."""
+        waiting = self._view.pending_log_compaction_operations()
+        return {(each.partition, each.file_id) for each in waiting} & {
+            (group.partition, group.file_id)
+            for partition in {each.partition for each in waiting}
+            for group in self._view.all_replaced_file_groups(partition)
+        }
+
     @property
     def _last(self) -> CleanMetadata | None:
         last = last_clean(self._timeline)

@@ -67,6 +67,7 @@ def _compare(
         compared["capped by a pending write"] += hudis.is_capped
         compared["partitions to delete"] += len(hudis.gone)
         compared["empty cleans"] += found is not None and not found.files
+    compared["replaced beside a log compaction"] += bool(ours.replaced_in_log_compactions())
     return differing
 
 
