@@ -14,6 +14,7 @@ import click
 
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
 from strandline.cli.writer_options import apply_options, writer_options
+from strandline.server.log_format import escaped
 from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
@@ -174,7 +175,8 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
         found = Table(table).why(file, policy, retain)
     if output == "table":
         state = "would be deleted" if found.goes else "stays"
-        click.echo(f"{'deleted' if not found.is_there else state}: {found.reason}")
+        state = state if found.is_there else "deleted"
+        click.echo(f"{state}: {escaped(found.reason)}")
     else:
         row = asdict(found)
         print_rows([row], list(row), "jsonl", {}, "")
