@@ -16,7 +16,7 @@ from strandline.fleet.state.base import Cancel, StateStore
 from strandline.settings.fleet import DEFAULT_GROUP, HEARTBEAT
 from timeline.clock import Clock, SystemClock, boot_seconds
 from timeline.errors import ConfigError, FleetError, StateConflictError
-from timeline.joined_thread import JoinedThread
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 
