@@ -121,6 +121,7 @@ class Cleaner:
         Raises:
             CorruptMetadataError: The last clean, a pending one, a savepoint or a commit can't be
                 read.
+            ViewBehindError: A rollback isn't finished in a partition to be cleaned.
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
 
