@@ -9,7 +9,7 @@ Ours differs by intention, and ``expected`` says how:
 * by hours, the earliest instant to retain isn't later than a pending write;
 * a partition without files keeps its folder;
 * what a pending compaction, log compaction or clustering reads or writes stays also in a replaced
-  group;
+  group, and the earliest instant to retain isn't later than the write that replaced it;
 * after ten writes an empty clean is made even if the setting doesn't ask for it, but none that
   doesn't advance the earliest instant to retain.
 """
@@ -40,8 +40,9 @@ from tests.oracle.hudi import Hudi
 from tests.oracle.tables import view_of
 from tests.oracle.view.walk import AVRO, NAME
 from timeline.clock import UTC, SystemClock, TimeGenerator, parse_instant_time
+from timeline.instant import REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, CommitMetadata
 from timeline.storage.local import LocalStorage
 
 _HOUR_MS: Final = 3_600_000
@@ -111,6 +112,7 @@ class HudiPlan:
         plan: The plan; empty if there is nothing to delete.
         is_made: Whether it would be put on the timeline.
         is_capped: Whether the earliest instant to retain was set back to before a pending write.
+        is_held: Whether it was set back to a write that replaced what a pending plan reads.
         gone: Partitions to delete.
     """
 
@@ -118,6 +120,7 @@ class HudiPlan:
     is_made: bool
     is_capped: bool
     gone: frozenset[str]
+    is_held: bool = False
 
 
 class HudiPlanner:
@@ -135,15 +138,24 @@ class HudiPlanner:
         self._path, self._options = path, options
         self._context = self._hudi.common.engine.HoodieLocalEngineContext(hudi.storage_conf)
 
-    def plan(self, asked: Asked) -> HudiPlan:
-        """Return what Hudi plans now."""
+    def plan(self, asked: Asked, replaced: str | None = None) -> HudiPlan:
+        """Return what Hudi plans now.
+
+        Args:
+            asked: What is asked for.
+            replaced: Requested time of the write that replaced the first of the groups that pending
+                plans read, if any.
+        """
         make = self._hudi.DataSourceUtils.createHoodieConfig
         config = make(AVRO, str(self._path), NAME, {**self._options, **asked.options})
         table = self._hudi.table.HoodieSparkTable.create(config, self._context)
         planner = self._hudi.table.action.clean.CleanPlanner(self._context, table, config)
         if asked.by_hours:
-            return self._by_hours(asked, table, config, planner)
+            return self._by_hours(asked, table, config, planner, replaced)
         earliest = planner.getEarliestCommitToRetain()
+        held = self._held(table, earliest, replaced)
+        if held is not None:
+            return self._at(table, planner, held, is_held=True)
         nothing = self._hudi.common.util.Option.empty()
         action = self._hudi.table.action.clean.CleanPlanActionExecutor
         found = action(self._context, config, table, nothing).execute()
@@ -172,7 +184,9 @@ class HudiPlanner:
             frozenset(plan["partitionsToBeDeleted"] or ()),
         )
 
-    def _by_hours(self, asked: Asked, table: Any, config: Any, planner: Any) -> HudiPlan:
+    def _by_hours(
+        self, asked: Asked, table: Any, config: Any, planner: Any, replaced: str | None
+    ) -> HudiPlan:
         nothing = self._hudi.common.util.Option.empty()
         writes = table.getMetaClient().getActiveTimeline().getCommitsAndCompactionTimeline()
         earliest = self._hudi.common.util.CleanerUtils.getEarliestCommitToRetain(
@@ -194,6 +208,31 @@ class HudiPlanner:
         if is_capped:
             done = writes.filterCompletedInstants()
             earliest = done.findInstantsBefore(pending.get().requestedTime()).lastInstant()
+        held = self._held(table, earliest, replaced)
+        if held is not None:
+            return self._at(table, planner, held, is_capped=is_capped, is_held=True)
+        return self._at(table, planner, earliest, is_capped=is_capped)
+
+    def _held(self, table: Any, earliest: Any, replaced: str | None) -> Any:
+        """Return the write that replaced a group, if it is before the earliest instant."""
+        if replaced is None or not earliest.isPresent():
+            return None
+        if earliest.get().requestedTime() <= replaced:
+            return None
+        writes = table.getMetaClient().getActiveTimeline().getCommitsTimeline()
+        done = writes.filterCompletedInstants()
+        return done.findInstantsBeforeOrEquals(replaced).lastInstant()
+
+    def _at(
+        self,
+        table: Any,
+        planner: Any,
+        earliest: Any,
+        *,
+        is_capped: bool = False,
+        is_held: bool = False,
+    ) -> HudiPlan:
+        """Return what the executor's parts plan by an earliest instant to retain."""
         files, gone = {}, set()
         for partition in planner.getPartitionPathsToClean(earliest):
             found = planner.getDeletePaths(partition, earliest)
@@ -208,7 +247,7 @@ class HudiPlanner:
             files,
             frozenset(table.getSavepointTimestamps()),
         )
-        return HudiPlan(plan, bool(files or gone), is_capped, frozenset(gone))
+        return HudiPlan(plan, bool(files or gone), is_capped, frozenset(gone), is_held)
 
 
 def _triple(instant: Any) -> tuple[str, str, str] | None:
@@ -252,25 +291,46 @@ class OurPlanner:
         # If the setting asks for it, Hudi makes an empty clean of a table without cleans. After a
         # clean it does so hours later, which no history lasts.
         is_asked = EMPTY_HOURS.name in asked.more and self._last is None
-        if not (hudis.plan.files or hudis.gone):
+        if not (hudis.plan.files or hudis.gone or hudis.is_held):
             assert hudis.is_made == is_asked, f"{asked}: {hudis}"
         is_long_ago = len(writes_after(self._timeline, self._cleaned)) >= WRITES_A_MARK
         return plan if is_asked or is_long_ago else None
 
+    def replaced(self) -> str | None:
+        """Return the requested time of the first write that replaced what a pending plan reads."""
+        read = self._needed_from.keys() | self._clustered
+        for instant in self._timeline.completed():
+            if instant.action != REPLACE_COMMIT:
+                continue
+            metadata = self._meta.read(instant)
+            assert isinstance(metadata, CommitMetadata)
+            replaced = metadata.partition_to_replace_file_ids.items()
+            if any((at, file_id) in read for at, ids in replaced for file_id in ids):
+                return instant.requested_time
+        return None
+
+    @property
+    def _needed_from(self) -> dict[tuple[str, str], str]:
+        """Partition and id of the groups that pending compactions read → the first base instant."""
+        operations = (
+            *self._view.pending_compaction_operations(),
+            *self._view.pending_log_compaction_operations(),
+        )
+        found: dict[tuple[str, str], str] = {}
+        for each in operations:
+            at = each.partition, each.file_id
+            found[at] = min(each.base_instant, found.get(at, each.base_instant))
+        return found
+
+    @property
+    def _clustered(self) -> set[tuple[str, str]]:
+        found = self._view.file_groups_in_pending_clustering()
+        return {(each.partition, each.file_id) for each in found}
+
     def _without_needed(self, plan: Plan) -> Plan:
         """Return a plan without the slices of replaced groups that pending services need."""
         pending = {instant.requested_time for instant in self._timeline.pending()}
-        needed_from = {
-            (op.partition, op.file_id): op.base_instant
-            for op in (
-                *self._view.pending_compaction_operations(),
-                *self._view.pending_log_compaction_operations(),
-            )
-        }
-        clustered = {
-            (each.partition, each.file_id)
-            for each in self._view.file_groups_in_pending_clustering()
-        }
+        needed_from, clustered = self._needed_from, self._clustered
         files = {}
         for partition, paths in plan.files.items():
             needed = {
@@ -290,15 +350,6 @@ class OurPlanner:
     def groups_in(self, partition: str) -> int:
         """Return the number of file groups of a partition that aren't replaced."""
         return len(self._view.all_file_groups(partition))
-
-    def replaced_in_log_compactions(self) -> set[tuple[str, str]]:
-        """Return partition and id of the replaced file groups that a log compaction waits for."""
-        waiting = self._view.pending_log_compaction_operations()
-        return {(each.partition, each.file_id) for each in waiting} & {
-            (group.partition, group.file_id)
-            for partition in {each.partition for each in waiting}
-            for group in self._view.all_replaced_file_groups(partition)
-        }
 
     @property
     def _last(self) -> CleanMetadata | None:

@@ -52,8 +52,9 @@ def _compare(
 ) -> list[str]:
     theirs, ours = HudiPlanner(hudi, walker.path, walker.options), OurPlanner(walker.path)
     differing = []
+    replaced = ours.replaced()
     for asked in _asked(walker, rng):
-        hudis = theirs.plan(asked)
+        hudis = theirs.plan(asked, replaced)
         found, expected = ours.plan(asked), ours.expected(asked, hudis)
         if found != expected:
             differing.extend(f"{asked}: {text}" for text in differences(found, expected))
@@ -63,11 +64,11 @@ def _compare(
         planned = 0 if expected is None else expected.size
         compared["planned files"] += planned
         compared["plans with files"] += planned > 0
-        compared["files of pending compactions"] += hudis.plan.size - planned
+        compared["files of pending plans"] += hudis.plan.size - planned
+        compared["held by a pending plan"] += hudis.is_held
         compared["capped by a pending write"] += hudis.is_capped
         compared["partitions to delete"] += len(hudis.gone)
         compared["empty cleans"] += found is not None and not found.files
-    compared["replaced beside a log compaction"] += bool(ours.replaced_in_log_compactions())
     return differing
 
 

@@ -26,8 +26,8 @@ EVERYTHING: Final = {
     *("fail_at_commit", "fail_midway", "fail_compaction", "write_beside_failed"),
     *("rollback_failed", "rollback", "savepoint"),
     *(*POLICIES, "plans with files", "empty cleans"),
-    *("capped by a pending write", "partitions to delete", "files of pending compactions"),
-    "replaced beside a log compaction",
+    *("capped by a pending write", "held by a pending plan"),
+    *("partitions to delete", "files of pending plans"),
 }
 """What must happen on one history or another, intended differences included."""
 RARE: Final = ("restore", "delete_savepoint", "schedule_log_compaction", "run_log_compaction")
