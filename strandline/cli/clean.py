@@ -11,12 +11,14 @@ import click
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
 from strandline.cli.progress import DeletionProgress
 from strandline.cli.writer_options import apply_options, writer_options
+from strandline.server.log_format import escaped
+from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
     POLICIES,
     POLICY,
     RETENTION_OF,
+    CleanSettings,
 )
 from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
 from strandline.write.client import WriteClient
@@ -58,7 +60,7 @@ def clean(
     Other writers of the table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
-        own = [each.name for each in CLEAN_SETTINGS]
+        own = [each.name for each in settings_of(CleanSettings)]
         parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
         if apply:
             _apply(table, policy, retain, parsed, output)
@@ -111,7 +113,8 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
         found = Table(table).why(file, policy, retain)
     if output == "table":
         state = "would be deleted" if found.goes else "stays"
-        click.echo(f"{'deleted' if not found.is_there else state}: {found.reason}")
+        state = state if found.is_there else "deleted"
+        click.echo(f"{state}: {escaped(found.reason)}")
     else:
         row = asdict(found)
         print_rows([row], list(row), "jsonl", {}, "")

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsview.local_view import LocalView
+from fsview.local_view import LocalView, open_view
 from fsview.table_view import TableView
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.parts import PART, Before, Part, part_of
 from strandline.table_services.clean.plan import KEPT_VERSIONS, SAVEPOINTED
+from strandline.table_services.clean.planner import TOGETHER
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
@@ -60,6 +63,22 @@ def requested(subject: Subject, parts: int) -> list[Instant]:
 def before_of(subject: Subject, timeline):
     done = [i for i in timeline.completed() if i.action == CLEAN]
     return Before.of(timeline, subject.table.meta.read(done[-1]) if done else None)
+
+
+def test_a_new_view_has_loaded_all_partitions_before_a_part_is_requested():
+    """A listing beside pending cleans has to read the plans of all of them."""
+    table = SmallTable()
+    groups = [(f"p={n}", f"f{n}-0") for n in range(TOGETHER + 20)]
+    for _ in range(4):
+        table.write(*groups)
+    table.begin(groups[:1])  # so that partitions are listed
+    view = open_view(table.storage)
+    limited = replace(LIMITED, part_files=50)
+    done = Cleaner(table.meta, view, table.times, limited).run()
+    assert len(done.parts) == 3
+    made = table.storage.calls.snapshot()
+    assert made["list", "lookup"] == len(groups)
+    assert ("read", "lookup") not in made
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -235,6 +254,36 @@ def test_what_an_earlier_part_failed_to_delete_is_tried_again(subtests):
             assert subject.clean().files_deleted == 1
             assert table.data_files() == table.model.to_keep(table.model.writes[-2])
             assert subject.clean() is None
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_replacecommit_stays_whose_files_an_earlier_part_failed_to_delete(version):
+    """Else the group would be live again."""
+    table = SmallTable(version=version)
+    subject = Subject(table)
+    subject.settings = CleanSettings(retained=1, parallelism=1, part_files=1)
+    subject.restart()
+    table.write(*GROUPS[:3])
+    table.write(("p=0", "new-0"), replaces=GROUPS[:1])
+    for _ in range(3):
+        table.write(*GROUPS[1:3])
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "delete" and path.startswith("p=0/"):
+            raise StorageUnavailableError("slow down")
+
+    table.storage.fail.append(refuse)
+    done = subject.clean()
+    assert (len(done.parts), done.files_failed) == (5, 1)
+    table.storage.fail.clear()
+    few = ArchiveSettings(keep_min=1, keep_max=2, parallelism=1)
+    for _ in range(2):
+        Archiver(table.meta, table.times, few, subject.settings).run()
+        view = LocalView.newest(TableView(table.storage))
+        assert [found.file_id for found in view.latest_file_slices("p=0")] == ["new-0"]
+        table.write(*GROUPS[1:3])
+        subject.clean()
+    assert not any("f0-0" in path for path in table.data_files())
 
 
 @pytest.mark.parametrize(
