@@ -8,14 +8,20 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import click
 
+from executor_proxy.connection import KeptConnections
+from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
+from strandline.fleet.load import as_text as load_as_text
+from strandline.fleet.load import by_group, loads_of
 from strandline.fleet.overview import as_text, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
@@ -27,13 +33,22 @@ from strandline.fleet.simulation import (
     simulate,
 )
 from strandline.fleet.state.url import StateUrl, open_state
+from strandline.server.api.pages import STATUS
+from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
-from timeline.errors import ConfigError, FleetError, StoreError
+from timeline.errors import (
+    ConfigError,
+    FleetError,
+    RemoteFailureError,
+    ServiceError,
+    StoreError,
+)
 from timeline.storage.table_id import TableId
 
 MOST_POINTS: Final = 50_000
 """Most points of a simulated ring; a ring is built once for each server."""
 Command = TypeVar("Command", bound=Callable[..., Any])
+ONE_GROUP: Final = "default"
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -84,6 +99,37 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
             raise ConfigError(f"there is no fleet at {read}: no server has joined it")
         told = overview(found, tables)
     click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
+
+
+@fleet.command()
+@click.argument("url")
+@click.option("--token-file", type=click.Path(), help="As serve's.")
+@click.option("--ca", help="As serve's --fleet-ca.")
+@AS_JSON
+def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> None:
+    """Show what each table of the fleet at URL takes: CPU and memory.
+
+    URL is that of serve's --fleet. All members are asked: a member that doesn't answer is an error,
+    as its tables would seem idle. CPU is in seconds a second, the peak of five minutes since a
+    server has the table open, summed over servers; MB are those of one copy.
+    """
+    with _refusals():
+        token = read_token_file(token_file) if token_file else None
+        with closing(open_state(url, make=False)) as state:
+            found = read_fleet(state)
+        members = sorted(found.fleet.members, key=lambda member: member.url)
+        copies = members[0].layout.copies if members else 1
+        statuses = {member.url: _status_of(member.url, token, ca) for member in members}
+        tables = loads_of(statuses, lambda _: ONE_GROUP, copies)
+    if as_json:
+        groups = {
+            name: {"peak_cpu": round(cpu, 6), "packed_bytes": size}
+            for name, (cpu, size) in by_group(tables).items()
+        }
+        told = {"groups": groups, "tables": [asdict(one) for one in tables]}
+        click.echo(json.dumps(told))
+    else:
+        click.echo("\n".join(map(escaped, load_as_text(tables).splitlines())))
 
 
 @fleet.command()
@@ -163,6 +209,25 @@ def simulate_command(
     click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
 
 
+def _status_of(url: str, token: str | None, ca: str | None) -> dict[str, Any]:
+    """Return a server's status with all its tables.
+
+    Raises:
+        ServiceError: It can't be reached, refuses, or answers with something else.
+    """
+    server = KeptConnections(url, ca)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    status: dict[str, Any] = {"next_table": "", "tables": {}}
+    while (start := status["next_table"]) is not None:
+        target = f"{STATUS}?{urlencode({'table': start})}"
+        answer = server.exchange(Outgoing("GET", STATUS, target, headers, is_safe=True), Timeouts())
+        if answer.status != HTTPStatus.OK:
+            raise RemoteFailureError(f"{url} answered {STATUS} with {answer.status}")
+        told = json.loads(answer.body)
+        status = {**told, "tables": status["tables"] | told["tables"]}
+    return status
+
+
 def _check_table(table: str) -> None:
     if not table:
         raise ConfigError("the table is empty; allowed: the base path of a table")
@@ -185,7 +250,7 @@ def _refusals() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(escaped(str(error))) from error
-    except (FleetError, StoreError) as error:
+    except (FleetError, ServiceError, StoreError) as error:
         raise click.ClickException(escaped(str(error))) from error
 
 
