@@ -231,7 +231,8 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be written, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired.
+            LockError: The table's lock wasn't acquired, or was lost; nothing was deleted, unless a
+                crashed clean was finished first.
             StorageError: An instant can't be written; the next clean finishes this one.
         """
         context = self._open_context()
@@ -255,7 +256,7 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be written, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired.
+            LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
