@@ -239,7 +239,9 @@ class Leases:
         # This machine's clock may be ahead.
         now_ms = self._storage_ms()
         return tuple(
-            lease for lease in found if not (lease.is_expired(now_ms) and self._swept(lease, now_ms))
+            lease
+            for lease in found
+            if not (lease.is_expired(now_ms) and self._swept(lease, now_ms))
         )
 
     def create(self, lease: Lease) -> None:
