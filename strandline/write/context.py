@@ -209,7 +209,7 @@ class WriteContext:
         """
         cleaned, known = self.clean_memory.last_clean, self.archive_memory.last_clean
         if cleaned is not None and (known is None or cleaned[0].requested_time >= known.time):
-            known = LastClean.of(*cleaned)
+            known = LastClean.of(*cleaned, meta.path_of(cleaned[0]))
         return is_archive_idle(
             timeline,
             self.archive_settings,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from strandline.table_services.archive.content import (
@@ -205,11 +205,10 @@ class Archiver:
         if known is not None and known.time == last.requested_time:
             return known
         metadata = self._clean(last)
-        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        source = self._meta.path_of(last)
+        part = part_of(metadata.extra_metadata, source)
         earlier = map(self._clean, earlier_parts(timeline, last, part))
-        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier))
-        if part is not None:
-            found = replace(found, begun=part.series)
+        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier), source)
         self._memory.last_clean = found
         return found
 
