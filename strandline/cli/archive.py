@@ -19,7 +19,7 @@ _COLUMNS: Final = ("instant", "action", "completed")
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=click.Path())
 @click.option(
     "--keep-min",
     type=int,

@@ -44,7 +44,7 @@ _RETAIN = click.option(
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=click.Path())
 @_POLICY
 @_RETAIN
 @apply_options("Delete them. Else only what would go is shown.", "its lock. Repeatable.")
@@ -104,8 +104,8 @@ def _apply(
 
 
 @click.command()
-@click.argument("table")
-@click.argument("file")
+@click.argument("table", type=click.Path())
+@click.argument("file", type=click.Path())
 @_POLICY
 @_RETAIN
 @output_option

@@ -14,7 +14,7 @@ from timeline.errors import InputError
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=click.Path())
 @click.option("--revoke", multiple=True, metavar="ID", help="End this lease. Repeatable.")
 @output_option
 def pins(table: str, revoke: tuple[str, ...], output: str) -> None:
