@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import sys
@@ -21,17 +20,6 @@ FORMATS: Final = ("table", "json", "jsonl")
 _BELOW: Final = "  "
 
 
-@contextmanager
-def _to_stdout() -> Iterator[None]:
-    """End the command in one line if stdout can't be written; click ends it for a closed pipe."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise
-        raise click.ClickException(f"stdout can't be written: {error.strerror}") from error
-
-
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--output`` to a command."""
     return click.option(
@@ -44,7 +32,6 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-@_to_stdout()
 def print_rows(
     rows: Iterable[Mapping[str, Any]],
     columns: Sequence[str],
@@ -79,12 +66,6 @@ def print_rows(
                 lines = list(_as_records(cells, columns, width))
         for line in lines:
             click.echo(line)
-
-
-@_to_stdout()
-def print_line(line: str) -> None:
-    """Print a line to stdout."""
-    click.echo(line)
 
 
 def counted(count: int, noun: str) -> str:

@@ -134,18 +134,6 @@ def test_on_a_narrow_terminal_each_value_has_a_line(base):
         assert word in words
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
-@pytest.mark.parametrize("output", ["table", "json", "jsonl"])
-def test_a_stdout_that_is_full_is_an_error_in_one_line(base, output):
-    command = [sys.executable, "-m", "strandline", "clean", str(base), "--retain", "1"]
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*command, "--output", output], stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert done.returncode == 1
-    assert done.stderr == "Error: stdout can't be written: No space left on device\n"
-
-
 @pytest.fixture
 def wide(tmp_path: Path) -> Path:
     """A table of three commits to 24 partitions, never cleaned."""
