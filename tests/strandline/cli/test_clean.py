@@ -233,4 +233,4 @@ def test_a_merge_on_read_table_is_shown_and_not_cleaned(tmp_path):
     assert run("clean", base, "--retain", 1).exit_code == 0
     done = run("clean", base, "--retain", 1, "--apply")
     assert done.exit_code == 1
-    assert "MERGE_ON_READ" in done.stderr
+    assert "is MERGE_ON_READ; allowed: COPY_ON_WRITE (let Hudi write, clean and" in done.stderr
