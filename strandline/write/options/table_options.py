@@ -168,7 +168,11 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
             " property",
         )
     refusals = [
-        (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
+        (
+            config.table_type != COPY_ON_WRITE,
+            f"is {config.table_type}; allowed: {COPY_ON_WRITE} (let Hudi write, clean and archive"
+            " it; its rows can be read)",
+        ),
         (
             config.key_generator_type not in TYPES,
             f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
