@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Final
 
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, spread
-from fsview.hash_ring import HashRing
+from strandline.fleet.groups import groups_of
 
 RACKS: Final = 475
 """19,000 servers, the paper's largest deployment, in racks of 40."""
@@ -22,18 +22,12 @@ _DC_7_REMOVED: Final = 0.20
 _NUMBERS: Final = 1_000_000
 
 
-def groups_of(racks: Sequence[str], names: Sequence[int], tokens: int) -> dict[str, int]:
-    """Return rack → group, by consistent hashing of racks."""
-    ring = HashRing({f"group {name}": name for name in sorted(names)}, tokens)
-    return {rack: ring.first(f"rack {rack}")[0] for rack in racks}
-
-
-def moved(before: dict[str, int], after: dict[str, int]) -> float:
+def moved(before: Mapping[str, object], after: Mapping[str, object]) -> float:
     """Return the share of the racks that change their group."""
     return sum(before[rack] != after[rack] for rack in before) / len(before)
 
 
-def changes(names: Sequence[int], tokens: int) -> tuple[float, float]:
+def changes(names: Sequence[str], tokens: int) -> tuple[float, float]:
     """Return what the last name moves as it comes, and what the largest moves as it goes."""
     racks = [f"rack-{number}" for number in range(RACKS)]
     now = groups_of(racks, names[:-1], tokens)
@@ -50,7 +44,10 @@ def table_1(dice: random.Random, rings: int) -> Section:
     rows, added_mean, removed_mean = [], {}, {}
     for groups in GROUPS:
         for tokens in TOKENS:
-            each = [changes(dice.sample(range(_NUMBERS), groups + 1), tokens) for _ in range(rings)]
+            each = [
+                changes(list(map(str, dice.sample(range(_NUMBERS), groups + 1))), tokens)
+                for _ in range(rings)
+            ]
             added, removed = (
                 [100 * share for share in shares] for shares in zip(*each, strict=True)
             )

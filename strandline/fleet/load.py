@@ -8,9 +8,11 @@ answers in another group's place counts for the table's own group, where the loa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from executor_proxy.seat_ring import Layout
+from strandline.fleet.mounts import MountTable
 from strandline.fleet.placement import TableLoad
 from timeline.errors import FleetError
 from timeline.storage.table_id import TableId
@@ -19,16 +21,14 @@ _HEAD: Final = ("group", "table", "CPU peak", "MB")
 
 
 def loads_of(
-    statuses: Mapping[str, Mapping[str, Any]],
-    group_of: Callable[[str], str],
-    copies: int,
+    statuses: Mapping[str, Mapping[str, Any]], mounts: MountTable, layout: Layout
 ) -> tuple[TableLoad, ...]:
     """Return what each table takes, in the order of their names.
 
     Args:
         statuses: Address → the status of the server, as ``GET /v1/strandline/status`` has it.
-        group_of: Returns the group of a table, by its text.
-        copies: Servers of a group that have a table.
+        mounts: The fleet's mounts. Tables that one spreads by their partitions are fixed.
+        layout: How tables without a mount are placed.
 
     Raises:
         FleetError: A status lacks a table's load, as one of a server without a fleet.
@@ -42,10 +42,21 @@ def loads_of(
             table = str(TableId.of(name).normal())
             loads[table] += told["load"]["peak_cpu"]
             packed[table] = max(packed.get(table, 0), told["packed_bytes"])
-    return tuple(
-        TableLoad(table, group_of(table), round(loads[table], 6), packed[table], copies)
-        for table in sorted(loads)
-    )
+    found = []
+    for table in sorted(loads):
+        mount, placed = mounts.mount(table), mounts.layout(table, layout)
+        found.append(
+            TableLoad(
+                table,
+                mounts.group(table),
+                round(loads[table], 6),
+                packed[table],
+                placed.copies,
+                mounted=mount is not None and mount.prefix == table,
+                fixed=placed.depth > 1,
+            )
+        )
+    return tuple(found)
 
 
 def by_group(tables: Iterable[TableLoad]) -> dict[str, tuple[float, int]]:

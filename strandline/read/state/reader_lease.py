@@ -42,8 +42,7 @@ from timeline.errors import (
     StorageError,
 )
 from timeline.instant import LOG_COMPACTION
-from timeline.storage.base import FileInfo, Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.instants.archive import Archive
+from strandline.read.instants import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
 from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of

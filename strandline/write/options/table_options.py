@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from strandline.commit.lock.settings import PROVIDER
 from strandline.records.file.base_file import EXTENSION
-from strandline.records.incomplete_files import refuse_dropped_columns, refuse_incomplete_files
 from strandline.records.key.generator import CUSTOM, SIMPLE, TIMESTAMP, TYPES, KeyGenerator
 from strandline.records.key.timestamp_path import (
     INPUT_ZONE,
@@ -41,6 +40,7 @@ from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import (
     COPY_ON_WRITE,
+    DROPS_PARTITION_COLUMNS,
     EVENT_TIME,
     METADATA_PARTITIONS,
     PARTITION_FIELDS,
@@ -158,10 +158,15 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     Raises:
         UnsupportedTableError: The message names the property.
     """
-    refuse_incomplete_files(config, base_path)
+    config.refuse_incomplete_files(base_path)
     for reason in unknown_merge_properties(config):
         raise UnsupportedTableError(f"{base_path} has {reason}")
-    refuse_dropped_columns(config, base_path)
+    if config.drops_partition_columns:
+        raise UnsupportedTableError(
+            f"{base_path} has {DROPS_PARTITION_COLUMNS}=true; allowed: false",
+            hint="write it with Hudi, or write the rows of its scan to a new table without that"
+            " property",
+        )
     refusals = [
         (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
         (

@@ -14,8 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from fsview.model.file_group import BaseFile
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.sync.metadata_reader import pending_clustering
 from strandline.write.context import WriteRequest
 from strandline.write.engine.driver import DriverEngine

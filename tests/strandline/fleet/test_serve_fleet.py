@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.seat_ring import Layout
+from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import BY_NAME
+from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
@@ -25,6 +27,7 @@ from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
+INSTANT = "20300101000000000"
 LATEST, NEWEST = (BY_NAME[name].path for name in ("latest_base_files", "last_instant"))
 
 
@@ -172,6 +175,29 @@ def test_a_server_that_hangs_is_replaced_and_joins_anew(fleet: Fleet, table: Sma
     wait_until(lambda: len(b.fleet()["members"]) == 3)
 
 
+def test_an_owner_that_hung_calls_no_marker_new_that_its_successor_made(
+    fleet: Fleet, table: SmallTable
+) -> None:
+    """It has kept the markers of its directory, and doesn't know yet that it has lost its seat."""
+    a, b = (fleet.start(name, "--fleet-copies", "1") for name in "ab")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    owner, other = placed((a, b), table.storage.base_path, Layout(copies=1))
+    standby = fleet.start("s", "--standby", "--fleet-copies", "1")
+    folder = {"markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}"}
+
+    def create(server: FleetServer, name: str) -> bytes:
+        marker = {**folder, "markername": marker_name(INSTANT, name)}
+        return server.ask(CREATE_MARKER, marker, "POST").body
+
+    assert [create(server, "a") for server in (owner, other)] == [b"true", b"false"]
+    owner.send(signal.SIGSTOP)
+    wait_until(lambda: standby.url in other.seats().values())
+    assert [create(other, name) for name in "abc"] == [b"false", b"true", b"true"]
+    owner.send(signal.SIGCONT)
+    assert [create(owner, name) for name in "abc"] == [b"false"] * 3
+    assert standby.status()["markers"]["directories"] == 1
+
+
 def test_a_server_that_is_told_to_end_leaves_at_once(fleet: Fleet, tmp_path: Path) -> None:
     # It would count as a member for an hour.
     slow = ("--fleet-heartbeat", "600", "--fleet-dead", "3600")
@@ -197,6 +223,16 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
         assert server.seats() == seats
     assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
     assert (owner.asked(), other.asked()) == (1, 0)
+    # No seat can have changed its holder, so the owner goes on creating markers.
+    for server in (a, b):
+        wait_until(lambda server=server: not server.fleet()["renewed"])  # type: ignore[misc]
+    marker = {
+        "markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}",
+        "markername": marker_name(INSTANT, "a"),
+    }
+    made = [server.ask(CREATE_MARKER, marker, "POST").body for server in (other, owner)]
+    assert made == [b"true", b"false"]
+    assert owner.status()["markers"]["directories"] == 1
     assert other.ask("/healthz", {}).status == 200
     (tmp_path / "elsewhere.db").rename(state)
     for server in (a, b):
@@ -219,8 +255,8 @@ def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> N
     (tmp_path / "pond").mkdir()
     code, said = refused(tmp_path / "pond", *joins, *elsewhere, "--no-token")
     assert code == 2
-    assert "the server's roots have the mark" in said
-    assert f"as at the member {a.url} (give all servers of a fleet the same --root" in said
+    assert said.startswith(f"the server's roots are {tmp_path}/pond; allowed: ")
+    assert f"at the member {a.url} (give all servers of a group the same --root" in said
     code, said = refused(lake, *joins, "--advertise", a.url, "--no-token")
     assert code == 1
     assert f"a member of the fleet has the address {a.url}" in said
