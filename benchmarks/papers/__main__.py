@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         solver = Timed(open_solver(LIMIT_S))
     except ConfigError as missing:
-        parser.error(f"{missing}: {missing.hint}")
+        parser.error(str(missing))
     asked = None if given.trace is None else lake.read(given.trace)
     found = sections(given.seed, given.tables, given.rings, solver, asked, given.paths)
     print("\n\n".join(section.text() for section in found))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.mounts import MountTable
-from strandline.fleet.placement import TableLoad
+from strandline.fleet.placement import GroupCapacity, TableLoad
 from timeline.errors import FleetError
 from timeline.storage.table_id import TableId
 
@@ -57,6 +57,21 @@ def loads_of(
             )
         )
     return tuple(found)
+
+
+def capacities_of(
+    statuses: Mapping[str, Mapping[str, Any]], group_of: Mapping[str, str]
+) -> tuple[GroupCapacity, ...]:
+    """Return the memory of the groups' servers.
+
+    Args:
+        statuses: As of ``loads_of``.
+        group_of: Address → group, of the servers with a seat; others get no tables.
+    """
+    memory: defaultdict[str, list[int]] = defaultdict(list)
+    for url, group in sorted(group_of.items()):
+        memory[group].append(statuses[url]["store"]["budget"]["limit_bytes"])
+    return tuple(GroupCapacity(name, tuple(sizes)) for name, sizes in sorted(memory.items()))
 
 
 def by_group(tables: Iterable[TableLoad]) -> dict[str, tuple[float, int]]:
