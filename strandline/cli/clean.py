@@ -17,6 +17,7 @@ from strandline.cli.writer_options import apply_options, writer_options
 from strandline.server.log_format import escaped
 from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
+from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
     POLICIES,
     POLICY,
@@ -145,18 +146,18 @@ def _apply(
     progress = DeletionProgress(sys.stderr)
     with progress, WriteClient(LocalEngine(), table, given) as client:
         done = client.clean(progress=progress)
-    row: dict[str, Any] = (
-        {"instant": None, "files_deleted": 0, "bytes_deleted": 0} if done is None else asdict(done)
-    )
+    row: dict[str, Any] = asdict(done or CleanResult("", 0, 0, "", 0.0))
+    row["instant"] = row["instant"] or None
     if output == "table":
-        click.echo(
-            "nothing was deleted"
-            if done is None
-            else f"clean {done.instant} deleted {done.files_deleted} files of"
-            f" {done.bytes_deleted} bytes"
-        )
+        click.echo("nothing was deleted" if done is None else _in_words(done))
     else:
         print_rows([row], list(row), "jsonl", {}, "")
+
+
+def _in_words(done: CleanResult) -> str:
+    deleted = f"{done.files_deleted} files of {done.bytes_deleted} bytes"
+    failed = f"; {done.files_failed} couldn't be deleted, the next clean tries again"
+    return f"clean {done.instant} deleted {deleted}{failed if done.files_failed else ''}"
 
 
 @click.command()

@@ -353,7 +353,7 @@ def _asked(
     token = read_token_file(token_file) if token_file else None
     with closing(_opened(url)) as state:
         found = read_fleet(state)
-    urls = sorted(member.url for member in found.fleet.members)
+    urls = sorted(member.url for member in found.fleet.members if not member.is_router)
     return {each: _status_of(each, token, ca) for each in urls}, found
 
 

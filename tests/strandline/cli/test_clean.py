@@ -9,15 +9,19 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from strandline.__main__ import main
+from strandline.table_services.clean.execution import CleanResult
 from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import golden
 from tests.strandline.write.tables import client, row, table
+from timeline.errors import StorageError
 
 
 def run(*arguments: object) -> Result:
@@ -65,12 +69,27 @@ def test_applied_it_deletes_just_what_was_shown(base):
     assert " deleted 2 files of " in done.stdout
     assert not {each["file"] for each in shown} & files(base)
     assert run("clean", base, "--retain", 1, "--apply").stdout == "nothing was deleted\n"
+    nothing = json.loads(run("clean", base, "--retain", 1, "--apply", "--output", "json").stdout)
+    assert set(nothing) == {field.name for field in fields(CleanResult)}
+    assert (nothing["instant"], nothing["files_failed"]) == (None, 0)
     gone = f"{shown[0]['partition']}/{shown[0]['file']}"
     told = run("why", base, gone)
     assert told.exit_code == 0
     assert told.stdout.startswith("deleted: the clean ")
     answer = json.loads(run("why", base, gone, "--output", "json").stdout)
     assert (answer["is_there"], answer["goes"]) == (False, True)
+
+
+def test_files_that_could_not_be_deleted_are_told(base):
+    storage = HookedStorage(base, failing("create", ".clean.inflight"))
+    with client(base, storage, clean__commits__retained=1) as c, pytest.raises(StorageError):
+        c.clean()
+    first = min(base.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    first.unlink()
+    (first / "below").mkdir(parents=True)  # not even root deletes that as a file
+    done = run("clean", base, "--retain", 1, "--apply")
+    assert done.exit_code == 0
+    assert " deleted 1 files of 0 bytes; 1 couldn't be deleted, the next clean tries" in done.stdout
 
 
 @pytest.fixture
