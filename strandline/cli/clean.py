@@ -171,7 +171,8 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
     """Show why a file of a table is still there, or gone.
 
     TABLE is the base path, FILE the path of a base or log file below it. The rule, the instant, the
-    savepoint or the pending service that keeps it is named, or the clean that has deleted it.
+    savepoint, the lease or the pending service that keeps it is named, or the clean that has
+    deleted it.
     """
     with errors_in_a_line():
         found = Table(table).why(file, policy, retain)
