@@ -67,6 +67,15 @@ class LogFileSettings:
     parquet: BaseFileSettings = field(default_factory=BaseFileSettings)
 
 
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """A block, with the numbers of its rows and deletes."""
+
+    data: bytes
+    rows: int = 0
+    deletes: int = 0
+
+
 class LogBlockWriter:
     """Makes the blocks of one write for one file group; used by one thread.
 
@@ -84,7 +93,7 @@ class LogBlockWriter:
         self._tables: list[pa.Table] = []
         self._rows = self._bytes = 0
 
-    def add(self, rows: pa.Table) -> Iterator[bytes]:
+    def add(self, rows: pa.Table) -> Iterator[LogBlock]:
         """Add rows; yield the data blocks that are full.
 
         Args:
@@ -107,14 +116,15 @@ class LogBlockWriter:
             if self._bytes >= self._settings.block_bytes:
                 yield self._data_block()
 
-    def end(self, deletes: Sequence[DeletedRecord], partition: str) -> Iterator[bytes]:
+    def end(self, deletes: Sequence[DeletedRecord], partition: str) -> Iterator[LogBlock]:
         """Yield the last data block and a block of deletes, as far as there are any."""
         if self._rows:
             yield self._data_block()
         if deletes:
-            yield block_bytes(DELETE, self._header, delete_content(deletes, partition))
+            data = block_bytes(DELETE, self._header, delete_content(deletes, partition))
+            yield LogBlock(data, deletes=len(deletes))
 
-    def _data_block(self) -> bytes:
+    def _data_block(self) -> LogBlock:
         records, tables, rows = self._records, self._tables, self._rows
         self._records, self._tables, self._rows, self._bytes = [], [], 0, 0
         if tables:
@@ -124,8 +134,11 @@ class LogBlockWriter:
             for table in tables:
                 writer.write(table)
             writer.close()
-            return block_bytes(PARQUET_DATA, self._header, stream.getbuffer())
-        return block_bytes(AVRO_DATA, self._header, avro_content(rows, b"".join(records)))
+            data = block_bytes(PARQUET_DATA, self._header, stream.getbuffer())
+        else:
+            content = avro_content(rows, b"".join(records))
+            data = block_bytes(AVRO_DATA, self._header, content)
+        return LogBlock(data, rows)
 
 
 def deleted_rows(

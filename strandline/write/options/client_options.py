@@ -20,6 +20,7 @@ from typing import Any, Final
 from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.commit.settings import COMMIT_SETTINGS, check_concurrency, conflict_strategy
 from strandline.records.file.base_file_writer import BaseFileSettings
+from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.service import SERVICE_SETTINGS
@@ -282,6 +283,16 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
         # As in HoodieFileWriterFactory.enableBloomFilter: an index that needs filters gets them.
         has_bloom=values.get(settings.BLOOM_ENABLED)
         or values.get(INDEX_TYPE) in (BLOOM, GLOBAL_BLOOM),
+    )
+
+
+def log_file_settings(values: Settings) -> LogFileSettings:
+    """Return the settings of logs."""
+    return LogFileSettings(
+        data_format=values.get(settings.LOG_FORMAT),
+        block_bytes=values.get(settings.LOG_BLOCK_SIZE),
+        file_bytes=values.get(settings.LOG_FILE_SIZE),
+        parquet=base_file_settings(values),
     )
 
 

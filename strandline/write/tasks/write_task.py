@@ -1,4 +1,4 @@
-"""``WriteTask``: writes the base files of a task's buckets.
+"""``WriteTask``: writes the base files and logs of a task's buckets.
 
 All rows of a bucket are in one task, sorted by bucket, so that it holds one bucket at a time. New
 groups are streamed into their files; a bucket that is merged into a stored file or whose rows are
@@ -7,6 +7,11 @@ combined is read completely first. For each bucket the task creates a marker
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
 those whose status it received.
+
+In a merge-on-read table a bucket's rows may go to logs of its file group instead: rows in data
+blocks, deletes with their ordering values in a delete block. Nothing is read for that; whether a
+row is newer than the stored one is decided by readers. An attempt never appends to a file of
+another one: it creates files of its own, a further one when a file is full.
 
 The tasks report to the driver by rows with one JSON column (``WriteReport``).
 
@@ -17,7 +22,8 @@ would be committed but neither read nor replaced. The driver compares the paths 
 anything is written; a task that opens a partition compares it with stored partitions. This doesn't
 detect two writers that open ``a`` and ``a/b`` at the same time. Hudi doesn't check this.
 
-Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
+Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``,
+``HoodieAppendHandle``.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
@@ -37,7 +44,7 @@ import pyarrow as pa
 
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
-from fsview.model.file_name import base_file_name, parse_base_name
+from fsview.model.file_name import base_file_name, log_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
 from strandline.records.file.base_file import EXTENSION, stored_rows
@@ -46,14 +53,22 @@ from strandline.records.file.base_file_writer import (
     BaseFileWriter,
     FileWritten,
 )
+from strandline.records.file.log_file_writer import (
+    LogBlock,
+    LogBlockWriter,
+    LogFileSettings,
+    deleted_rows,
+)
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
-from strandline.records.schema.columns import has_null_elements
+from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.schema.columns import column_of, conform, has_null_elements
 from strandline.settings.setting import shortened
 from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
 from strandline.write.engine.task_threads import StageStoppedError
 from strandline.write.tasks.columns import BUCKET, RowCount, by_partition, count_of
 from strandline.write.tasks.placement import Bucket
+from timeline.encoding.delete_block import DeletedRecord
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
@@ -108,7 +123,7 @@ class BegunFiles:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes the base files of a task's buckets.
+    """Writes the files of a task's buckets.
 
     Attributes:
         storage: The table's storage.
@@ -119,6 +134,7 @@ class WriteTask:
         combine: Whether rows with one key are combined first; they are all in one bucket.
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
+        log_settings: Settings of logs.
         markers: The write's markers.
         tally: Gets the task's storage calls.
         attempt: Returns the running attempt of the task.
@@ -144,6 +160,7 @@ class WriteTask:
     begun: BegunFiles = field(default_factory=BegunFiles)
     looks_around: bool = True
     first_written: tuple[str, ...] = ()
+    log_settings: LogFileSettings = field(default_factory=LogFileSettings)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a status row for each file, and one for the whole task."""
@@ -190,25 +207,40 @@ class WriteTask:
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
             # A partition with a committed file already has its metadata file.
-            if bucket.base_file is None and bucket.partition not in known:
+            is_new = bucket.base_file is None and not bucket.is_log
+            if is_new and bucket.partition not in known:
                 # Create it before the first data file: without it Hudi's readers see no rows.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
-            # Add before creating the file: if another writer has rolled the instant back since,
-            # the marker is gone, and a create that fails may still have taken effect.
-            begun.append(paths[number])
-            self.begun.created.add(paths[number])
-            try:
-                file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
-            except CreateUnansweredError:
-                self.begun.unanswered.add(paths[number])
-                raise
-            self._stop_if_left(paths[number])
-            seqno = file.next_seqno
-            given = [bucket.partition, file.given.rows, file.given.keys]
-            counts = plain(file.counts)
-            status = {"stat": plain(file.stat), "counts": counts, "rows": given}
-            yield status_row({**status, "null_elements": sorted(file.null_elements)})
+            if bucket.is_log:
+                new = _LogRows(self, bucket, attempt, new_rules, seqno)
+                files = self._append(new, paths[number], pieces, begun, fallbacks)
+            else:
+                with self._creating(paths[number], begun):
+                    file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
+                files = iter([file])
+            for file in files:
+                self._stop_if_left(file.stat.path)
+                seqno = file.next_seqno
+                given = [bucket.partition, file.given.rows, file.given.keys]
+                counts = plain(file.counts)
+                status = {"stat": plain(file.stat), "counts": counts, "rows": given}
+                yield status_row({**status, "null_elements": sorted(file.null_elements)})
+
+    @contextmanager
+    def _creating(self, path: str, begun: list[str]) -> Iterator[None]:
+        """Record a file that the block creates; ``begun`` is that of ``_written``.
+
+        Before it is created: if another writer has rolled the instant back since, the marker is
+        gone, and a create that fails may still have taken effect.
+        """
+        begun.append(path)
+        self.begun.created.add(path)
+        try:
+            yield
+        except CreateUnansweredError:
+            self.begun.unanswered.add(path)
+            raise
 
     def _stop_if_left(self, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
@@ -229,11 +261,22 @@ class WriteTask:
         task = self.tasks[number]
         coming = (each for each in range(number, len(self.tasks)) if self.tasks[each] == task)
         numbers = list(islice(coming, self.markers.at_once))
+        buckets = [self.buckets[each] for each in numbers]
+        paths = self._mark(buckets, attempt, fallbacks)
+        return dict(zip(numbers, paths, strict=True))
+
+    def _mark(
+        self,
+        buckets: Sequence[Bucket],
+        attempt: TaskAttempt,
+        fallbacks: list[Fallback],
+        version: int = 1,
+    ) -> list[str]:
+        """Create the markers of the buckets' files, of logs of a version; return their paths."""
         # Markers before data files: a rollback deletes all marked files, wherever the task dies.
         # The write token differs between attempts, so a repeated task never finds an earlier file.
         names = [
-            marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
-            for each in numbers
+            marked_file(each, attempt.write_token, self.rules.instant, version) for each in buckets
         ]
         # A create that fails may still have taken effect.
         self.begun.marked.update(path for path, _ in names)
@@ -242,7 +285,7 @@ class WriteTask:
         )
         if fallback is not None:
             fallbacks.append(fallback)
-        return {each: path for each, (path, _) in zip(numbers, names, strict=True)}
+        return [path for path, _ in names]
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
@@ -311,6 +354,43 @@ class WriteTask:
         stat = _stat(bucket, path, written, counts, taken_ms)
         return _FileReport(stat, counts, sum(given, RowCount()), seqno, frozenset(null_elements))
 
+    def _append(
+        self,
+        rows: _LogRows,
+        path: str,
+        pieces: Iterator[pa.Table],
+        begun: list[str],
+        fallbacks: list[Fallback],
+    ) -> Iterator[_FileReport]:
+        """Write a bucket's rows to logs, the first of them at ``path``; yield a report of each."""
+        storage = self.storage.for_cause("write")
+        bucket, attempt = rows.bucket, rows.attempt
+        blocks = rows.blocks(pieces)
+        block, version = next(blocks, None), 1
+        while block is not None:
+            if version > 1:
+                (path,) = self._mark([bucket], attempt, fallbacks, version)
+            started, written = time.perf_counter(), LogBlock(b"", 0, 0)
+            size = 0
+            with self._creating(path, begun), storage.create_stream(path) as stream:
+                while block is not None and (not size or size < self.log_settings.file_bytes):
+                    stream.write(block.data)
+                    size += len(block.data)
+                    written = replace(
+                        written,
+                        rows=written.rows + block.rows,
+                        deletes=written.deletes + block.deletes,
+                    )
+                    block = next(blocks, None)
+            taken_ms = round((time.perf_counter() - started) * 1000)
+            counts = MergeCounts(updates=written.rows, deletes=written.deletes)
+            if self.rules.append:
+                counts = MergeCounts(inserts=written.rows, deletes=written.deletes)
+            stat = _log_stat(bucket, path, version, size, counts, self.rules.instant, taken_ms)
+            given, nulls = rows.taken()
+            yield _FileReport(stat, counts, given, rows.seqno, nulls)
+            version += 1
+
     def _looked_through(
         self, pieces: Iterator[pa.Table], null_elements: set[str]
     ) -> Iterator[pa.Table]:
@@ -345,6 +425,68 @@ class _FileReport:
     given: RowCount
     next_seqno: int
     null_elements: frozenset[str]
+
+
+class _LogRows:
+    """Makes the blocks of a bucket's rows; used by one thread.
+
+    Args:
+        task: The task.
+        bucket: The bucket.
+        attempt: The running attempt.
+        rules: Rules of rows that aren't merged into stored ones.
+        seqno: First sequence number.
+
+    Attributes:
+        seqno: The next sequence number.
+    """
+
+    def __init__(
+        self, task: WriteTask, bucket: Bucket, attempt: TaskAttempt, rules: MergeRules, seqno: int
+    ) -> None:
+        self.bucket, self.attempt, self.seqno = bucket, attempt, seqno
+        self._task, self._rules = task, rules
+        self._given: list[RowCount] = []
+        self._null_elements: set[str] = set()
+
+    def taken(self) -> tuple[RowCount, frozenset[str]]:
+        """Return the rows read since the last call, and the columns with null elements in them."""
+        given, nulls = sum(self._given, RowCount()), frozenset(self._null_elements)
+        self._given, self._null_elements = [], set()
+        return given, nulls
+
+    def blocks(self, pieces: Iterator[pa.Table]) -> Iterator[LogBlock]:
+        """Yield the blocks of the bucket's rows."""
+        task, rules = self._task, self._rules
+        pieces = task._looked_through(_counted(pieces, self._given), self._null_elements)
+        if task.combine:
+            pieces = iter([task._newest(pa.concat_tables(pieces))])
+        writer = LogBlockWriter(rules.instant, task.avro_schema, task.log_settings)
+        deletes: list[DeletedRecord] = []
+        for piece in _larger(pieces):
+            deletes += _deletes_in(piece, rules)
+            if rules.delete:
+                continue
+            # In logs the file's name is that of the group.
+            merger = Merger(piece, rules, self.bucket.file_id, self.attempt.partition, self.seqno)
+            yield from writer.add(merger.created(self.bucket.partition))
+            self.seqno = merger.next_seqno
+        yield from writer.end(deletes, self.bucket.partition)
+
+
+def _deletes_in(rows: pa.Table, rules: MergeRules) -> list[DeletedRecord]:
+    """Return the rows that delete their keys."""
+    if rules.delete:
+        return deleted_rows(rows.column(RECORD_KEY))
+    flags = rules.properties.deletes(rows)
+    if not flags.any():
+        return []
+    found = rows.filter(pa.array(flags))
+    if not rules.event_time:
+        return deleted_rows(found.column(RECORD_KEY))
+    own = conform(found, rules.schema)
+    values = [column_of(own, name) for name in rules.ordering_fields]
+    return deleted_rows(found.column(RECORD_KEY), values)
 
 
 def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
@@ -387,8 +529,13 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]
             yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
 
 
-def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:
-    """Return the path of a bucket's new base file, and the kind of its marker."""
+def marked_file(
+    bucket: Bucket, write_token: str, instant: str, version: int = 1
+) -> tuple[str, str]:
+    """Return the path of a bucket's new file, a log of a version or base file; and its marker."""
+    if bucket.is_log:
+        name = log_file_name(bucket.file_id, write_token, instant, version)
+        return _below(bucket.partition, name), CREATE
     name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
     return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
 
@@ -416,6 +563,35 @@ def _stat(
         prev_base_file=bucket.base_file,
         total_create_time=taken_ms if previous is None else 0,
         total_upsert_time=0 if previous is None else taken_ms,
+    )
+
+
+def _log_stat(
+    bucket: Bucket,
+    path: str,
+    version: int,
+    size: int,
+    counts: MergeCounts,
+    instant: str,
+    taken_ms: int,
+) -> WriteStat:
+    """Return the commit's statistics of one log, as from table version 8 on."""
+    return WriteStat(
+        file_id=bucket.file_id,
+        path=path,
+        prev_commit=instant,
+        num_writes=counts.updates + counts.inserts,
+        num_deletes=counts.deletes,
+        num_update_writes=counts.updates,
+        num_inserts=counts.inserts,
+        total_write_bytes=size,
+        partition_path=bucket.partition,
+        file_size_in_bytes=size,
+        log_version=version,
+        log_offset=0,
+        base_file="",
+        log_files=(path.rpartition("/")[2],),
+        total_upsert_time=taken_ms,
     )
 
 
@@ -514,7 +690,9 @@ class WriteReport:
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
-                stats.append(WriteStat(**status["stat"]))
+                logs = status["stat"]["log_files"]
+                stat = {**status["stat"], "log_files": None if logs is None else tuple(logs)}
+                stats.append(WriteStat(**stat))
                 partition, rows, keys = status["rows"]
                 read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))

@@ -66,7 +66,9 @@ def _fields(schema: str):
 def test_blocks_are_ended_by_their_size(form):
     settings = LogFileSettings(data_format=form, block_bytes=1)
     writer = LogBlockWriter("1", AVRO_SCHEMA, settings)
-    data = b"".join(writer.add(rows(20_000)))
+    made = list(writer.add(rows(20_000)))
+    assert [block.rows for block in made] == [16_384, 3_616]
+    data = b"".join(block.data for block in made)
     assert list(writer.end([], "p")) == []
     kind = AVRO_DATA if form == AVRO else PARQUET_DATA
     blocks = list(read_blocks(data, "log"))
@@ -80,7 +82,9 @@ def test_small_additions_share_a_block_and_deletes_follow():
     writer = LogBlockWriter("1", AVRO_SCHEMA, LogFileSettings())
     assert [*writer.add(rows(3)), *writer.add(rows(0)), *writer.add(rows(2))] == []
     deletes = deleted_rows(pa.chunked_array([["a", "b"]]))
-    data = b"".join(writer.end(deletes, "p"))
+    made = list(writer.end(deletes, "p"))
+    assert [(block.rows, block.deletes) for block in made] == [(5, 0), (0, 2)]
+    data = b"".join(block.data for block in made)
     first, second = read_blocks(data, "log")
     assert pa.concat_tables(data_pieces(first, ["n"]))["n"].to_pylist() == [0, 1, 2, 0, 1]
     assert second.kind == DELETE
