@@ -112,23 +112,32 @@ class OurCleans:
         done = Cleaner(self._meta, self.view, self._times, SETTINGS).run()
         assert done is not None
 
-    def plan(self, *, is_cold: bool = False) -> Planned:
-        """Plan a clean as a client that has a view, or as a new process; take it off again."""
-        tables, view = (
-            new_view(Path(self._meta.storage.base_path)) if is_cold else (self._tables, self.view)
-        )
-        before = calls_of(self._meta, tables)
+    def plan(self) -> Planned:
+        """Plan a clean as a client that has a view; take it off again."""
+        before = calls_of(self._meta, self._tables)
         with measured() as took:
-            timeline = self._meta.active_timeline()
-            cleaner = Cleaner(self._meta, view, self._times, SETTINGS)
-            (part,) = cleaner.planner.parts(timeline)
-            now = self._times.next(timeline.last_time)
-            planned = part.requested(now, Before.of(timeline, None))
-            execution = CleanExecution(self._meta, self._times, lambda files, done: ())
-            requested = execution.request(now, planned)
-        made = calls_of(self._meta, tables) - before
+            requested, files = self._request()
+        made = calls_of(self._meta, self._tables) - before
         withdraw(self._meta, requested)
-        return Planned(*took, made, planned.files)
+        return Planned(*took, made, files)
+
+    def plan_anew(self) -> Planned:
+        """Plan a clean as a new process, which opens table and view; take it off again."""
+        with measured() as took:
+            new = OurCleans(Path(self._meta.storage.base_path))
+            requested, files = new._request()
+        withdraw(self._meta, requested)
+        return Planned(*took, calls_of(new._meta, new._tables), files)
+
+    def _request(self) -> tuple[Instant, int]:
+        """Return a clean put on the timeline, and the number of its files."""
+        timeline = self._meta.active_timeline()
+        cleaner = Cleaner(self._meta, self.view, self._times, SETTINGS)
+        (part,) = cleaner.planner.parts(timeline)
+        now = self._times.next(timeline.last_time)
+        planned = part.requested(now, Before.of(timeline, None))
+        execution = CleanExecution(self._meta, self._times, lambda files, done: ())
+        return execution.request(now, planned), planned.files
 
     def idle(self) -> Planned:
         """Ask a new client for a clean that has nothing to do."""
@@ -211,8 +220,7 @@ def planning(
                 plan = partial(hudis, cleans, table, {**HUDI, **options})
                 yield f"{what}, warm view", *in_turns(rounds, ours.plan, plan, way)
             plan = partial(hudis, cleans, table, HUDI)
-            cold = partial(ours.plan, is_cold=True)
-            yield f"{what}, new process", *in_turns(rounds, cold, plan, INCREMENTAL)
+            yield f"{what}, new process", *in_turns(rounds, ours.plan_anew, plan, INCREMENTAL)
     name = f"plan, {10 * partitions:,} partitions, warm view"
     yield name, *in_turns(5 * rounds, larger.plan, ours.plan, f"{partitions:,} partitions")
     ours.run()

@@ -1,10 +1,9 @@
 """Memory of a driver that cleans a whole large table: ``python -m benchmarks.clean_memory``.
 
-Each partition has 20 file groups with two slices, of which a clean deletes the older ones. The
-table has a timeline but no data files, so each deletion finds its file missing, and the files of a
-partition that is listed, instead of read from the commits, aren't planned. A writer without Spark
-cleans in a process of its own, whose peak of resident memory includes the interpreter with its
-packages. The timeline service, which has the view, is another process, as with every driver.
+Each partition has 20 file groups with two slices, of which a clean deletes the older ones; the
+files are sparse. A writer without Spark or a service cleans in a process of its own, whose peak of
+resident memory includes the interpreter with its packages, and a view of the whole table. If
+reading the table's commits would take too many bytes, the view lists all partitions.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
 
 FILES: Final = 20
 """File groups of a partition."""
-_A_COMMIT: Final = 1000
-"""Partitions of a commit, whose metadata a reader bounds."""
 _CLEAN: Final = """
 import resource, sys, time
 from strandline import LocalEngine, WriteClient
@@ -35,6 +32,7 @@ begin, cpu = time.perf_counter(), time.process_time()
 with WriteClient(LocalEngine(), sys.argv[1], options) as client:
     done = client.clean()
     assert done is not None, "nothing was planned"
+    assert done.files_deleted == int(sys.argv[2]), f"{done.files_deleted} files were deleted"
     wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 parts = len(done.parts) or 1
@@ -42,30 +40,20 @@ print(f"| {done.files_deleted} | {parts} | {peak / 1024:.0f} | {wall:.0f} | {cpu
 """
 
 
-def write_table(folder: Path, partitions: int) -> None:
-    """Write a table without data files, of which each group has a slice to delete.
-
-    Args:
-        folder: Where; the folder must not exist.
-        partitions: Number of partitions.
-    """
-    table = BigTable.create(folder, Shape(0, FILES, slices=2), AVRO_VERSION)
-    for first in range(0, partitions, _A_COMMIT):
-        table.extend(min(_A_COMMIT, partitions - first))
-    table.insert(table.partitions[0])  # the earliest instant to retain
-
-
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clean_memory", description=__doc__)
     parser.add_argument("--partitions", type=int, default=12_000)
+    parser.add_argument("--folder", type=Path, help="where the table is made")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as own:
-        folder = Path(own, "table")
-        write_table(folder, given.partitions)
+    with tempfile.TemporaryDirectory(dir=given.folder) as own:
+        shape = Shape(given.partitions, FILES, slices=2)
+        table = BigTable.create(Path(own, "table"), shape, AVRO_VERSION)
+        table.insert(table.partitions[0])  # the earliest instant to retain
         print("| files deleted | parts | peak RSS, MiB | wall, s | CPU, s |")
         print("| --- | --- | --- | --- | --- |", flush=True)
-        subprocess.run([sys.executable, "-c", _CLEAN, str(folder)], check=True)
+        expected = given.partitions * FILES
+        subprocess.run([sys.executable, "-c", _CLEAN, str(table.path), str(expected)], check=True)
 
 
 if __name__ == "__main__":

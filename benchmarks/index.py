@@ -21,7 +21,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from strandline.write.index.stored_files import all_stored_files
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -126,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         base = Path(name) / "t"
         make(base, options.files, options.rows)
         with closing(LocalView.newest(TableView(open_storage(str(base))))) as view:
-            every = all_stored_files(view)
+            view.load_all_partitions()
+            found_files = sorted(view.all_latest_base_files(), key=lambda file: file.path)
+            every = tuple(StoredFile(f.partition, f.file_id, f.name, f.size) for f in found_files)
         own = [file for file in every if file.partition == "p0"]
         stored = [pq.read_table(base / f.path, columns=[RECORD_KEY])[0].to_pylist() for f in own]
         rng = random.Random(2)

@@ -199,10 +199,12 @@ class LocalView(FileSystemView):
         """See ``FileSystemView``."""
         return self.snapshot.timeline.last
 
-    def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
+    def load_partitions(
+        self, partitions: Collection[str], go_on: GoOn = always, *, by_listing: bool = False
+    ) -> None:
         """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        loading = self.table.loader.load(self.snapshot, names, go_on)
+        loading = self.table.loader.load(self.snapshot, names, go_on, by_listing=by_listing)
         self._nothing = loading.nothing
         self.table.loaded.mark(loading.held)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,49 @@ def test_no_file_has_what_is_forbidden() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
+
+
+@cache
+def defined(module: Path) -> set[str]:
+    """Return the names that a module has, by its text."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(each.asname or each.name for each in node.names)
+    return names
+
+
+def missing_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.level:
+            continue
+        name = node.module or ""
+        if name.partition(".")[0] not in (*PACKAGES, "benchmarks", "demo", "tests"):
+            continue
+        place = ROOT.joinpath(*name.split("."))
+        module = place.with_suffix(".py")
+        if not module.is_file():
+            module = place / "__init__.py"
+        names = defined(module) if module.is_file() else set()
+        yield from (
+            f"{path.relative_to(ROOT)}:{node.lineno}: {each.name} of {name}"
+            for each in node.names
+            if each.name not in names and not (place / f"{each.name}.py").is_file()
+            if not (place / each.name).is_dir()
+        )
+
+
+@pytest.mark.property
+def test_what_only_long_runs_import_is_there() -> None:
+    """Benchmarks and the demo aren't type-checked, nor do their tests run on every change."""
+    folders = ("benchmarks", "demo")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(paths) > 50
+    assert [each for path in paths for each in missing_imports(path)] == []
 
 
 def readme_commands() -> list[str]:

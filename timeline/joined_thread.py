@@ -6,7 +6,9 @@ it is still running: later calls return at once, and ``is_alive`` is false.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -50,11 +52,23 @@ class JoinedThread:
                 self._is_running = False
             raise
 
-    def join(self) -> None:
-        """Wait until the call has ended; return at once if the thread wasn't started."""
+    def join(self, timeout_s: float = math.inf) -> bool:
+        """Wait until the call has ended; return at once if the thread wasn't started.
+
+        Args:
+            timeout_s: Most seconds to wait.
+
+        Returns:
+            Whether the call has ended.
+        """
+        deadline = time.monotonic() + timeout_s
         while self._is_running:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
             with suppress(Empty):
-                self._ended.get(timeout=_LOOK_S)
+                self._ended.get(timeout=min(_LOOK_S, left_s))
+        return True
 
     def _run(self) -> None:
         if not next(self._claim, False):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.servers.server import ServerError, StrandlineServer
+from tests.kit.servers.free_port import free_port
 
 JOINED_S: Final = 30.0
 _LOOK_S: Final = 0.1
@@ -28,7 +28,8 @@ class FleetServer(StrandlineServer):
     def __init__(
         self, root: Path, state: Path, *options: str, copies: int = 1, port: int = 0
     ) -> None:
-        port = port or _free_port()  # the address has to be known before the start
+        # The address has to be known before the start, which may take seconds on a busy machine.
+        port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         fleet = ("--fleet", f"sqlite://{state}", "--fleet-copies", str(copies))
         here = ("--advertise", self.url, "--port", str(port))
@@ -81,10 +82,3 @@ def owner_and_other(servers: tuple[FleetServer, FleetServer], where: str) -> lis
             return sorted(servers, key=lambda server: passes_on[servers.index(server)])
         time.sleep(_LOOK_S)
     raise ServerError(f"after {JOINED_S:g} s it isn't known which server has the table")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -15,9 +15,11 @@ from typing import Final
 
 from benchmarks.results.ratios import Bound, Ratio, seconds
 from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
-from benchmarks.servers.fleet_servers import FleetServer
+from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
 from benchmarks.servers.server import ServerError, target
 from fsview.local_view import LocalView
+from fsview.record.shared import kept_in
+from fsview.store.base import MemoryStore
 from fsview.table_view import TableView
 from strandline.fleet.neighbours import Neighbours
 from timeline.storage.local import LocalStorage
@@ -39,6 +41,8 @@ def joined(folder: Path, rounds: int, shape: Shape = SHAPE) -> Iterator[Ratio]:
     """
     big = BigTable.create(folder / "table", shape, AVRO_VERSION)
     with FleetServer(folder, folder / "state.db") as neighbour:
+        # A seat that comes later changes which tables the server keeps.
+        wait_for_seats([neighbour])
         neighbour.ask(target("load_all_partitions", str(big.path), big.state()), "POST")
         ways = {
             "stream": lambda view: _stream(view, neighbour.url),
@@ -63,7 +67,8 @@ def _in_turns(
     expected: object = None
     for number in range(rounds):
         for name in sorted(ways, reverse=bool(number % 2)):
-            with closing(TableView(LocalStorage(str(big.path)))) as view:
+            storage = LocalStorage(str(big.path))
+            with closing(TableView(storage, record=kept_in(MemoryStore()))) as view:
                 took[name].append(seconds(lambda v=view, n=name: ways[n](v)))
                 calls[name].append(sum(view.storage.calls.snapshot().values()))
                 if view.partitions_loaded != len(big.partitions):
@@ -79,7 +84,7 @@ def _in_turns(
 
 def _stream(view: TableView, url: str) -> None:
     path = str(view.table_id)
-    view.take(Neighbours(None).record(url, path, MOST_BYTES, LIMIT_S), MOST_BYTES)
+    view.state.take(Neighbours(None).record(url, path, MOST_BYTES, LIMIT_S), MOST_BYTES)
     view.sync()
 
 

@@ -71,7 +71,12 @@ class PartitionLoader:
         return found
 
     def load(
-        self, snapshot: Snapshot, partitions: Collection[str], go_on: GoOn = always
+        self,
+        snapshot: Snapshot,
+        partitions: Collection[str],
+        go_on: GoOn = always,
+        *,
+        by_listing: bool = False,
     ) -> Loading:
         """Load partitions together.
 
@@ -80,6 +85,7 @@ class PartitionLoader:
             partitions: Their paths.
             go_on: Called before each partition is listed; what it raises ends this load. Callers
                 that wait for a partition of it then load that themselves.
+            by_listing: Whether each is listed, even if reading the whole table costs less.
 
         Cost: at most one list call for each, and one of the timeline.
         """
@@ -88,7 +94,11 @@ class PartitionLoader:
         remembered = self._state.missing_among(paths)
         absent: set[str] = set()
         load = partial(
-            self._filler.fill_partitions, absent=absent, trusting=snapshot.files, go_on=go_on
+            self._filler.fill_partitions,
+            absent=absent,
+            trusting=snapshot.files,
+            go_on=go_on,
+            by_listing=by_listing,
         )
         versions = self._follower.newest().files.versions
         asked = dict.fromkeys(p for p in paths if p not in versions)

@@ -68,6 +68,8 @@ class SnapshotFiller:
         absent: set[str],
         trusting: LoadedFiles,
         go_on: GoOn = always,
+        *,
+        by_listing: bool = False,
     ) -> None:
         """Fill in some partitions of the newest snapshot, or all if that now costs less.
 
@@ -76,9 +78,11 @@ class SnapshotFiller:
             absent: Collects the paths that turn out to be no partitions.
             trusting: The files of the caller's snapshot; see ``_fill``.
             go_on: Called before each partition is listed; what it raises ends this.
+            by_listing: Whether all isn't filled in, even if that costs less.
         """
         self._follower.adopt_if_read()  # another server may have loaded them
-        self._read_all(len(partitions))
+        if not by_listing:
+            self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
         # Looked up again: another thread may have read the whole table meanwhile.
         missing = [partition for partition in partitions if partition not in versions]

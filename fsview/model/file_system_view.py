@@ -243,9 +243,15 @@ class FileSystemView(ABC):
         """Return the last instant of ``timeline``."""
         return self.ask("last_instant")
 
-    def load_partitions(self, partitions: Collection[str]) -> None:
-        """Load these partitions now."""
-        self.ask("load_partitions", partitions=partitions)
+    def load_partitions(self, partitions: Collection[str], *, by_listing: bool = False) -> None:
+        """Load these partitions now.
+
+        Args:
+            partitions: Their paths.
+            by_listing: Whether the caller will ask for few others, so that a local view lists each
+                instead of reading the whole table from metadata. A service decides itself.
+        """
+        self.ask("load_partitions", partitions=partitions, by_listing=by_listing)
 
     def load_all_partitions(self) -> None:
         """Find every partition of the table and load it."""

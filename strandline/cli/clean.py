@@ -11,12 +11,13 @@ import click
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
 from strandline.cli.progress import DeletionProgress
 from strandline.cli.writer_options import apply_options, writer_options
+from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
     POLICIES,
     POLICY,
     RETENTION_OF,
+    CleanSettings,
 )
 from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
 from strandline.write.client import WriteClient
@@ -58,7 +59,7 @@ def clean(
     Other writers of the table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
-        own = [each.name for each in CLEAN_SETTINGS]
+        own = [each.name for each in settings_of(CleanSettings)]
         parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
         if apply:
             _apply(table, policy, retain, parsed, output)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -33,6 +33,7 @@ from timeline.storage.table_id import TableId
 
 MOST_POINTS: Final = 50_000
 """Most points of a simulated ring; a ring is built once for each server."""
+Command = TypeVar("Command", bound=Callable[..., Any])
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -45,6 +46,13 @@ class Chance(click.FloatRange):
         if math.isnan(found):
             self.fail(f"{value!r} is no number from {self.min} to {self.max}", param, ctx)
         return float(found)
+
+
+def _figure(
+    flag: str, allowed: click.IntRange | Chance, default: float, about: str
+) -> Callable[[Command], Command]:
+    """Return the decorator that adds an option of a number to a command."""
+    return click.option(flag, type=allowed, default=default, show_default=True, help=about)
 
 
 @click.group()
@@ -132,48 +140,12 @@ def spread(store_url: str, as_json: bool) -> None:
 
 
 @fleet.command("simulate")
-@click.option(
-    "--servers",
-    type=click.IntRange(1, MAX_SERVERS),
-    default=10,
-    show_default=True,
-    help="Servers with a seat.",
-)
-@click.option(
-    "--tables",
-    type=click.IntRange(1, MAX_TABLES),
-    default=10_000,
-    show_default=True,
-    help="Tables, or at depth 2 partitions.",
-)
-@click.option(
-    "--copies",
-    type=click.IntRange(1, MAX_COPIES),
-    default=DEFAULT.copies,
-    show_default=True,
-    help="As strandline.fleet.copies.",
-)
-@click.option(
-    "--depth",
-    type=click.IntRange(1, MAX_DEPTH),
-    default=DEFAULT.depth,
-    show_default=True,
-    help="As strandline.fleet.depth.",
-)
-@click.option(
-    "--tokens",
-    type=click.IntRange(1, MAX_TOKENS),
-    default=DEFAULT.tokens,
-    show_default=True,
-    help="As strandline.fleet.tokens.",
-)
-@click.option(
-    "--down",
-    type=Chance(0, 1),
-    default=0.01,
-    show_default=True,
-    help="Chance that a server is down.",
-)
+@_figure("--servers", click.IntRange(1, MAX_SERVERS), 10, "Servers with a seat.")
+@_figure("--tables", click.IntRange(1, MAX_TABLES), 10_000, "Tables, or at depth 2 partitions.")
+@_figure("--copies", click.IntRange(1, MAX_COPIES), DEFAULT.copies, "As strandline.fleet.copies.")
+@_figure("--depth", click.IntRange(1, MAX_DEPTH), DEFAULT.depth, "As strandline.fleet.depth.")
+@_figure("--tokens", click.IntRange(1, MAX_TOKENS), DEFAULT.tokens, "As strandline.fleet.tokens.")
+@_figure("--down", Chance(0, 1), 0.01, "Chance that a server is down.")
 @AS_JSON
 def simulate_command(
     servers: int, tables: int, copies: int, depth: int, tokens: int, down: float, as_json: bool

@@ -37,7 +37,6 @@ from typing import Any, Final
 
 from strandline.server.marker.heartbeat import ENDED, HEARTBEAT_FOLDER, LATE
 from strandline.settings.service import HEARTBEAT_INTERVAL, HEARTBEAT_MISSES
-from strandline.settings.setting import Settings
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
@@ -62,13 +61,8 @@ class HeartbeatSettings:
         tolerable_misses: Number of intervals after which a beat has expired.
     """
 
-    interval_ms: int = 60_000
-    tolerable_misses: int = 2
-
-    @classmethod
-    def of(cls, values: Settings) -> HeartbeatSettings:
-        """Return the heartbeats' part of parsed options."""
-        return cls(values.get(HEARTBEAT_INTERVAL), values.get(HEARTBEAT_MISSES))
+    interval_ms: int = HEARTBEAT_INTERVAL.field()
+    tolerable_misses: int = HEARTBEAT_MISSES.field()
 
     @property
     def timeout_ms(self) -> int:

@@ -18,7 +18,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.lock import settings as lock_settings
 from strandline.settings import service as service_settings
-from strandline.settings.setting import Refusals, Setting, Settings, declared
+from strandline.settings.setting import Refusals, Setting, Settings
 from timeline.errors import ConfigError
 
 OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -69,9 +69,6 @@ EARLY_STRATEGY: Final = Setting(
     " way here, so the name of a class of Hudi's changes nothing; other classes are refused.",
     "client",
 )
-
-COMMIT_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
 
 
 def check_concurrency(values: Settings) -> None:

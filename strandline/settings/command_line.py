@@ -86,7 +86,7 @@ CONFIG: Final = Setting(
     "service",
 )
 
-SERVE_SETTINGS: Final = (*declared(globals()), *fleet_settings.FLEET_SETTINGS)
+SERVE_SETTINGS: Final = declared(globals(), fleet_settings)
 """The settings that only ``strandline serve`` has."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
-from strandline.settings.setting import Setting, declared
+from strandline.settings.setting import Setting
 
 FLEET: Final = Setting(
     "strandline.fleet.url",
@@ -85,6 +85,3 @@ DEAD: Final = Setting(
     minimum=1,
     maximum=3600,
 )
-
-FLEET_SETTINGS: Final = declared(globals())
-"""All settings of this module."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.settings.setting import Setting, declared
+from strandline.settings.setting import Setting
 
 REMOTE_TIMEOUT: Final = Setting(
     "hoodie.filesystem.view.remote.timeout.secs",
@@ -57,6 +57,3 @@ BACKUP_VIEW: Final = Setting(
     "Whether executors list partitions themselves when the service can't be reached.",
     "executor",
 )
-
-LOOKUP_SETTINGS: Final = declared(globals())
-"""All settings of this module."""

@@ -37,16 +37,13 @@ METADATA_TABLE_BYTES: Final = _limit(
     " instead.",
 )
 
-READ_SETTINGS: Final = (
-    PROPERTIES_BYTES,
-    INSTANT_BYTES,
-    ARCHIVE_BYTES,
-    MARKERS_BYTES,
-    METADATA_TABLE_BYTES,
-)
-"""In the order of the fields of ``ReadLimits``."""
-
 
 def read_limits(settings: Settings) -> ReadLimits:
     """Return the limits that the settings give."""
-    return ReadLimits(*map(settings.get, READ_SETTINGS))
+    return ReadLimits(
+        properties_bytes=settings.get(PROPERTIES_BYTES),
+        instant_bytes=settings.get(INSTANT_BYTES),
+        archive_bytes=settings.get(ARCHIVE_BYTES),
+        markers_bytes=settings.get(MARKERS_BYTES),
+        metadata_table_bytes=settings.get(METADATA_TABLE_BYTES),
+    )

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from fsview.store import budget
+from strandline.settings import lookup, read_limits
 from strandline.settings.host import HostSetting
-from strandline.settings.lookup import LOOKUP_SETTINGS
-from strandline.settings.read_limits import READ_SETTINGS
 from strandline.settings.setting import Setting, declared
 
 EMBED: Final = Setting(
@@ -326,5 +325,5 @@ HEARTBEAT_MISSES: Final = Setting(
     "service",
     minimum=1,
 )
-SERVICE_SETTINGS: Final = (*declared(globals()), *LOOKUP_SETTINGS, *READ_SETTINGS)
-"""All settings of this module, those of look-ups, and the limits on what is read of a table."""
+SERVICE_SETTINGS: Final = declared(globals(), lookup, read_limits)
+"""All settings of a service: of this module, of look-ups, and limits on what is read of a table."""

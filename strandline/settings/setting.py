@@ -1,22 +1,28 @@
-"""``Setting``: one row of a table of settings; ``Settings``: the values parsed from options.
+"""``Setting``: name, type, default, range and doc of one; ``Settings``: the values of options.
 
 Options arrive as text from Spark, properties files, environment variables and flags.
-``Settings.parse`` converts them once, at the edge; code below sees typed values only. The rows are
-in ``strandline.settings.service``, ``strandline.settings.command_line``,
-``strandline.write.options.settings`` and ``strandline.table_services.clean.policy``.
+``Settings.parse`` converts them once, at the edge; code below sees typed values only.
+
+A part that has settings declares them in its module, and a frozen dataclass whose fields have their
+values: ``Setting.field`` gives a field its setting, and so its default, and ``Settings.read`` fills
+the dataclass. There are three registries, one for each reader, made of its modules by ``declared``:
+``SERVICE_SETTINGS``, ``SERVE_SETTINGS`` and ``WRITER_SETTINGS``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from types import ModuleType
+from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from timeline.errors import ConfigError
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 SettingScope = Literal["service", "table", "client", "executor"]
 Unit = Literal["", "ms", "s", "bytes", "threads"]
@@ -34,6 +40,8 @@ REFUSAL_CHARACTERS: Final = 250
 _SUBJECT_CHARACTERS: Final = 100
 """Room for name and value in every such message, even if the allowed values fill the line."""
 _CUT: Final = "..."
+_SETTING: Final = "setting"
+_CONVERT: Final = "convert"
 _SECRET_WORDS: Final = ("token", "secret", "password", "credential", "access.key")
 
 
@@ -62,6 +70,22 @@ class Setting(Generic[T]):
     minimum: float | None = None
     maximum: float | None = None
     secret: bool | None = None
+
+    @overload
+    def field(self) -> T: ...
+
+    @overload
+    def field(self, convert: Callable[[T], V]) -> V: ...
+
+    def field(self, convert: Callable[[T], Any] = lambda value: value) -> Any:
+        """Declare the field of a dataclass that has this setting's value, for ``Settings.read``.
+
+        Args:
+            convert: Makes the field's value of the setting's, and its default of the default.
+        """
+        return dataclasses.field(
+            default=convert(self.default), metadata={_SETTING: self, _CONVERT: convert}
+        )
 
     @property
     def type_name(self) -> str:
@@ -134,9 +158,27 @@ def _convert(text: str, kind: type[object]) -> bool | int | float | str:
     return float(text) if kind is float else text
 
 
-def declared(namespace: Mapping[str, object]) -> tuple[Setting[Any], ...]:
-    """Return the settings that a module declares, in order; ``namespace`` is its ``globals()``."""
-    return tuple(value for value in namespace.values() if isinstance(value, Setting))
+def declared(*places: ModuleType | Mapping[str, object]) -> tuple[Setting[Any], ...]:
+    """Return the settings of modules, in order, each once.
+
+    Args:
+        places: The modules; one that asks for its own settings gives its ``globals()``.
+    """
+    namespaces = (vars(each) if isinstance(each, ModuleType) else each for each in places)
+    found = (value for space in namespaces for value in space.values())
+    # Modules also have settings that they import.
+    return tuple({id(each): each for each in found if isinstance(each, Setting)}.values())
+
+
+def settings_of(kind: type[object]) -> tuple[Setting[Any], ...]:
+    """Return the settings of a dataclass's fields."""
+    fields = dataclasses.fields(cast("Any", kind))
+    return tuple(each.metadata[_SETTING] for each in fields if _SETTING in each.metadata)
+
+
+def seconds(milliseconds: float) -> float:
+    """Return a time in seconds, for the field of a setting in milliseconds."""
+    return milliseconds / 1000
 
 
 def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
@@ -273,6 +315,20 @@ class Settings:
     def get(self, setting: Setting[T]) -> T:
         """Return the value of ``setting``, or its default."""
         return cast("T", self._values.get(setting.name, setting.default))
+
+    def read(self, kind: type[V], **others: object) -> V:
+        """Return a dataclass whose fields have the values of their settings.
+
+        Args:
+            kind: The dataclass.
+            others: Values of other fields, or instead of the settings'.
+        """
+        given = {
+            each.name: each.metadata[_CONVERT](self.get(each.metadata[_SETTING]))
+            for each in dataclasses.fields(cast("Any", kind))
+            if _SETTING in each.metadata and each.name not in others
+        }
+        return kind(**given, **others)
 
     def called(self, setting: Setting[T]) -> str:
         """Return the name under which the options contained a setting, for messages."""

@@ -27,6 +27,7 @@ from strandline.table_services.clean.execution import CleanResult, Progress
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview
 from strandline.table_services.rollback.policy import RollbackPolicy
+from strandline.write.async_cleaner import AsyncClean, AsyncCleaner
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext, no_engine
@@ -90,12 +91,26 @@ class WriteClient:
         is_custom = storage is not None
         storage = storage or open_storage(absolute(path_text(base_path)), storage_options, limits)
         clock = clock or SystemClock()
+        cleans = CleanSettings.of(settings)
+        open_table_lock = partial(
+            open_lock,
+            settings,
+            storage,
+            table_name=settings.get(TABLE_NAME),
+            clock=clock,
+            among_threads=cleans.asynchronous,
+        )
         # Before the service starts: without its lock the client is refused.
         with refusals.kept():
-            lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
+            lock = open_table_lock()
         refusals.raise_any()
         if lock.is_shared:
             storage = storage.as_only_creator()
+        cleaner = (
+            AsyncCleaner(storage, lambda wait: open_table_lock(wait=wait))
+            if cleans.asynchronous
+            else None
+        )
         # Each commit lists the timeline several times.
         storage = storage.keeping_listings()
         embedded = EmbeddedService(
@@ -110,15 +125,16 @@ class WriteClient:
             engine=engine,
             storage=storage,
             settings=settings,
-            clean_settings=CleanSettings.of(settings),
+            clean_settings=cleans,
             archive_settings=ArchiveSettings.of(settings),
             clock=clock,
             times=cache(partial(TimeGenerator, clock, skew_ms=_skew_ms(settings, lock))),
             history=CommitHistory(),
             embedded=embedded,
             lock=lock,
-            heartbeats=HeartbeatSettings.of(settings),
+            heartbeats=settings.read(HeartbeatSettings),
             rollback_policy=RollbackPolicy.of(settings),
+            async_cleaner=cleaner,
         )
         self._is_closed = False
         self._warnings = option_warnings(settings)
@@ -201,13 +217,16 @@ class WriteClient:
     ) -> CleanResult | CleanPreview | None:
         """Delete the files that the retention policy doesn't keep.
 
+        An asynchronous clean of this client is waited for first, as in all methods but writes.
+
         Args:
             dry_run: Whether only to return what would be deleted; nothing is changed then.
             progress: Called while files are deleted, with the number of files deleted so far and
                 the number of all; from any thread, one call at a time.
 
         Returns:
-            The result, ``None`` if there was nothing to delete; with ``dry_run`` a preview.
+            The result, that of the asynchronous clean if it left nothing to delete, ``None`` if
+            there was nothing; with ``dry_run`` a preview.
 
         Raises:
             RuntimeError: The client is closed.
@@ -216,6 +235,7 @@ class WriteClient:
             StorageError: An instant can't be written; the next clean finishes this one.
         """
         context = self._open_context()
+        beside = self._settled()
         if dry_run:
             found = open_target(context.storage, context.settings, context.history, create=False)
             with closing(open_view(context.storage)) as view:
@@ -223,7 +243,8 @@ class WriteClient:
         target = self._target()
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()
-        return context.clean(target.meta, context.embedded.synced_view(), progress)
+        done = context.clean(target.meta, context.embedded.synced_view(), progress)
+        return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
         """Move old instants to the archive, as far as nobody needs them on the timeline.
@@ -238,6 +259,7 @@ class WriteClient:
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
+        self._settled()
         target = self._target()
         context.last_timeline.forget()
         return context.archive(target.meta)
@@ -265,6 +287,7 @@ class WriteClient:
                 f"there is no instant {instant!r}; allowed: a requested time, as in"
                 " WriteResult.instant"
             )
+        self._settled()
         target = self._target()
         context.last_timeline.forget()
         rollbacks = context.rollbacks(target.meta)
@@ -290,12 +313,20 @@ class WriteClient:
         """Release the lock and the service, which stops when its last client releases it.
 
         A closed client can't be used again. If closing failed, closing again releases the rest.
+
+        An asynchronous clean is waited for, 5 minutes at most. Then it is stopped, and the next
+        clean, of whichever writer, finishes it. If it fails, that is logged.
         """
         self._is_closed = True
+        cleaner = self._context.async_cleaner
         try:
-            self._context.embedded.close()
+            if cleaner is not None:
+                cleaner.close()
         finally:
-            self._context.lock.close()
+            try:
+                self._context.embedded.close()
+            finally:
+                self._context.lock.close()
 
     def __enter__(self) -> WriteClient:
         return self
@@ -332,6 +363,11 @@ class WriteClient:
                 " WriteClient"
             )
         return self._context
+
+    def _settled(self) -> AsyncClean | None:
+        """Wait for an asynchronous clean, which the next write reports; return it, if any."""
+        cleaner = self._context.async_cleaner
+        return None if cleaner is None else cleaner.settle()
 
     def _target(self) -> Target:
         context = self._context

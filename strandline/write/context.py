@@ -15,9 +15,9 @@ from strandline.records.commit_history import CommitHistory
 from strandline.settings.setting import Settings
 from strandline.table_services.archive.plan import LastClean
 from strandline.table_services.archive.policy import ArchiveSettings
-from strandline.table_services.archive.run import Archiver, ArchiveResult
+from strandline.table_services.archive.run import ArchiveMemory, Archiver, ArchiveResult
 from strandline.table_services.archive.run import is_idle as is_archive_idle
-from strandline.table_services.clean.execution import CleanResult, Progress
+from strandline.table_services.clean.execution import CleanResult, Delete, Progress
 from strandline.table_services.clean.planner import CleanMemory, CleanPlanner, is_idle
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
@@ -25,6 +25,7 @@ from strandline.table_services.clean.run import Cleaner
 from strandline.table_services.metadata_table import drop_metadata_table
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
+from strandline.write.async_cleaner import AsyncCleaner
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline
@@ -39,10 +40,11 @@ from strandline.write.options.settings import (
 )
 from strandline.write.result import WriteAccount
 from strandline.write.target import Target
-from strandline.write.tasks.delete_task import delete_on
+from strandline.write.tasks.delete_task import A_THREAD, delete_on
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
+from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 
@@ -55,6 +57,9 @@ class WriteContext:
         lock: The table's lock.
         heartbeats: How often writes renew their heartbeats.
         rollback_policy: Which writes may be rolled back.
+        clean_memory: What cleans remember; not used while an asynchronous one runs.
+        driver_deletes: As ``a_thread`` of ``delete_on``.
+        async_cleaner: Runs cleans beside the writes; ``None``: a clean ends before its write.
         wait: Sleeps for a number of seconds while another writer may be alive.
     """
 
@@ -71,7 +76,10 @@ class WriteContext:
     heartbeats: HeartbeatSettings
     rollback_policy: RollbackPolicy
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
+    archive_memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     last_timeline: LastTimeline = field(default_factory=LastTimeline)
+    driver_deletes: int = A_THREAD
+    async_cleaner: AsyncCleaner | None = None
     wait: Wait = time.sleep
 
     def needs_service(self, operation: Operation, *, alone: bool) -> bool:
@@ -113,10 +121,43 @@ class WriteContext:
         """
         times = self.times(meta.config.timezone)
         settings, memory = self.clean_settings, self.clean_memory
-        delete = delete_on(self.engine, meta.storage.for_cause("clean"), settings.parallelism)
+        delete = self._delete(meta.storage)
         cleaner = Cleaner(meta, view, times, settings, memory, delete=delete, progress=progress)
         with self.lock.held("cleaning"):
             return cleaner.run()
+
+    def start_clean(self, config: TableConfig) -> None:
+        """Start an asynchronous clean; with a lazy policy it rolls back failed writes first.
+
+        Args:
+            config: The table's properties.
+
+        Raises:
+            RuntimeError: No thread could be started.
+        """
+        cleaner, settings = self.async_cleaner, self.clean_settings
+        assert cleaner is not None
+        lock, meta = cleaner.lock, TableMetaClient(cleaner.storage, config)
+        times, memory = self.times(config.timezone), self.clean_memory
+        location = self.embedded.newest_location()
+        policy, wait = self.rollback_policy, cleaner.wait
+        delete = self._delete(cleaner.storage, cleaner.proceed)
+
+        def clean() -> CleanResult | None:
+            view = cleaner.view(location)
+            Rollbacks(meta, times, self.clock, lock, policy, wait).repair_lazily()
+            with lock.held("cleaning"):
+                view.sync()
+                run = Cleaner(meta, view, times, settings, memory, delete=delete, lock=lock)
+                return run.run()
+
+        purpose = f"clean of {self.storage.base_path}"
+        cleaner.start(clean, lambda call: self.engine.beside(call, purpose))
+
+    def _delete(self, storage: Storage, proceed: Callable[[], object] = lambda: None) -> Delete:
+        """Return the function that deletes files for the cleaner."""
+        threads, counted = self.clean_settings.parallelism, storage.for_cause("clean")
+        return delete_on(self.engine, counted, threads, proceed, self.driver_deletes)
 
     def clean_preview(self, meta: TableMetaClient, view: FileSystemView) -> CleanPreview:
         """Return what a clean would delete, without deleting it."""
@@ -144,9 +185,11 @@ class WriteContext:
         times = self.times(meta.config.timezone)
         leases = Leases(meta.storage.for_cause("archive"), self.clock, self.clean_memory.leases)
         with self.lock.held("archiving"):
-            since = held_from(leases.live())
+            # With sweep, as only the storage's clock tells whether a lease has expired.
+            since = held_from(leases.live(sweep=True))
             settings, cleans = self.archive_settings, self.clean_settings
-            return Archiver(meta, times, settings, cleans, since).run()
+            memory = self.archive_memory
+            return Archiver(meta, times, settings, cleans, since, memory).run()
 
     def archive_is_idle(self, timeline: Timeline, meta: TableMetaClient) -> bool:
         """Return whether an archival would find nothing to do.
@@ -155,12 +198,14 @@ class WriteContext:
             timeline: The active timeline, with the last clean.
             meta: The table.
         """
-        known = self.clean_memory.last_clean
+        cleaned, known = self.clean_memory.last_clean, self.archive_memory.last_clean
+        if cleaned is not None and (known is None or cleaned[0].requested_time >= known.time):
+            known = LastClean.of(*cleaned)
         return is_archive_idle(
             timeline,
             self.archive_settings,
             self.clean_settings,
-            None if known is None else LastClean.of(*known),
+            known,
             self.times(meta.config.timezone),
             meta.config,
         )

@@ -222,6 +222,13 @@ class EmbeddedService:
         self._view.sync()
         return self._view
 
+    def newest_location(self) -> ViewLocation:
+        """Return where another thread of the driver opens a view of the newest instant.
+
+        It lists storage if the service isn't ready.
+        """
+        return self._location(self._ready_service(), "", NEWEST)
+
     def close(self) -> None:
         """Close the view and release the table; the service serves it while it has other clients.
 

@@ -14,6 +14,7 @@ from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
+from strandline.write.async_cleaner import AsyncClean
 from strandline.write.tasks.write_task import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
@@ -50,7 +51,8 @@ class WriteResult:
             one cause for the whole write.
         storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
             in its status.
-        clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
+        clean: Result of the clean after the commit; if cleans are asynchronous, of the one that ran
+            beside this write, after the client's previous one. ``None`` if nothing was cleaned.
         archive: Result of the archival after it; ``None`` if nothing was archived.
         rolled_back: Requested times of failed writes that were rolled back first.
         concurrent: Requested times of other writers' instants that completed, or were planned,
@@ -139,7 +141,7 @@ class WriteAccount:
         # Catch every error: a caller that got it would repeat a write that has happened.
         except Exception as error:
             logger.warning("the commit completed, but %s failed", what, exc_info=True)
-            self._warnings.append(f"{what} failed: {type(error).__name__}: {error}")
+            self._warnings.append(f"{what} failed: {_described(error)}")
 
     def add(
         self,
@@ -156,6 +158,13 @@ class WriteAccount:
             reason = marker_fallbacks[0].reason
             logger.warning("the timeline service didn't write all markers: %s", reason)
             self._marker_fallbacks += marker_fallbacks
+
+    def add_clean(self, clean: AsyncClean) -> None:
+        """Add the cost of an asynchronous clean, and its failure, if it failed."""
+        self._task_calls.update(clean.calls)  # its storage counts them apart from the driver's
+        self._report.fallbacks.extend(clean.fallbacks)
+        if clean.error is not None:  # logged by its thread
+            self._warnings.append(f"cleaning failed: {_described(clean.error)}")
 
     def result(
         self,
@@ -208,6 +217,10 @@ class WriteAccount:
         calls.update(self._report.storage_calls())
         calls.update(self._task_calls)
         return {key: number for key, number in sorted(calls.items()) if number}
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _null_elements(report: WriteReport) -> tuple[str, ...]:

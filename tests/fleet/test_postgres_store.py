@@ -16,8 +16,7 @@ from fsview.record.shared import kept_in
 from fsview.store.base import Blob
 from fsview.store.sql.database import SCHEMA_VERSION
 from fsview.store.sql.database_ring import DatabaseRing, Databases
-from fsview.store.sql.postgres.connector import PAUSE_S
-from fsview.store.sql.postgres.database import PostgresDatabase
+from fsview.store.sql.postgres.database import PAUSE_S, PostgresDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView

@@ -87,3 +87,13 @@ def test_without_a_thread_there_is_nothing_to_wait_for(monkeypatch):
     with pytest.raises(RuntimeError, match="new thread"):
         thread.start()
     thread.join()
+
+
+def test_a_wait_may_end_before_the_call():
+    release = threading.Event()
+    thread = JoinedThread(lambda: release.wait(PATIENCE_S), "call-1")
+    assert thread.join(0)
+    thread.start()
+    assert not thread.join(0)
+    release.set()
+    assert thread.join(PATIENCE_S)

@@ -1,4 +1,7 @@
-"""``Connections``: the open connections of a process to one database."""
+"""``Connections``: the open connections of a process to one database; errors of its tables.
+
+The stores of views and the state of a fleet use it, through ``PostgresPool`` and ``SqlitePool``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
-from timeline.errors import StoreError, StoreUnavailableError
+from timeline.errors import StoreError, StoreUnavailableError, StrandlineError
 
 C = TypeVar("C")
 
 _IDLE: Final = 8
 """Most connections that are kept open without use."""
+
+
+class WrongTablesError(StoreError):
+    """The database has no tables, and none are to be made, or they are of another version."""
+
+    code = "store_tables"
+
+
+class ForeignTablesError(WrongTablesError):
+    """The database is another program's."""
+
+    code = "store_foreign"
 
 
 class Connections(Generic[C]):
@@ -61,7 +76,7 @@ class Connections(Generic[C]):
     def lent(self) -> Iterator[C]:
         """Lend a connection, which is closed if the body raises.
 
-        One that works is kept if the body refuses something with a ``StoreError``.
+        One that works is kept if the body refuses something with an error of this project.
 
         Raises:
             StoreUnavailableError: All were in use for too long.
@@ -86,7 +101,7 @@ class Connections(Generic[C]):
             yield connection
         except BaseException as exc:
             # The driver's errors aren't of that class.
-            works = isinstance(exc, StoreError) and self._reset(connection)
+            works = isinstance(exc, StrandlineError) and self._reset(connection)
             if not (works and self._is_kept(connection)):
                 self._close(connection)
             raise

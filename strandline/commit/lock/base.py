@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from strandline.commit.lock.settings import CLIENT_RETRIES, CLIENT_RETRY_WAIT, WAIT_TIME
+from strandline.settings.setting import seconds
 from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError, StorageError
 
@@ -116,9 +118,9 @@ class LockRetries:
         pause_s: Time between two calls.
     """
 
-    attempts: int = 51
-    timeout_s: float = 60.0
-    pause_s: float = 5.0
+    attempts: int = CLIENT_RETRIES.field(lambda retries: 1 + retries)
+    timeout_s: float = WAIT_TIME.field(seconds)
+    pause_s: float = CLIENT_RETRY_WAIT.field(seconds)
 
 
 class TableLock:
@@ -185,6 +187,27 @@ class TableLock:
                 self._release(self._provider, purpose)
         finally:
             self._purpose = None
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Release the lock, which the caller holds, while the block runs; then acquire it again.
+
+        If the block fails, or the lock can't be acquired again, it stays released, and the block of
+        ``held`` ends without it.
+
+        Raises:
+            LockError: The lock wasn't acquired again in any attempt.
+            RuntimeError: The caller doesn't hold it.
+        """
+        purpose = self._purpose
+        if purpose is None:
+            raise RuntimeError(f"{self.describe()} isn't held")
+        if self._provider is None:
+            yield
+            return
+        self._release(self._provider, purpose)
+        yield
+        self._acquire(self._provider, purpose)
 
     def check(self) -> None:
         """Check that the lock, if there is one, hasn't been lost since it was acquired.

@@ -84,6 +84,7 @@ def open_lock(
     table_name: str = "",
     clock: Clock | None = None,
     wait: Wait = time.sleep,
+    among_threads: bool = False,
 ) -> TableLock:
     """Return the table's lock as the settings describe it; nothing is locked yet.
 
@@ -93,13 +94,17 @@ def open_lock(
         table_name: The table's name, ZooKeeper's default for the key of the lock.
         clock: Measures time-outs and leases.
         wait: Waits between attempts.
+        among_threads: Whether several threads of this process change the table, so that they need
+            a lock even if the settings name none. Then it is Hudi's ``InProcessLockProvider``.
 
     Raises:
         ConfigError: The provider isn't supported, or lacks a setting.
     """
     named = values.get(settings.PROVIDER)
     if not named:
-        return TableLock(None)
+        if not among_threads:
+            return TableLock(None)
+        named = _PACKAGE + InProcessLock.name
     opener = ProviderOpener(values, storage, table_name, clock or SystemClock(), wait)
     opens = PROVIDERS.get(named)
     if opens is None:
@@ -110,12 +115,7 @@ def open_lock(
             f"{settings.PROVIDER.name} is {named}; allowed: {', '.join(short)} of {_PACKAGE[:-1]}",
             hint=f"did you mean {full}?" if full in PROVIDERS else None,
         )
-    retries = LockRetries(
-        attempts=1 + values.get(settings.CLIENT_RETRIES),
-        timeout_s=values.get(settings.WAIT_TIME) / 1000,
-        pause_s=values.get(settings.CLIENT_RETRY_WAIT) / 1000,
-    )
-    return TableLock(opens(opener), retries, wait)
+    return TableLock(opens(opener), values.read(LockRetries), wait)
 
 
 class ProviderOpener:
@@ -220,16 +220,9 @@ class ProviderOpener:
                 f"{settings.ZOOKEEPER_PORT.name} is {port} and {settings.ZOOKEEPER_URL.name} is"
                 f" {shortened(hosts, 80)}; allowed: ports in the URL, the only ones Hudi uses"
             )
-        return ZookeeperAddress(
-            hosts=hosts,
-            # Hudi creates the nodes between the slashes, and a node's path has no empty ones.
-            path="/" + "/".join(part for part in path.split("/") if part),
-            session_timeout_s=values.get(settings.ZOOKEEPER_SESSION_TIMEOUT) / 1000,
-            connection_timeout_s=values.get(settings.ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
-            retries=values.get(settings.RETRIES),
-            retry_wait_s=values.get(settings.RETRY_WAIT) / 1000,
-            retry_max_wait_s=values.get(settings.RETRY_MAX_WAIT) / 1000,
-        )
+        # Hudi creates the nodes between the slashes, and a node's path has no empty ones.
+        node = "/" + "/".join(part for part in path.split("/") if part)
+        return values.read(ZookeeperAddress, hosts=hosts, path=node)
 
 
 def _require(provider: str, values: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.settings.setting import Setting, declared
+from strandline.settings.setting import Setting
 
 PROVIDER: Final = Setting(
     "hoodie.write.lock.provider",
@@ -136,9 +136,6 @@ ZOOKEEPER_CONNECTION_TIMEOUT: Final = Setting(
     unit="ms",
     minimum=1,
 )
-
-LOCK_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
 
 LOCK_ALIASES: Final[dict[str, str]] = {
     "hoodie.write.lock.storage.heartbeat.poll.secs": STORAGE_RENEW.name,

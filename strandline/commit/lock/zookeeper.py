@@ -27,7 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
+from strandline.commit.lock import settings
 from strandline.commit.lock.base import LockProvider
+from strandline.settings.setting import seconds
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, LockError
 
@@ -64,11 +66,11 @@ class ZookeeperAddress:
 
     hosts: str
     path: str
-    session_timeout_s: float = 60.0
-    connection_timeout_s: float = 15.0
-    retries: int = 15
-    retry_wait_s: float = 1.0
-    retry_max_wait_s: float = 16.0
+    session_timeout_s: float = settings.ZOOKEEPER_SESSION_TIMEOUT.field(seconds)
+    connection_timeout_s: float = settings.ZOOKEEPER_CONNECTION_TIMEOUT.field(seconds)
+    retries: int = settings.RETRIES.field()
+    retry_wait_s: float = settings.RETRY_WAIT.field(seconds)
+    retry_max_wait_s: float = settings.RETRY_MAX_WAIT.field(seconds)
 
 
 def implicit_path(base_path: str) -> str:

@@ -24,21 +24,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
-from fsview.store.sql.connections import Connections
-from fsview.store.sql.postgres.connector import (
-    OwnSchema,
-    PostgresConnector,
-    close,
-    in_a_line,
-    is_alive,
-    shut_down,
-)
+from fsview.store.sql.connections import WrongTablesError
+from fsview.store.sql.postgres.pool import Limits, OwnSchema, PostgresPool, shut_down
 from strandline.fleet.state.base import Versioned
 from strandline.fleet.state.checks import check_key
-from strandline.fleet.state.rows import RowStore, StateRows, StoredKey
-from strandline.fleet.state.sql import Looking, SqlState
+from strandline.fleet.state.sql import (
+    PURPOSE,
+    Looking,
+    RowStore,
+    SqlState,
+    StateRows,
+    StoredKey,
+    mapped,
+)
 from strandline.fleet.state.watches import Poller, Watches
-from timeline.errors import ConfigError, StateConflictError, StateUnavailableError, StoreError
 from timeline.joined_thread import JoinedThread
 
 ANSWER_S: Final = 5.0
@@ -48,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 """Pause before the next attempt to connect."""
-_PURPOSE: Final = "the state store"
 _IDLE_S: Final = 5.0
 
 SCHEMA: Final = 1
@@ -182,9 +180,7 @@ class StateDatabase(RowStore):
         make: Whether missing tables are created.
 
     Attributes:
-        place: Name of the database in messages, without a password.
         listen: Opens a connection that waits for notifications without a timeout.
-        is_closed: Whether ``close`` was called.
 
     Raises:
         ConfigError: psycopg isn't installed, the URL isn't one of PostgreSQL, or the schema
@@ -193,32 +189,27 @@ class StateDatabase(RowStore):
     """
 
     def __init__(self, url: str, fleet: str, answer_s: float, *, make: bool = True) -> None:
-        timeout_ms = f"{answer_s * 1000:.0f}"
-        settings = {
-            "search_path": NAMESPACE,
-            "lock_timeout": timeout_ms,
-            "statement_timeout": timeout_ms,
-            "idle_in_transaction_session_timeout": f"{_IDLE_S * 1000:.0f}",
-        }
         # The database ends each statement by itself, if it runs.
-        connector = PostgresConnector(url, settings, 2 * answer_s, purpose=_PURPOSE)
-        self.listen = connector.listen
-        self._driver = connector.driver
-        self.place = f"{_PURPOSE} {connector.name}"
-        self._fleet = fleet
-        self.is_closed = False
-        self._connections: Connections[Any] = Connections(
-            self.place, connector.connect, close, is_alive
+        limits = Limits(
+            answer_s=2 * answer_s, idle_s=_IDLE_S, lock_s=answer_s, statement_s=answer_s
         )
-        with self._lent() as connection, connection.transaction(), connection.cursor() as cursor:
-            wrong = TABLES.prepare(cursor, make=make)
-            if wrong is not None:
-                raise ConfigError(f"{self.place}{wrong[0]}", hint=wrong[1])
+        self._pool = PostgresPool(url, TABLES, limits, make=make, purpose=PURPOSE)
+        self._fleet = fleet
+        self.place = f"{PURPOSE} {self._pool.name}"
+        self.listen = self._pool.listen
+        with ExitStack() as unless_opened:
+            unless_opened.callback(self._pool.close)
+            with mapped(lambda error: isinstance(error, WrongTablesError)), self._pool.lent():
+                unless_opened.pop_all()
 
     @contextmanager
     def reading(self) -> Iterator[PostgresRows]:
         """See ``RowStore``; of one statement."""
-        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+        with (
+            mapped(),
+            self._pool.lent() as connection,
+            connection.cursor(binary=True) as cursor,
+        ):
             yield PostgresRows(cursor, self._fleet)
 
     def renewing(self) -> AbstractContextManager[PostgresRows]:
@@ -228,40 +219,15 @@ class StateDatabase(RowStore):
     @contextmanager
     def writing(self) -> Iterator[PostgresRows]:
         """See ``RowStore``; listeners are notified at the commit."""
-        conflict: StateConflictError | None = None
-        with self._lent() as connection:
-            try:
-                with connection.transaction(), connection.cursor(binary=True) as cursor:
-                    rows = PostgresRows(cursor, self._fleet)
-                    yield rows
-                    rows.notify()
-            except StateConflictError as error:
-                # Raised by the code below: the connection is still usable.
-                conflict = error
-        if conflict is not None:
-            raise conflict
-
-    def check_open(self) -> None:
-        """Raise ``StateUnavailableError`` after ``close``."""
-        with self._lent():
-            pass
+        with mapped(), self._pool.transaction() as cursor:
+            rows = PostgresRows(cursor, self._fleet)
+            yield rows
+            rows.notify()
 
     def close(self) -> None:
         """Close the connections; may be repeated."""
         self.is_closed = True
-        self._connections.close()
-
-    @contextmanager
-    def _lent(self) -> Iterator[Any]:
-        try:
-            with self._connections.lent() as connection:
-                yield connection
-        except self._driver.Error as error:
-            # The server may have been restarted; then none of the connections works.
-            self._connections.drop_idle()
-            raise StateUnavailableError(f"{self.place}: {in_a_line(error)}") from error
-        except StoreError as error:
-            raise StateUnavailableError(str(error)) from error
+        self._pool.close()
 
 
 class PostgresState(SqlState):

@@ -1,7 +1,7 @@
-"""``SqlState``: the common part of state stores in SQL databases.
+"""``SqlState``: the common part of state stores in SQL databases, and what it asks of them.
 
-Each method is one transaction over ``StateRows``. A lease is a row with a time to live and random
-bytes that only its holder knows.
+Each method is one transaction over ``StateRows``, of a ``RowStore``. A lease is a row with a time
+to live and random bytes that only its holder knows.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from abc import abstractmethod
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,13 +33,134 @@ from strandline.fleet.state.checks import (
     check_ttl,
     check_value,
 )
-from strandline.fleet.state.rows import RowStore
 from strandline.fleet.state.watches import Poller, Watches
-from timeline.errors import StateUnavailableError
+from timeline.errors import ConfigError, StateUnavailableError, StoreError
+
+PURPOSE: Final = "the state store"
+"""What the database is, before its name in messages."""
 
 _HOLDER_BYTES: Final = 16
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """An existing key.
+
+    Attributes:
+        version: Its version.
+        holder: The random bytes of the lease; ``None`` if it isn't a lease.
+    """
+
+    version: int
+    holder: bytes | None
+
+
+class StateRows(ABC):
+    """A fleet's rows within a transaction; expired leases don't exist."""
+
+    @abstractmethod
+    def get(self, key: str) -> Versioned | None:
+        """Return a key's value and version."""
+
+    @abstractmethod
+    def beginning_with(self, start: str) -> list[str]:
+        """Return the keys that begin with a text: ``""``, or a key and a slash."""
+
+    @abstractmethod
+    def renew(self, key: str, holder: bytes) -> int | None:
+        """Restart a lease's time to live; return its version, ``None`` if it has expired."""
+
+    # Only in a writing transaction.
+
+    @abstractmethod
+    def next_version(self) -> int:
+        """Return a version never used before; blocks other writers until the transaction ends."""
+
+    @abstractmethod
+    def find(self, *keys: str) -> dict[str, StoredKey]:
+        """Return the keys that exist, locked until the transaction ends."""
+
+    @abstractmethod
+    def insert(
+        self,
+        key: str,
+        value: bytes,
+        version: int,
+        holder: bytes | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
+        """Create a key; replace an expired lease if there is one."""
+
+    @abstractmethod
+    def update(self, key: str, value: bytes, version: int) -> None:
+        """Change a key, which stays a lease if it is one."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+
+    @abstractmethod
+    def delete_ended(self) -> None:
+        """Delete the rows of expired leases."""
+
+
+class RowStore(ABC):
+    """The database with the rows; thread-safe.
+
+    Attributes:
+        place: For messages; without a password.
+        is_closed: Whether ``close`` was called.
+    """
+
+    place: str
+    is_closed: bool = False
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[StateRows]:
+        """Run the block in a read-only transaction.
+
+        Raises:
+            StateUnavailableError: The database can't be used; also raised by ``renewing`` and
+                ``writing``.
+        """
+
+    @abstractmethod
+    def renewing(self) -> AbstractContextManager[StateRows]:
+        """Run the block in a transaction that renews one lease."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[StateRows]:
+        """Run the block in an exclusive transaction; an error in it rolls everything back."""
+
+    def check_open(self) -> None:
+        """Raise ``StateUnavailableError`` after ``close``."""
+        if self.is_closed:
+            raise StateUnavailableError(f"{self.place} is closed")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; may be repeated."""
+
+
+def _never(_: StoreError) -> bool:
+    return False
+
+
+@contextmanager
+def mapped(is_wrong: Callable[[StoreError], bool] = _never) -> Iterator[None]:
+    """Map errors of the database in the block to ``StateUnavailableError``.
+
+    Args:
+        is_wrong: Whether an error means that the database isn't this state store's: ``ConfigError``
+            is raised instead.
+    """
+    try:
+        yield
+    except StoreError as error:
+        kind = ConfigError if is_wrong(error) else StateUnavailableError
+        raise kind(f"{PURPOSE} {error.message}", hint=error.hint) from error
 
 
 @dataclass(frozen=True, slots=True)

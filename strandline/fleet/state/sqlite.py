@@ -26,22 +26,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fsview.store.sql.sqlite.connector import (
-    RESTART,
-    WRITE,
-    Failure,
-    FoundTables,
-    OwnTables,
-    SqliteConnector,
-    abandon,
-    transaction,
-)
+from fsview.store.sql.sqlite.pool import WRITE, OwnTables, SqlitePool
 from strandline.fleet.state.base import Versioned
-from strandline.fleet.state.rows import RowStore, StateRows, StoredKey
-from strandline.fleet.state.sql import Looking, SqlState
+from strandline.fleet.state.sql import (
+    PURPOSE,
+    Looking,
+    RowStore,
+    SqlState,
+    StateRows,
+    StoredKey,
+    mapped,
+)
 from strandline.fleet.state.watches import Poller, Watches
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ConfigError, StateUnavailableError
+from timeline.errors import StoreLockedError
 
 POLL_S: Final = 0.1
 BUSY_S: Final = 5.0
@@ -178,7 +176,7 @@ class SqliteRows(StateRows):
 
 
 class StateFile(RowStore):
-    """A client's connection; its lock guards it, and is held during a transaction.
+    """A client's file; its lock is held during a transaction, so one connection is in use.
 
     Args:
         path: The file, created if it doesn't exist.
@@ -187,7 +185,7 @@ class StateFile(RowStore):
         make: Whether missing tables are created.
 
     Attributes:
-        is_closed: Whether ``close`` was called.
+        pool: Opens its connections.
 
     Raises:
         ConfigError: The file can't be opened, isn't a state store, or has another schema.
@@ -195,19 +193,12 @@ class StateFile(RowStore):
     """
 
     def __init__(self, path: Path, now_ms: NowMs, busy_s: float, *, make: bool = True) -> None:
-        self._path = path
-        self.place = str(path)
+        self.place = f"{PURPOSE} {path}"
+        self.pool = SqlitePool(path, _TABLES, timeout_s=busy_s, synchronous="FULL", make=make)
         self._lock = threading.Lock()
-        self.is_closed = False
-        self._file = _file(path, busy_s)
-        self._connection = _opened(self._file, path, make=make)
-        self._file.remember()
-        self._rows = SqliteRows(self._connection, now_ms)
-
-    def check_open(self) -> None:
-        """Raise ``StateUnavailableError`` if the file was closed."""
-        if self.is_closed:
-            raise StateUnavailableError(f"the state store {self._path} is closed")
+        self._now_ms = now_ms
+        with mapped(lambda error: not isinstance(error, StoreLockedError)):
+            self.pool.open()
 
     def reading(self) -> AbstractContextManager[SqliteRows]:
         """See ``RowStore``."""
@@ -223,22 +214,14 @@ class StateFile(RowStore):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[SqliteRows]:
-        with self._lock, mapped(self._path):
-            self.check_open()
-            if self._file.is_replaced:
-                # A server that opens it now is in another fleet of the same name.
-                raise StateUnavailableError(
-                    f"the state store {self._path} was deleted or replaced while it was open",
-                    hint=RESTART,
-                )
-            with transaction(self._connection, begin):
-                yield self._rows
+        with self._lock, mapped(), self.pool.transaction(begin) as connection:
+            yield SqliteRows(connection, self._now_ms)
 
     def close(self) -> None:
         """Close the file; may be repeated."""
         with self._lock:
             self.is_closed = True
-            self._connection.close()
+            self.pool.close()
 
 
 class FileLooks:
@@ -248,17 +231,17 @@ class FileLooks:
     one thread at a time.
     """
 
-    def __init__(self, path: Path, now_ms: NowMs, busy_s: float) -> None:
-        self._path = path
+    def __init__(self, pool: SqlitePool, now_ms: NowMs) -> None:
+        self._pool = pool
         self._now_ms = now_ms
-        with mapped(path):
-            self._connection = _file(path, busy_s).connect()
+        with mapped(), pool.mapped():
+            self._connection = pool.connect()
         self._data_version = -1
         self._rows: dict[str, KeyRow] = {}
 
     def look(self) -> Mapping[str, int]:
         """Return key → version of the existing keys."""
-        with mapped(self._path):
+        with mapped(), self._pool.mapped():
             (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if data_version != self._data_version:
                 found = self._connection.execute(_COLUMNS).fetchall()
@@ -271,63 +254,6 @@ class FileLooks:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-@contextmanager
-def mapped(path: Path) -> Iterator[None]:
-    """Map errors of SQLite in the block to ``StateUnavailableError``."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StateUnavailableError(f"the state store {path}: {error}") from error
-
-
-def _file(path: Path, busy_s: float) -> SqliteConnector:
-    return SqliteConnector(path, _TABLES, timeout_s=busy_s, synchronous="FULL")
-
-
-def _opened(file: SqliteConnector, path: Path, *, make: bool) -> sqlite3.Connection:
-    """Return a connection to a file whose tables are ours; make them if there are none.
-
-    Raises:
-        ConfigError: The file can't be opened or made, isn't a state store, or has another schema.
-        StateUnavailableError: Other processes keep it locked.
-    """
-    try:
-        if path.is_dir():
-            raise ConfigError(f"the state store {path} can't be opened: it is a directory")
-        if make and not path.exists():
-            file.make_file()
-        connection = file.connect()
-        try:
-            found = _TABLES.found(connection)
-            if make and found.is_nothing:
-                _TABLES.make(connection)
-                found = _TABLES.found(connection)
-            _check(path, found)
-        except BaseException:
-            abandon(connection)
-            raise
-    except OSError as error:
-        raise ConfigError(f"the state store {path} can't be made: {error.strerror}") from error
-    except sqlite3.Error as error:
-        failure = Failure.of(error)
-        if failure is Failure.LOCKED:
-            raise StateUnavailableError(f"the state store {path}: {error}") from error
-        if failure is Failure.AWAY:
-            raise ConfigError(f"the state store {path} can't be opened: {error}") from error
-        raise ConfigError(f"{path} is no state store: {error}") from error
-    return connection
-
-
-def _check(path: Path, found: FoundTables) -> None:
-    if found.application != _TABLES.application:
-        raise ConfigError(f"{path} is no state store, but a database of something else")
-    if found.version != _TABLES.version:
-        raise ConfigError(
-            f"the state store {path} has schema {found.version}; allowed: {_TABLES.version}",
-            hint="another release of Strandline made it; all servers of a fleet need the same",
-        )
 
 
 class SqliteState(SqlState):
@@ -354,17 +280,16 @@ class SqliteState(SqlState):
         *,
         make: bool = True,
     ) -> None:
-        self._path = path
         self._clock = clock or SystemClock()
         self._poll_s = poll_s
-        self._busy_s = busy_s
-        super().__init__(StateFile(path, self._now_ms, busy_s, make=make))
+        self._file = StateFile(path, self._now_ms, busy_s, make=make)
+        super().__init__(self._file)
 
     def _look_for(self, watches: Watches) -> Looking:
         with ExitStack() as unless_begun:
-            looks = FileLooks(self._path, self._now_ms, self._busy_s)
+            looks = FileLooks(self._file.pool, self._now_ms)
             unless_begun.callback(looks.close)
-            poller = Poller(looks.look, watches, self._poll_s, str(self._path))
+            poller = Poller(looks.look, watches, self._poll_s, self._file.place)
             unless_begun.callback(poller.stop)
             return Looking(poller, unless_begun.pop_all().close)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ import pyarrow as pa
 
 from strandline.read.avro.record_bytes import RecordBytes, check_within, skip_longs, take_longs
 from strandline.records.ordering import Mask, Positions
+
+ReadValues: TypeAlias = tuple[pa.Array, Positions]
+"""The values at some places, and the places after them."""
 
 _DECIMAL_BYTES: Final = 16
 """Arrow's maximum. Values stored with more bytes are decoded one by one."""
@@ -39,7 +42,7 @@ class ColumnReader(ABC):
 
     kind: pa.DataType
 
-    def read(self, data: RecordBytes, at: Positions, ends: Positions) -> tuple[pa.Array, Positions]:
+    def read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         """Return the values at some places, and the places after them.
 
         Args:
@@ -66,9 +69,7 @@ class ColumnReader(ABC):
         return at
 
     @abstractmethod
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         """Return the values and the places after them, which may be beyond their records."""
 
     @abstractmethod
@@ -82,9 +83,7 @@ class Longs(ColumnReader):
 
     kind: pa.DataType
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         values, at = take_longs(data, at)
         if self.kind.bit_width == 32:
             narrow = values.astype(np.int32)
@@ -105,9 +104,7 @@ class Bits(ColumnReader):
     kind: pa.DataType
     size: int
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         behind = at + self.size
         if self.size == 1:
             return pa.array(data.bytes[at] != 0), behind
@@ -125,9 +122,7 @@ class Texts(ColumnReader):
 
     kind: pa.DataType
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         begins, at = _text_spans(data, at, ends)
         offsets = np.empty(2 * len(at), np.int32)
         offsets[::2], offsets[1::2] = begins, at
@@ -147,9 +142,7 @@ class Decimals(ColumnReader):
     kind: pa.DataType
     size: int | None
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         begins, behind = self._spans(data, at, ends)
         sizes = behind - begins
         digits = np.empty((len(at), _DECIMAL_BYTES), np.uint8)
@@ -190,9 +183,7 @@ class Fixed(ColumnReader):
     kind: pa.DataType
     size: int
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         behind = self._skip(data, at, ends)
         spans = at[:, np.newaxis] + np.arange(self.size)
         return _fixed_width(data.bytes[spans].reshape(-1), self.kind), behind
@@ -209,9 +200,7 @@ class Enums(ColumnReader):
     kind: pa.DataType
     symbols: pa.Array
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         numbers, at = take_longs(data, at)
         wrong = (numbers < 0) | (numbers >= len(self.symbols))
         if wrong.any():
@@ -230,9 +219,7 @@ class Nullable(ColumnReader):
     value: ColumnReader
     branch: int
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         chosen, at = self._chosen(data, at, ends)
         if chosen.all():
             return self.value.read(data, at, ends)
@@ -269,9 +256,7 @@ class Records(ColumnReader):
     kind: pa.DataType
     fields: tuple[ColumnReader, ...]
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         data.count(len(self.fields), len(at))
         arrays = []
         count = len(at)

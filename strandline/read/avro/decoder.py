@@ -30,6 +30,7 @@ from strandline.read.avro.columns import (
     Fixed,
     Longs,
     Nullable,
+    ReadValues,
     Records,
     Texts,
 )
@@ -203,9 +204,7 @@ class Lists(ColumnReader):
     kind: pa.DataType
     item: ColumnReader
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         found = _items(self.item, data, at, ends)
         values, _ = self.item.read(data, found.at, found.ends)
         return pa.ListArray.from_arrays(found.offsets, values, type=self.kind), found.behind
@@ -221,9 +220,7 @@ class Entries(ColumnReader):
     kind: pa.DataType
     value: ColumnReader
 
-    def _read(
-        self, data: RecordBytes, at: Positions, ends: Positions
-    ) -> tuple[pa.Array, Positions]:
+    def _read(self, data: RecordBytes, at: Positions, ends: Positions) -> ReadValues:
         found = _items(self._entry(), data, at, ends)
         keys, values_at = Texts(self.kind.key_type).read(data, found.at, found.ends)
         values, _ = self.value.read(data, values_at, found.ends)

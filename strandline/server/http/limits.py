@@ -21,7 +21,6 @@ from strandline.settings.service import (
     REQUEST_TIMEOUT,
     WRITE_TIMEOUT,
 )
-from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
 
 RESERVED_FILES: Final = 256
@@ -53,33 +52,19 @@ class Limits:
         pipelined: Requests of a connection that wait; reading stops meanwhile.
     """
 
-    target_bytes: int = REQUEST_LINE_BYTES.default
-    header_bytes: int = HEADER_BYTES.default
-    header_count: int = HEADER_COUNT.default
-    body_bytes: int = BODY_BYTES.default
-    request_s: float = REQUEST_TIMEOUT.default
-    write_s: float = WRITE_TIMEOUT.default
-    connections: int = MAX_CONNECTIONS.default
-    pipelined: int = MAX_PIPELINED.default
+    target_bytes: int = REQUEST_LINE_BYTES.field()
+    header_bytes: int = HEADER_BYTES.field()
+    header_count: int = HEADER_COUNT.field()
+    body_bytes: int = BODY_BYTES.field()
+    request_s: float = REQUEST_TIMEOUT.field()
+    write_s: float = WRITE_TIMEOUT.field()
+    connections: int = MAX_CONNECTIONS.field()
+    pipelined: int = MAX_PIPELINED.field()
 
     @property
     def handshake_s(self) -> float:
         """How long a TLS handshake may take."""
         return min(self.request_s, HANDSHAKE_S)
-
-    @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Return the limits that the settings ask for."""
-        return cls(
-            target_bytes=settings.get(REQUEST_LINE_BYTES),
-            header_bytes=settings.get(HEADER_BYTES),
-            header_count=settings.get(HEADER_COUNT),
-            body_bytes=settings.get(BODY_BYTES),
-            request_s=settings.get(REQUEST_TIMEOUT),
-            write_s=settings.get(WRITE_TIMEOUT),
-            connections=settings.get(MAX_CONNECTIONS),
-            pipelined=settings.get(MAX_PIPELINED),
-        )
 
 
 def _resource() -> Any:

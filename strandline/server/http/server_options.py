@@ -32,12 +32,12 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
-    threads: int = THREADS
-    grace_s: float = 1.5
-    keep_alive_s: float = 120
+    threads: int = config.EMBED_THREADS.field(lambda number: number if number > 0 else THREADS)
+    grace_s: float = config.STOP_GRACE.field()
+    keep_alive_s: float = config.KEEP_ALIVE.field()
     limits: Limits = field(default_factory=Limits)
-    tls_certificate: str | None = None
-    tls_key: str | None = None
+    tls_certificate: str | None = config.TLS_CERTIFICATE.field(lambda path: path or None)
+    tls_key: str | None = config.TLS_KEY.field(lambda path: path or None)
     tls_own: str | None = field(default=None, repr=False)
 
     @property
@@ -63,14 +63,4 @@ class ServerOptions:
     @classmethod
     def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
         """Return the options that the settings ask for."""
-        threads = settings.get(config.EMBED_THREADS)
-        return cls(
-            host,
-            port,
-            threads=threads if threads > 0 else THREADS,
-            grace_s=settings.get(config.STOP_GRACE),
-            keep_alive_s=settings.get(config.KEEP_ALIVE),
-            limits=Limits.of(settings),
-            tls_certificate=settings.get(config.TLS_CERTIFICATE) or None,
-            tls_key=settings.get(config.TLS_KEY) or None,
-        )
+        return settings.read(cls, host=host, port=port, limits=settings.read(Limits))

@@ -28,7 +28,7 @@ from strandline.server.marker.file import INSTANT, TEMP_FOLDER
 from strandline.server.marker.heartbeat import alive, has_ended
 from strandline.server.marker.name import FileGroupId, file_group_of
 from strandline.settings import service as config
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, seconds
 from timeline.clock import Clock
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
@@ -52,23 +52,19 @@ class ConflictOptions:
         max_heartbeat_age_s: Writers with older heartbeats count as dead.
     """
 
-    enabled: bool = False
-    checks_commits: bool = False
-    initial_delay_s: float = 0.0
-    period_s: float = 30.0
-    max_heartbeat_age_s: float = 120.0
+    enabled: bool = config.EARLY_CONFLICTS.field()
+    checks_commits: bool = config.EARLY_COMMIT_CONFLICTS.field()
+    initial_delay_s: float = config.EARLY_CONFLICTS_DELAY.field(seconds)
+    period_s: float = config.EARLY_CONFLICTS_PERIOD.field(seconds)
+    max_heartbeat_age_s: float = seconds(
+        config.HEARTBEAT_INTERVAL.default * config.HEARTBEAT_MISSES.default
+    )
 
     @classmethod
     def of(cls, settings: Settings) -> ConflictOptions:
         """Return the options from settings."""
-        misses = settings.get(config.HEARTBEAT_MISSES)
-        return cls(
-            enabled=settings.get(config.EARLY_CONFLICTS),
-            checks_commits=settings.get(config.EARLY_COMMIT_CONFLICTS),
-            initial_delay_s=settings.get(config.EARLY_CONFLICTS_DELAY) / 1000,
-            period_s=settings.get(config.EARLY_CONFLICTS_PERIOD) / 1000,
-            max_heartbeat_age_s=settings.get(config.HEARTBEAT_INTERVAL) * misses / 1000,
-        )
+        age = settings.get(config.HEARTBEAT_INTERVAL) * settings.get(config.HEARTBEAT_MISSES)
+        return settings.read(cls, max_heartbeat_age_s=seconds(age))
 
 
 class ConflictCheck:

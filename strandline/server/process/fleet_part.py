@@ -44,8 +44,8 @@ class FleetOptions:
     Attributes:
         url: State store and name of the fleet.
         address: Where clients and other servers reach it.
-        is_standby: Whether it waits for a seat.
         layout: How tables are placed.
+        is_standby: Whether it waits for a seat.
         heartbeat_s: Longest time between two heartbeats.
         dead_s: When it counts as dead.
         ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
@@ -53,11 +53,11 @@ class FleetOptions:
 
     url: str
     address: str
-    is_standby: bool
     layout: Layout
-    heartbeat_s: float
-    dead_s: float
-    ca_file: str | None = None
+    is_standby: bool = STANDBY.field()
+    heartbeat_s: float = HEARTBEAT.field()
+    dead_s: float = DEAD.field()
+    ca_file: str | None = CA.field(lambda path: path or None)
 
     @classmethod
     def of(cls, settings: ServeSettings) -> FleetOptions | None:
@@ -76,14 +76,11 @@ class FleetOptions:
                 tls_context(get(CA))
             except ConfigError as error:
                 raise ConfigError(f"{settings.key(CA)}: {error}") from error
-        return cls(
-            get(FLEET),
-            _address(settings),
-            get(STANDBY),
-            Layout(get(COPIES), get(DEPTH), get(TOKENS)),
-            get(HEARTBEAT),
-            get(DEAD),
-            get(CA) or None,
+        return settings.values.read(
+            cls,
+            url=get(FLEET),
+            address=_address(settings),
+            layout=Layout(get(COPIES), get(DEPTH), get(TOKENS)),
         )
 
 

@@ -44,15 +44,15 @@ class PartsOptions:
     roots: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
-    gzip: bool = True
+    gzip: bool = config.EMBED_GZIP.field()
     store: StoreOptions = field(default_factory=StoreOptions)
-    retained_snapshots: int = config.RETAINED_SNAPSHOTS.default
-    check_interval_s: float = config.CHECK_INTERVAL.default
+    retained_snapshots: int = config.RETAINED_SNAPSHOTS.field()
+    check_interval_s: float = config.CHECK_INTERVAL.field()
     conflicts: ConflictOptions = field(default_factory=ConflictOptions)
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    admit_networks: str = ""
+    admit_networks: str = config.ADMIT_NETWORKS.field()
     read_limits: ReadLimits = DEFAULT_LIMITS
-    most_open_tables: int = config.MAX_OPEN_TABLES.default
+    most_open_tables: int = config.MAX_OPEN_TABLES.field()
     awaits_roots: bool = False
     requires_roots: bool = False
     restarts: int = 0
@@ -69,19 +69,15 @@ class PartsOptions:
         shown: Mapping[str, Any],
     ) -> PartsOptions:
         """Return the options from settings and the given values."""
-        return cls(
-            roots,
-            token,
-            storage_options,
+        return settings.read(
+            cls,
+            roots=roots,
+            token=token,
+            storage_options=storage_options,
             store=store,
-            gzip=settings.get(config.EMBED_GZIP),
-            retained_snapshots=settings.get(config.RETAINED_SNAPSHOTS),
-            check_interval_s=settings.get(config.CHECK_INTERVAL),
             conflicts=ConflictOptions.of(settings),
             shown=shown,
-            admit_networks=settings.get(config.ADMIT_NETWORKS),
             read_limits=read_limits(settings),
-            most_open_tables=settings.get(config.MAX_OPEN_TABLES),
         )
 
 

@@ -18,7 +18,7 @@ intended differences: any pending instant counts, not only writes; and the last 
 instant is a bound for all writes, which in Hudi it is only by
 ``hoodie.archive.block.on.latest.clean.ectr`` in layout 1. Replacecommits also stay if they
 completed at that instant or later, or if the last clean failed to delete a file; and for a
-savepoint since deleted also if that clean had no earliest instant.
+savepoint since deleted, or a lease since ended, also if that clean had no earliest instant.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.read.state.reader_lease import HELD_FROM
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean.plan import SAVEPOINTED, partitions_left_over
 from timeline.instant import (
@@ -54,21 +55,29 @@ class LastClean:
         time: Its requested time.
         earliest: Its earliest instant to retain; empty if its policy has none.
         savepoints: The savepoints at that time, ascending.
-        left_files: Whether it failed to delete files, which the next clean repeats.
+        left_files: Whether it, or an earlier part of it, failed to delete files, which the next
+            clean repeats.
+        held: If its policy has no earliest instant: the one from which on leases held the table
+            then; ``None``: there was none.
+        begun: Requested time of its first part, if it was divided into several; else empty.
     """
 
     time: str
     earliest: str = ""
     savepoints: tuple[str, ...] = ()
     left_files: bool = False
+    held: str | None = None
+    begun: str = ""
 
     @classmethod
     def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
         """Return it from its metadata."""
-        saved = (metadata.extra_metadata or {}).get(SAVEPOINTED, "").split(",")
+        extra = metadata.extra_metadata or {}
+        saved = extra.get(SAVEPOINTED, "").split(",")
         earliest = metadata.earliest_commit_to_retain.strip()
         left = bool(partitions_left_over(metadata))
-        return cls(instant.requested_time, earliest, tuple(sorted(filter(None, saved))), left)
+        savepoints = tuple(sorted(filter(None, saved)))
+        return cls(instant.requested_time, earliest, savepoints, left, extra.get(HELD_FROM))
 
     @property
     def bound(self) -> str:
@@ -126,7 +135,11 @@ def to_archive(
         else:
             gone = done[: len(done) - least] if len(done) > most else []
         held = earliest_held
-        found += [i for i in gone if held is None or i.requested_time < held]
+        gone = [i for i in gone if held is None or i.requested_time < held]
+        if clean is not None and clean.begun and action == CLEAN:
+            # The next clean needs to know what all parts of this one failed to delete.
+            gone = [i for i in gone if i.requested_time < clean.begun]
+        found += gone
     return tuple(sorted(found, key=lambda instant: instant.sort_key))
 
 
@@ -173,10 +186,12 @@ def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
     replaces = [i for i in timeline if i.action in (REPLACE_COMMIT, CLUSTERING)]
     start = ""
     if clean is not None and not clean.left_files:
-        start, saved = clean.bound, clean.savepoints[:1]
-        # A savepoint of that time, even if it was deleted since, has kept the replaced files.
-        if saved and any(saved[0] <= i.requested_time <= start for i in replaces):
-            start = min(start, saved[0])
+        # A savepoint of that time, even if it was deleted since, has kept the files of groups
+        # replaced after it.
+        start = min((clean.bound, *clean.savepoints[:1]))
+        # A lease that has ended since has kept the groups replaced after its instant.
+        if clean.held is not None:
+            start = min(start, clean.held)
     # One that completed later was pending when the clean was planned, which left its files.
     later = (i for i in replaces if max(i.requested_time, i.completion_time or "") >= start)
     return next((i.requested_time for i in later), None)

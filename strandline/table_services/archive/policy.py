@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.settings.setting import Setting, Settings, declared
+from strandline.settings.setting import Setting, Settings, settings_of
 from timeline.errors import ConfigError
 
 AUTOMATIC: Final = Setting(
@@ -81,13 +81,10 @@ ARCHIVE_PARALLELISM: Final = Setting(
     maximum=256,
 )
 
-ARCHIVE_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
-    """Values of the archiver's settings, named in ``ARCHIVE_SETTINGS``.
+    """Values of the archiver's settings.
 
     Attributes:
         automatic: Whether each write is followed by an archival.
@@ -101,15 +98,15 @@ class ArchiveSettings:
         parallelism: Threads that read and delete.
     """
 
-    automatic: bool = True
-    keep_min: int = 20
-    keep_max: int = 30
-    beyond_savepoint: bool = False
-    log_batch: int = 10
-    merged_files: int = 10
-    merged_bytes: int = 1000 << 20
-    manifests: int = 3
-    parallelism: int = 8
+    automatic: bool = AUTOMATIC.field()
+    keep_min: int = KEEP_MIN.field()
+    keep_max: int = KEEP_MAX.field()
+    beyond_savepoint: bool = BEYOND_SAVEPOINT.field()
+    log_batch: int = LOG_BATCH.field()
+    merged_files: int = MERGED_FILES.field()
+    merged_bytes: int = MERGED_BYTES.field()
+    manifests: int = MANIFESTS.field()
+    parallelism: int = ARCHIVE_PARALLELISM.field()
 
     @classmethod
     def of(cls, values: Settings) -> ArchiveSettings:
@@ -118,23 +115,13 @@ class ArchiveSettings:
         Raises:
             ConfigError: The minimum isn't less than the maximum.
         """
-        keep_min, keep_max = values.get(KEEP_MIN), values.get(KEEP_MAX)
-        if keep_min >= keep_max:
+        read = values.read(cls)
+        if read.keep_min >= read.keep_max:
             raise ConfigError(
-                f"{KEEP_MAX.name} is {keep_max}, {KEEP_MIN.name} {keep_min}; allowed: a maximum"
-                " greater than the minimum"
+                f"{KEEP_MAX.name} is {read.keep_max}, {KEEP_MIN.name} {read.keep_min}; allowed: a"
+                " maximum greater than the minimum"
             )
-        return cls(
-            values.get(AUTOMATIC),
-            keep_min,
-            keep_max,
-            values.get(BEYOND_SAVEPOINT),
-            values.get(LOG_BATCH),
-            values.get(MERGED_FILES),
-            values.get(MERGED_BYTES),
-            values.get(MANIFESTS),
-            values.get(ARCHIVE_PARALLELISM),
-        )
+        return read
 
 
 def archive_settings(keep_min: int | None, keep_max: int | None) -> ArchiveSettings:
@@ -145,4 +132,4 @@ def archive_settings(keep_min: int | None, keep_max: int | None) -> ArchiveSetti
     """
     given = {KEEP_MIN.name: keep_min, KEEP_MAX.name: keep_max}
     options = {name: str(value) for name, value in given.items() if value is not None}
-    return ArchiveSettings.of(Settings.parse(options, ARCHIVE_SETTINGS))
+    return ArchiveSettings.of(Settings.parse(options, settings_of(ArchiveSettings)))

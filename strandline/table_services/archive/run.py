@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.table_services.archive.content import (
@@ -29,6 +29,8 @@ from strandline.table_services.archive.history import HistoryWriter, row_of
 from strandline.table_services.archive.log import ArchiveLog, records_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.parts import earlier_parts, part_of
+from strandline.table_services.clean.plan import with_failures, without_deleted
 from strandline.table_services.clean.policy import CleanSettings, last_clean, retention
 from timeline.clock import TimeGenerator
 from timeline.instant import Instant
@@ -55,6 +57,18 @@ class ArchiveResult:
     seconds: float
 
 
+@dataclass(slots=True)
+class ArchiveMemory:
+    """What a driver keeps between archivals of one table.
+
+    Attributes:
+        last_clean: The last completed clean that was read; while it holds the archiver back, writes
+            needn't list the timeline for an archival that would find nothing.
+    """
+
+    last_clean: LastClean | None = None
+
+
 class Archiver:
     """Archives instants of one table; used by one thread, under the table's lock.
 
@@ -64,6 +78,7 @@ class Archiver:
         settings: The archiver's settings.
         clean_settings: The cleaner's settings: what it retains stays on the timeline.
         earliest_held: As in ``to_archive``.
+        memory: Shared by the driver's archivers of this table; ``None`` for a new one.
     """
 
     def __init__(
@@ -73,6 +88,7 @@ class Archiver:
         settings: ArchiveSettings,
         clean_settings: CleanSettings,
         earliest_held: str | None = None,
+        memory: ArchiveMemory | None = None,
     ) -> None:
         self._meta = meta_client.for_cause("archive")
         self._times = time_generator
@@ -80,6 +96,7 @@ class Archiver:
         self._threads = settings.parallelism if meta_client.storage.is_remote else 1
         self._clean_settings = clean_settings
         self._earliest_held = earliest_held
+        self._memory = ArchiveMemory() if memory is None else memory
         storage = meta_client.storage.for_cause("archive")
         folder = meta_client.config.archive_folder
         self._history = HistoryWriter(storage, folder, settings)
@@ -180,9 +197,22 @@ class Archiver:
         last = last_clean(timeline)
         if last is None:
             return None
-        metadata = self._meta.read(last)
+        known = self._memory.last_clean
+        if known is not None and known.time == last.requested_time:
+            return known
+        metadata = self._clean(last)
+        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        earlier = map(self._clean, earlier_parts(timeline, last, part))
+        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier))
+        if part is not None:
+            found = replace(found, begun=part.series)
+        self._memory.last_clean = found
+        return found
+
+    def _clean(self, instant: Instant) -> CleanMetadata:
+        metadata = self._meta.read(instant)
         assert isinstance(metadata, CleanMetadata)
-        return LastClean.of(last, metadata)
+        return metadata
 
 
 def is_idle(

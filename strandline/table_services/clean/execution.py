@@ -8,6 +8,11 @@ so every step can be repeated; a file that can't be deleted is reported as faile
 deletes 1,000 files in a request (S3), these requests are sent; the files of one that fails are
 deleted one by one.
 
+The table's lock is held throughout, unless the caller's other threads write meanwhile; then it is
+released while files are deleted. Nobody can need these files by then: the plan is on the timeline,
+where rollbacks and new leases respect it. Another cleaner may finish the clean meanwhile, because
+it can't tell it from a crashed one; so the timeline is read again before the clean is completed.
+
 Source: Hudi 1.2.0 ``CleanActionExecutor``.
 """
 
@@ -24,9 +29,11 @@ from typing import Final
 
 from fsview.model.file_name import MAX_NAME
 from strandline.commit.completion_outcome import complete_or_find
+from strandline.commit.lock.base import TableLock
 from strandline.table_services.clean.plan import PlannedClean
 from timeline.clock import TimeGenerator
 from timeline.errors import (
+    ConcurrentWriteError,
     CorruptMetadataError,
     FilesNotDeletedError,
     StorageError,
@@ -38,6 +45,7 @@ from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, Clean
 from timeline.storage.base import Storage, checked_path
 from timeline.table.config import META_FOLDER
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -130,13 +138,23 @@ class CleanExecution:
         meta: The table's meta client; storage calls are counted under ``clean``.
         times: Generator of instants' times.
         delete: Deletes files.
+        lock: The table's lock, to be released while files are deleted; ``None``: it is held.
     """
 
-    def __init__(self, meta: TableMetaClient, times: TimeGenerator, delete: Delete) -> None:
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        times: TimeGenerator,
+        delete: Delete,
+        lock: TableLock | None = None,
+    ) -> None:
         self._meta = meta.for_cause("clean")
         self._storage = meta.storage.for_cause("clean")
         self._times = times
         self._delete = delete
+        self._lock = lock
+        # The timeline since the lock was last acquired again.
+        self._seen: Timeline | None = None
 
     def request(self, requested_time: str, planned: PlannedClean) -> Instant:
         """Put a clean on the timeline; return the requested instant.
@@ -146,6 +164,7 @@ class CleanExecution:
         """
         # The plan comes before any deletion, because a view that lists a partition must know which
         # files may be missing.
+        self._seen = None
         return self._meta.create_requested(CLEAN, requested_time, planned.plan)
 
     def withdraw(self, cleans: Iterable[Instant]) -> None:
@@ -197,12 +216,26 @@ class CleanExecution:
 
         Raises:
             CorruptMetadataError: As ``names``; nothing is deleted.
+            ConcurrentWriteError: Another cleaner has finished it, and it was archived since.
+            LockError: The lock wasn't acquired again; the next clean finishes this one.
             StorageError: An instant can't be written; the next clean finishes this one.
         """
         names = self.names(instant, plan)
+        instant = self._current(instant)
+        if instant.is_completed:
+            return self._of_another(instant, start)
         if instant.state is State.REQUESTED:
             instant = self._inflight(instant, plan, just_created=just_created)
-        cleaned = delete_planned(self._storage, plan, names, self._delete, spared, done)
+        if self._lock is None:
+            cleaned = delete_planned(self._storage, plan, names, self._delete, spared, done)
+        else:
+            with self._lock.released():
+                cleaned = delete_planned(self._storage, plan, names, self._delete, spared, done)
+            self._seen = self._meta.active_timeline()
+            instant = self._current(instant)
+            if instant.is_completed:
+                return self._of_another(instant, start)
+        cleaned = self._without_empty(plan, cleaned)
         deleted = sum(len(each.success_delete_files) for each in cleaned.values())
         failed = sum(len(each.failed_delete_files) for each in cleaned.values())
         if failed:
@@ -230,6 +263,55 @@ class CleanExecution:
         )
         return Executed(result, completed, metadata)
 
+    def _current(self, clean: Instant) -> Instant:
+        """Return a clean in its state since the lock was acquired again."""
+        if self._seen is None:
+            return clean
+        found = self._seen.find(clean.requested_time, CLEAN)
+        if found is None:
+            raise ConcurrentWriteError(
+                f"{clean} of {self._storage.base_path} isn't on the timeline any more: another"
+                " cleaner has finished it while its files were deleted, and it was archived",
+                hint="nothing is left to do",
+            )
+        return found
+
+    def _of_another(self, completed: Instant, start: float) -> Executed:
+        """Return a clean that another cleaner has finished meanwhile."""
+        logger.info("another cleaner has finished %s", completed)
+        metadata = self._meta.read(completed)
+        assert isinstance(metadata, CleanMetadata)
+        failed = (len(p.failed_delete_files) for p in metadata.partition_metadata.values())
+        result = CleanResult(
+            completed.requested_time,
+            metadata.total_files_deleted,
+            0,
+            metadata.earliest_commit_to_retain,
+            time.perf_counter() - start,
+            files_failed=sum(failed),
+        )
+        return Executed(result, completed, metadata)
+
+    def _without_empty(
+        self, plan: CleanerPlan, cleaned: Mapping[str, CleanPartitionMetadata]
+    ) -> dict[str, CleanPartitionMetadata]:
+        """Delete the empty partitions that a plan of Hudi's names, unless a write is pending.
+
+        It may be about to create its first file of a partition.
+        """
+        dropped = {*plan.partitions_to_be_deleted} & {*cleaned}
+        if dropped and (self._seen or self._meta.active_timeline()).write_timeline().pending():
+            logger.info("empty partitions stay, as a write is pending: %s", sorted(dropped)[0])
+            return dict(cleaned)
+        return {
+            partition: replace(
+                each,
+                is_partition_deleted=partition in dropped
+                and _drop_partition(self._storage, partition),
+            )
+            for partition, each in cleaned.items()
+        }
+
     def _inflight(self, requested: Instant, plan: CleanerPlan, *, just_created: bool) -> Instant:
         # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
         copy = plan if self._meta.config.version < 8 else None
@@ -244,7 +326,7 @@ def delete_planned(
     spared: Spared | None = None,
     done: Done = int,
 ) -> dict[str, CleanPartitionMetadata]:
-    """Delete the files of a plan, and the empty partitions that it names.
+    """Delete the files of a plan.
 
     Args:
         storage: The table's storage.
@@ -266,7 +348,6 @@ def delete_planned(
         for partition, found in names.items()
     }
     files = [(partition, name) for partition, found in named.items() for name in found]
-    # All files are deleted before any directory is checked for being empty.
     failed = spared.unknown | set(delete([f for f in files if f not in spared.unknown], done))
     return {
         partition: CleanPartitionMetadata(
@@ -275,7 +356,7 @@ def delete_planned(
             found,
             tuple(name for name in found if (partition, name) not in failed),
             tuple(name for name in found if (partition, name) in failed),
-            partition in plan.partitions_to_be_deleted and _drop_partition(storage, partition),
+            False,
         )
         for partition, found in named.items()
     }

@@ -29,7 +29,7 @@ from strandline.table_services.clean.plan import (
     file_sizes,
 )
 from timeline.errors import CorruptMetadataError
-from timeline.instant import COMMIT, Instant, State
+from timeline.instant import CLEAN, COMMIT, Instant, State
 from timeline.metadata.instant_metadata import ActionInstant, CleanerPlan, CleanMetadata
 from timeline.timeline import Timeline
 
@@ -84,6 +84,22 @@ def part_of(extra_metadata: Mapping[str, str], source: str) -> Part | None:
         f"{source} has {PART}={text[:_SHOWN]!r}; allowed: <requested time>/<number>, or"
         f" <requested time>/<number>/{_LAST}"
     )
+
+
+def earlier_parts(timeline: Timeline, last: Instant, part: Part | None) -> Iterator[Instant]:
+    """Yield the completed cleans of a series before one of its parts.
+
+    Args:
+        timeline: The active timeline.
+        last: The clean.
+        part: Its part; ``None``: it isn't one of several.
+    """
+    if part is None or part.number == 1:
+        return
+    for instant in timeline.completed():
+        is_before = part.series <= instant.requested_time < last.requested_time
+        if instant.action == CLEAN and is_before:
+            yield instant
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ only got new groups or logs.
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
 aren't examined; after the deletion of a savepoint all partitions are examined, not only those
 written by its commit; files that a clean failed to delete are planned again; an empty partition
-keeps its directory, because a writer may be about to write to it.
+keeps its directory, because a writer may be about to write to it; the slice of a pending compaction
+stays also in a replaced group, because the compaction may be writing it.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class Rule(Enum):
     REPLACED = "its file group was replaced, and no retained reader uses it"
     SURPLUS = "{0} newer slices of its file group stay"
     RETAINED = "it began at or after {0}, the earliest instant to retain"
+    REPLACED_SINCE = "its file group was replaced at or after {0}, the earliest instant to retain"
     READ = "the newest slice of its file group before {0}, the earliest instant to retain"
     VERSION = "one of the newest {0} slices of its file group"
     COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"
@@ -430,7 +432,7 @@ def deleted_slices(
     Args:
         timeline: The active timeline, instants of any state.
         kept: What the clean keeps.
-        partitions: Partitions to examine.
+        partitions: Partitions to examine, each once; taken as they are examined.
         groups_of: Returns the view's groups of a partition. The view must have the completed
             instants before the earliest one to retain, or all if there is none; files that it
             doesn't have are kept.
@@ -440,7 +442,7 @@ def deleted_slices(
     Cost: the memory of one partition's groups.
     """
     decide = fates_in(timeline, kept, savepoints, compactions)
-    for partition in sorted(set(partitions)):
+    for partition in partitions:
         for fate in decide(groups_of(partition)):
             if fate.rule.deletes:
                 yield fate

@@ -1,7 +1,10 @@
 """``CleanPlanner``: what a clean would delete now; changes nothing.
 
-It lists only the leases, and gets the files of partitions from the view. If the last clean or later
-writes were archived, the archive is read instead of all partitions.
+It lists only the leases, and gets the files of partitions from the view. A view that has followed
+the table answers without a storage call; a new one, as in a process that has just started, lists
+the partitions that are examined, ``TOGETHER`` for each list of the timeline, or reads the whole
+table from metadata if many are. If the last clean or later writes were archived, the archive is
+read instead of all partitions.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanPlanner``.
 """
@@ -20,7 +23,7 @@ from fsview.model.file_system_view import FileSystemView, partition_names
 from strandline.read.instants.archive import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
-from strandline.table_services.clean.parts import PlannedPart, divided, part_of
+from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of
 from strandline.table_services.clean.plan import (
     FROM_THE_START,
     Fate,
@@ -73,6 +76,13 @@ M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
+
+TOGETHER: Final = 100
+"""Partitions that the view loads together."""
+
+FEW: Final = 128
+"""Most partitions that a new view lists in any case. Reading the table from its commits may take
+fewer calls, but decodes the names of all its files, of which a clean examines few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +215,9 @@ class CleanPlanner:
         """
         free = self.bounds(timeline, due=False, free=True)
         if free is None:
-            groups = self._groups(partition, Retention(self._settings.policy))
-            slices = (each for group in (*groups.groups, *groups.replaced) for each in group.slices)
-            return tuple(Fate(each, Rule.YOUNG) for each in slices)
+            view = self._view
+            groups = (*view.all_file_groups(partition), *view.all_replaced_file_groups(partition))
+            return tuple(Fate(each, Rule.YOUNG) for group in groups for each in group.slices)
         fates = self._decided(timeline, free, partition)
         leases = self.leases.live()
         if not leases:
@@ -427,7 +437,7 @@ class CleanPlanner:
         return deleted_slices(
             timeline,
             bounds.kept,
-            partitions,
+            self._loaded(partitions),
             lambda partition: self._groups(partition, bounds.kept),
             savepoints=bounds.savepoints,
             compactions=self._compactions(),
@@ -435,17 +445,34 @@ class CleanPlanner:
 
     def _decided(self, timeline: Timeline, bounds: Bounds, partition: str) -> tuple[Fate, ...]:
         decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
-        return tuple(decide(self._groups(partition, bounds.kept)))
+        fates = tuple(decide(self._groups(partition, bounds.kept)))
+        earliest = bounds.kept.earliest
+        if earliest is None:
+            return fates
+        # A clean doesn't look at groups replaced since its earliest instant.
+        decided = {fate.found for fate in fates}
+        replaced = self._view.all_replaced_file_groups(partition)
+        later = (s for group in replaced for s in group.slices if s not in decided)
+        since = earliest.requested_time
+        return (*fates, *(Fate(each, Rule.REPLACED_SINCE, since) for each in later))
 
-    def _partitions(self, timeline: Timeline, bounds: Bounds) -> set[str]:
+    def _partitions(self, timeline: Timeline, bounds: Bounds) -> list[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
         changed = self._changed(timeline, bounds)
         if changed is None:
             self._view.sync()
-            return set(partition_names(self._view))
+            return partition_names(self._view)
         self._catch_up(changed)
         named = partitions_named(self._commit(instant) for instant in changed)
-        return named | partitions_left_over(bounds.known)
+        return sorted(named | partitions_left_over(bounds.known))
+
+    def _loaded(self, partitions: Sequence[str]) -> Iterator[str]:
+        """Yield the partitions, each after the view has loaded it."""
+        are_few = len(partitions) <= FEW
+        for first in range(0, len(partitions), TOGETHER):
+            some = partitions[first : first + TOGETHER]
+            self._view.load_partitions(some, by_listing=are_few)
+            yield from some
 
     def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
         """Return the writes since the last plan that may have left files to delete.
@@ -527,10 +554,9 @@ class CleanPlanner:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
         if part is None or part.number == 1:
-            return
-        for instant in cleans(self._meta.active_timeline().completed()):
-            if part.series <= instant.requested_time < last.requested_time:
-                yield self.read(instant, CleanMetadata)
+            return  # without a list of the timeline
+        for instant in earlier_parts(self._meta.active_timeline(), last, part):
+            yield self.read(instant, CleanMetadata)
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""

@@ -28,7 +28,7 @@ from operator import attrgetter
 from typing import Final
 
 from strandline.read.state.reader_lease import EVERYTHING, Lease, held_from
-from strandline.settings.setting import Setting, Settings, declared
+from strandline.settings.setting import Setting, Settings, settings_of
 from timeline.instant import CLEAN, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.metadata.instant_metadata import CleanMetadata
 from timeline.timeline import Timeline
@@ -45,6 +45,13 @@ AUTOMATIC: Final = Setting(
     "hoodie.clean.automatic",
     True,
     "Whether each write is followed by a clean.",
+    "client",
+)
+ASYNC: Final = Setting(
+    "hoodie.clean.async.enabled",
+    False,
+    "Whether the clean after a write runs on a thread of its own beside the next write, which waits"
+    " for it when it has committed.",
     "client",
 )
 POLICY: Final = Setting(
@@ -112,10 +119,6 @@ PARALLELISM: Final = Setting(
     maximum=256,
 )
 
-CLEAN_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
-
-
 RETENTION_OF: Final[Mapping[str, Setting[int]]] = {
     KEEP_LATEST_COMMITS: RETAINED,
     KEEP_LATEST_BY_HOURS: HOURS,
@@ -139,33 +142,26 @@ class CleanSettings:
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
         part_files: Most files of a plan; a clean of more is divided into parts.
+        asynchronous: Whether the clean after a write runs beside the next one.
     """
 
-    automatic: bool = True
-    policy: str = KEEP_LATEST_COMMITS
-    retained: int = 10
-    hours: int = 24
-    versions: int = 3
-    max_commits: int = 1
-    max_to_clean: int = NO_LIMIT
-    empty_hours: int = -1
-    parallelism: int = 8
+    automatic: bool = AUTOMATIC.field()
+    policy: str = POLICY.field()
+    retained: int = RETAINED.field()
+    hours: int = HOURS.field()
+    versions: int = VERSIONS.field()
+    max_commits: int = MAX_COMMITS.field()
+    max_to_clean: int = MAX_TO_CLEAN.field()
+    empty_hours: int = EMPTY_HOURS.field()
+    parallelism: int = PARALLELISM.field()
     part_files: int = 200_000
+    asynchronous: bool = ASYNC.field()
 
     @classmethod
     def of(cls, values: Settings) -> CleanSettings:
         """Return the cleaner's part of parsed options."""
-        return cls(
-            automatic=values.get(AUTOMATIC),
-            policy=_policy(values),
-            retained=values.get(RETAINED),
-            hours=values.get(HOURS),
-            versions=values.get(VERSIONS),
-            max_commits=values.get(MAX_COMMITS),
-            max_to_clean=values.get(MAX_TO_CLEAN),
-            empty_hours=values.get(EMPTY_HOURS),
-            parallelism=values.get(PARALLELISM),
-        )
+        runs_beside = values.get(AUTOMATIC) and values.get(ASYNC)
+        return values.read(cls, policy=_policy(values), asynchronous=runs_beside)
 
     @property
     def has_earliest(self) -> bool:
@@ -183,7 +179,7 @@ def clean_settings(policy: str | None, retain: int | None) -> CleanSettings:
     setting = RETENTION_OF[chosen]
     kept = setting.default if retain is None else setting.parse(str(retain), "retain")
     options = {POLICY.name: chosen, setting.name: str(kept)}
-    return CleanSettings.of(Settings.parse(options, CLEAN_SETTINGS))
+    return CleanSettings.of(Settings.parse(options, settings_of(CleanSettings)))
 
 
 def _policy(values: Settings) -> str:

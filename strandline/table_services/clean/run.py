@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Final
 
 from fsview.model.file_system_view import FileSystemView
+from strandline.commit.lock.base import TableLock
 from strandline.read.state.reader_lease import Lease
 from strandline.table_services.clean.execution import (
     CleanExecution,
@@ -81,6 +82,7 @@ class Cleaner:
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
         delete: Deletes files; ``None`` for threads of this process.
         progress: Called while files are deleted.
+        lock: As in ``CleanExecution``.
 
     Attributes:
         planner: Plans its cleans.
@@ -96,6 +98,7 @@ class Cleaner:
         *,
         delete: Delete | None = None,
         progress: Progress | None = None,
+        lock: TableLock | None = None,
     ) -> None:
         self._meta = meta_client.for_cause("clean")
         self._storage = meta_client.storage.for_cause("clean")
@@ -103,7 +106,9 @@ class Cleaner:
         self._times = time_generator
         self._settings = settings
         self.planner = CleanPlanner(meta_client, view, time_generator, settings, memory)
-        self._execution = CleanExecution(self._meta, time_generator, delete or self._in_threads)
+        self._execution = CleanExecution(
+            self._meta, time_generator, delete or self._in_threads, lock
+        )
         self._progress = progress
 
     def run(self) -> CleanResult | None:
@@ -243,7 +248,9 @@ class Cleaner:
         known = {lease.id for lease in bounds.leases}
         earliest = bounds.kept.earliest
         since = reach(timeline, None if earliest is None else earliest.requested_time)
-        new = (lease for lease in self.planner.leases.live() if lease.id not in known)
+        # With sweep, as a clock of this machine that is ahead would show a new lease as expired.
+        leases = self.planner.leases.live(sweep=True)
+        new = (lease for lease in leases if lease.id not in known)
         return next((lease for lease in new if lease.earliest < since), None)
 
     def _request_in(self, timeline: Timeline, bounds: Bounds) -> list[_Requested]:

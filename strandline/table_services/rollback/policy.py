@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from strandline.commit.others_heartbeats import Beat, HeartbeatSettings, is_expired
-from strandline.settings.setting import Setting, Settings, declared
+from strandline.settings.setting import Setting, Settings
 
 FAILED_WRITES: Final = Setting(
     "hoodie.clean.failed.writes.policy",
@@ -30,8 +30,6 @@ FOREIGN: Final = Setting(
     " lock provider left or is still writing. Set it only while no other writer runs.",
     "client",
 )
-ROLLBACK_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
 
 
 class Verdict(Enum):
@@ -52,15 +50,14 @@ class RollbackPolicy:
         heartbeats: When a beat has expired.
     """
 
-    lazy: bool = False
-    foreign: bool = False
+    lazy: bool = FAILED_WRITES.field(lambda policy: policy == "LAZY")
+    foreign: bool = FOREIGN.field()
     heartbeats: HeartbeatSettings = field(default_factory=HeartbeatSettings)
 
     @classmethod
     def of(cls, values: Settings) -> RollbackPolicy:
         """Return the rollbacks' part of parsed options."""
-        lazy = values.get(FAILED_WRITES) == "LAZY"
-        return cls(lazy, values.get(FOREIGN), HeartbeatSettings.of(values))
+        return values.read(cls, heartbeats=values.read(HeartbeatSettings))
 
     def judge(self, beat: Beat | None, now_ms: int, *, is_gone: bool, all_beat: bool) -> Verdict:
         """Return whether a pending instant's writer is dead.

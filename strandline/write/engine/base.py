@@ -235,6 +235,15 @@ class EngineContext(ABC, Generic[D]):
     def collect(self, data: D) -> pa.Table:
         """Run pending transforms and return the rows to the driver."""
 
+    def beside(self, call: Callable[[], None], purpose: str) -> Callable[[], None]:
+        """Return a call for another thread, which runs jobs of its own beside the caller's.
+
+        Args:
+            call: The call.
+            purpose: What its jobs are for, where the engine shows that.
+        """
+        return call
+
     @staticmethod
     @abstractmethod
     def attempt() -> TaskAttempt:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext, inheritable_thread_target
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +76,15 @@ logger = logging.getLogger(__name__)
 _CONNECT: Final = "pyspark.sql.connect"
 _LOOPBACK: Final = "127.0.0.1"
 _RESULT_LIMIT: Final = "spark.driver.maxResultSize"
+_POOL: Final = "spark.scheduler.pool"
+_OF_A_JOB: Final = (
+    "spark.jobGroup.id",
+    "spark.job.interruptOnCancel",
+    "spark.job.tags",
+    "spark.sql.execution.id",
+    "spark.sql.execution.root.id",
+)
+"""Local properties of a thread by which Spark finds the jobs that belong together."""
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -259,6 +268,25 @@ class SparkEngine(EngineContext[SparkRows]):
         """Run the job and return its rows; for tasks' reports, not for the user's rows."""
         with _own_errors():
             return _as_table(streams(data), self.schema(data))
+
+    def beside(self, call: Callable[[], None], purpose: str) -> Callable[[], None]:
+        """Return a call whose jobs are in the caller's scheduler pool, but not in its job group.
+
+        So cancelling the group of a batch doesn't cancel them. If PySpark doesn't pin threads of
+        Python to threads of the JVM, they share local properties, and none is changed.
+        """
+        context = self._session.sparkContext
+        pool = context.getLocalProperty(_POOL)
+
+        def run() -> None:
+            for name in _OF_A_JOB:
+                context.setLocalProperty(name, None)
+            context.setLocalProperty(_POOL, pool)
+            context.setJobDescription(purpose)
+            call()
+
+        pinned = inheritable_thread_target(run)
+        return call if pinned is run else pinned
 
     @staticmethod
     def attempt() -> TaskAttempt:

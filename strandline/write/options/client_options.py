@@ -17,17 +17,28 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
-from strandline.commit.settings import COMMIT_SETTINGS, check_concurrency, conflict_strategy
+from strandline.commit import settings as commit_settings
+from strandline.commit.lock import settings as lock_settings
+from strandline.commit.settings import check_concurrency, conflict_strategy
 from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.service import SERVICE_SETTINGS
-from strandline.settings.setting import Refusals, Setting, Settings, masked, refusal, shortened
-from strandline.table_services.archive.policy import ARCHIVE_SETTINGS, ArchiveSettings
+from strandline.settings.setting import (
+    Refusals,
+    Setting,
+    Settings,
+    declared,
+    masked,
+    refusal,
+    shortened,
+)
+from strandline.table_services.archive import policy as archive_policy
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean import policy as clean_policy
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
+    ASYNC,
     HOURS,
     MAX_COMMITS,
     PARALLELISM,
@@ -35,13 +46,13 @@ from strandline.table_services.clean.policy import (
     RETAINED,
     VERSIONS,
 )
-from strandline.table_services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
-from strandline.write.options import settings
+from strandline.table_services.rollback import policy as rollback_policy
+from strandline.table_services.rollback.policy import FAILED_WRITES
+from strandline.write.options import index_settings, settings
 from strandline.write.options.foreign_options import HARMLESS, REFUSED, WITHOUT_EFFECT, find
 from strandline.write.options.index_settings import (
     BLOOM,
     GLOBAL_BLOOM,
-    INDEX_SETTINGS,
     INDEX_TYPE,
     bucket_contradictions,
 )
@@ -70,21 +81,24 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.cleaner.commits.retained": RETAINED.name,
     "hoodie.cleaner.hours.retained": HOURS.name,
     "hoodie.cleaner.fileversions.retained": VERSIONS.name,
+    "hoodie.clean.async": ASYNC.name,
     "hoodie.clean.max.commits": MAX_COMMITS.name,
     "hoodie.cleaner.parallelism": PARALLELISM.name,
     **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
-    **LOCK_ALIASES,
+    **lock_settings.LOCK_ALIASES,
 }
 """Hudi's other name of a setting → its name here."""
 
 WRITER_SETTINGS: Final = (
-    *settings.WRITE_SETTINGS,
-    *INDEX_SETTINGS,
-    *COMMIT_SETTINGS,
-    *LOCK_SETTINGS,
-    *ROLLBACK_SETTINGS,
-    *CLEAN_SETTINGS,
-    *ARCHIVE_SETTINGS,
+    *declared(
+        settings,
+        index_settings,
+        commit_settings,
+        lock_settings,
+        rollback_policy,
+        clean_policy,
+        archive_policy,
+    ),
     *SERVICE_SETTINGS,
 )
 """All settings that a write client reads."""

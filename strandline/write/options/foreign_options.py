@@ -291,7 +291,7 @@ HARMLESS: Final = (
         "an archival never passes the last clean's earliest instant, and merges files by itself",
     ),
     _entry(
-        "clean.async clean.async.enabled clean.incremental.enabled clean.multiple.enabled "
+        "clean.incremental.enabled clean.multiple.enabled "
         "clean.allow.multiple clean.trigger.strategy clean.delete.bootstrap.base.file "
         "clean.optimize.using.local.engine.context cleaner.incremental.mode "
         "cleaner.delete.bootstrap.base.file",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from strandline.settings.setting import Refusals, Setting, Settings, as_text, declared
+from strandline.settings.setting import Refusals, Setting, Settings, as_text
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 
@@ -79,9 +79,6 @@ HASH_FIELDS: Final = Setting(
     "Columns whose values are hashed, some of the record key's; empty: all of them.",
     "table",
 )
-
-INDEX_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
 
 _STORED: Final[tuple[Setting[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, HASH_FIELDS)
 """Settings of a bucket index that are properties of the table."""

@@ -418,6 +418,3 @@ TIME_SETTINGS: Final[tuple[Setting[str], ...]] = tuple(
     each for each in declared(globals()) if each.name.startswith(timestamp_path.PREFIX)
 )
 """Settings of timestamp partitions, for the key generators TIMESTAMP and CUSTOM."""
-
-WRITE_SETTINGS: Final = declared(globals())
-"""All settings of this module."""

@@ -6,15 +6,18 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.markers import delete_unreported
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.policy import last_clean
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.result import WriteResult
 from strandline.write.stages.committed import Committed
 from timeline.storage.meanwhile import meanwhile
+from timeline.timeline import Timeline
 
 
 def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
@@ -54,17 +57,26 @@ def told(request: WriteRequest, committed: Committed) -> FileSystemView | None:
 def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | None) -> WriteResult:
     """Clean and archive, if that is automatic, and return the write's result.
 
+    If cleans are asynchronous, the one that ran beside this write is waited for, and reported; the
+    next one starts. Nothing is waited for while the table's lock is held: the clean takes it, too.
+
     Args:
         request: The write.
         committed: Its commit.
         view: The view that ``told`` returned.
     """
-    begun, cleaned = committed.written.begun, _cleaned(request, committed, view)
-    archived = _archived(request, committed, cleaned)
+    begun = committed.written.begun
+    if request.context.async_cleaner is None:
+        cleaned = _cleaned(request, committed, view)
+    else:
+        cleaned = _cleaned_beside(request)
+    committed = replace(committed, timeline=_with_clean(request.context, committed.timeline))
+    archived = _archived(request, committed)
+    is_cleaning = _starts_clean(request, committed)
     in_driver = begun.rows.engine.in_process
     # Executors' tasks may outlive their stage and leave markers at any time, and the markers of
     # late files weren't deleted.
-    if in_driver and not committed.written.late and archived is None:
+    if in_driver and not committed.written.late and archived is None and not is_cleaning:
         _keep_timeline(request, committed, cleaned)
     return request.account.result(
         begun.transaction,
@@ -80,7 +92,9 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
 def _synced_view(request: WriteRequest, committed: Committed) -> FileSystemView | None:
     """Sync the service with the commit."""
     context, account = request.context, request.account
-    if not context.embedded.is_ready and not _cleans(context, committed):
+    # An asynchronous clean has its own view.
+    needs_view = context.async_cleaner is None and _cleans(context, committed)
+    if not context.embedded.is_ready and not needs_view:
         return None
     # The timeline has just been read.
     reusing = context.storage.reusing_listing()
@@ -110,23 +124,54 @@ def _cleaned(
     return None
 
 
+def _cleaned_beside(request: WriteRequest) -> CleanResult | None:
+    """Wait for the asynchronous clean that ran beside this write, if any; report it."""
+    cleaner, account = request.context.async_cleaner, request.account
+    assert cleaner is not None
+    with account.timed("clean"):
+        ended = cleaner.take()
+    if ended is None:
+        return None
+    account.add_clean(ended)
+    return ended.result
+
+
+def _with_clean(context: WriteContext, timeline: Timeline) -> Timeline:
+    """Return a timeline with the last clean, which may have completed since it was read.
+
+    It may be an empty one, which isn't reported as a result.
+    """
+    known, last = context.clean_memory.last_clean, last_clean(timeline)
+    if known is None or (last is not None and last.requested_time >= known[0].requested_time):
+        return timeline
+    # One that was archived in the meantime is older.
+    return timeline.with_instant(known[0])
+
+
+def _starts_clean(request: WriteRequest, committed: Committed) -> bool:
+    """Start an asynchronous clean, if cleans are and there may be something to clean."""
+    context = request.context
+    if context.async_cleaner is None or not _cleans(context, committed):
+        return False
+    # The clean changes the timeline from which the next write would start.
+    context.last_timeline.forget()
+    with request.account.survived("starting a clean"):
+        context.start_clean(committed.written.begun.target.config)
+    return True
+
+
 def _cleans(context: WriteContext, committed: Committed) -> bool:
     zone = committed.written.begun.target.config.timezone
     return context.clean_settings.automatic and not context.clean_is_idle(committed.timeline, zone)
 
 
-def _archived(
-    request: WriteRequest, committed: Committed, cleaned: CleanResult | None
-) -> ArchiveResult | None:
+def _archived(request: WriteRequest, committed: Committed) -> ArchiveResult | None:
     """Archive; return ``None`` if there was nothing to archive.
 
     Cost: no call if that is known.
     """
     context, account, meta = request.context, request.account, committed.written.begun.target.meta
-    timeline, known = committed.timeline, context.clean_memory.last_clean
-    if cleaned is not None and known is not None:
-        timeline = timeline.with_instant(known[0])
-    if not context.archive_settings.automatic or context.archive_is_idle(timeline, meta):
+    if not context.archive_settings.automatic or context.archive_is_idle(committed.timeline, meta):
         return None
     with account.survived("archiving"), account.timed("archive"):
         archived = context.archive(meta)
@@ -144,12 +189,11 @@ def _keep_timeline(
     # A lock shared between processes means other writers; a lazy clean looks for failed writes.
     if context.lock.is_shared or context.rollback_policy.lazy or request.account.has_warnings:
         return
-    timeline = committed.timeline
     if cleaned is not None:
+        # One that ran beside this write may have requested several instants, or failed to.
+        if context.async_cleaner is not None or cleaned.finished or cleaned.parts:
+            return
         known = context.clean_memory.last_clean
         if known is None or known[0].requested_time != cleaned.instant:
             return
-        if cleaned.finished or cleaned.parts:
-            return
-        timeline = timeline.with_instant(known[0])
-    context.last_timeline.keep(begun.target.config, timeline)
+    context.last_timeline.keep(begun.target.config, committed.timeline)

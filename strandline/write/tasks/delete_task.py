@@ -5,7 +5,7 @@ Source: Hudi 1.2.0 ``CleanActionExecutor.clean``, which deletes in Spark tasks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from strandline.write.engine.base import EngineContext
 from timeline.storage.base import Storage
 
 _FILES: Final = pa.schema([("partition", pa.string()), ("name", pa.string())])
-_A_THREAD: Final = 1000
+A_THREAD: Final = 1000
 """Files for each of the driver's threads, above which tasks delete them."""
+_A_TASK: Final = 10_000
+"""Files for each core that tasks delete in one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +42,45 @@ class DeleteTask:
             yield from _table(sorted(failed)).to_batches()
 
 
-def delete_on(engine: EngineContext[Any], storage: Storage, parallelism: int) -> Delete:
+def delete_on(
+    engine: EngineContext[Any],
+    storage: Storage,
+    parallelism: int,
+    proceed: Callable[[], object] = lambda: None,
+    a_thread: int = A_THREAD,
+) -> Delete:
     """Return the function that deletes files for the cleaner.
 
     Args:
         engine: Runs tasks.
         storage: The table's storage, for the cause ``clean``.
         parallelism: Maximum number of threads of the driver.
-
-    Up to 1,000 files for each thread are deleted by the driver: a job costs more than it saves.
+        proceed: Called before each job, and each ``a_thread`` files for each thread of the driver;
+            what it raises ends the deletion.
+        a_thread: Files for each thread up to which the driver deletes them: a job costs more than
+            it saves.
     """
 
     def delete(files: Sequence[File], done: Done) -> Collection[File]:
-        if engine.in_process or len(files) <= parallelism * _A_THREAD:
-            return delete_files(storage, files, parallelism, done)
-        step = max(_A_THREAD, -(-len(files) // engine.cores))
+        in_driver = engine.in_process or len(files) <= parallelism * a_thread
+        step = parallelism * a_thread if in_driver else max(engine.cores, 1) * _A_TASK
+        failed: list[File] = []
+        for first in range(0, len(files), step):
+            proceed()
+            part = files[first : first + step]
+            if in_driver:
+                failed += delete_files(storage, part, parallelism, done)
+            else:
+                failed += in_tasks(part)
+                done(len(part))
+        return failed
+
+    def in_tasks(files: Sequence[File]) -> list[File]:
+        step = max(a_thread, -(-len(files) // engine.cores))
         parts = [_table(files[first : first + step]) for first in range(0, len(files), step)]
         failed = engine.collect(
             engine.transform(engine.from_driver(parts), DeleteTask(storage), _FILES)
         )
-        done(len(files))
         return [(row["partition"], row["name"]) for row in failed.to_pylist()]
 
     return delete

@@ -76,6 +76,14 @@ def test_some_partitions_asked_for_together_are_read_if_they_are_many() -> None:
         assert loads(metrics)[1] == expected
 
 
+def test_partitions_are_listed_for_a_caller_who_asks_for_no_others() -> None:
+    table, metrics = wide_table(), Metrics()
+    view = LocalView.newest(TableView(table.storage, metrics=metrics))
+    view.load_partitions(WIDE, by_listing=True)
+    assert loads(metrics) == (len(WIDE), 0)
+    assert data_lists(table.storage) == len(WIDE)
+
+
 def test_a_table_of_few_partitions_is_listed() -> None:
     table, metrics = small_table(), Metrics()
     LocalView.newest(TableView(table.storage, metrics=metrics)).load_all_partitions()

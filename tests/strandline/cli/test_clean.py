@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from strandline.__main__ import main
+from tests.kit.concurrency.patience import PROCESS_S
 from tests.kit.tables import golden
 from tests.strandline.write.tables import client, row, table
 
@@ -64,6 +71,52 @@ def test_applied_it_deletes_just_what_was_shown(base):
     assert told.stdout.startswith("deleted: the clean ")
     answer = json.loads(run("why", base, gone, "--output", "json").stdout)
     assert (answer["is_there"], answer["goes"]) == (False, True)
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A table of three commits to 24 partitions, never cleaned."""
+    with client(tmp_path / "wide", clean__automatic="false") as c:
+        for n in range(3):
+            c.upsert(table(*(row(f"k{p}", f"p{p:02}", ts=n) for p in range(24))))
+    return tmp_path / "wide"
+
+
+def test_where_no_terminal_is_progress_is_plain_lines_on_stderr(wide):
+    """Each of eight threads deletes three files; in whichever order, the counts ascend."""
+    done = run("clean", wide, "--retain", 1, "--apply")
+    assert done.exit_code == 0
+    lines = done.stderr.splitlines()
+    assert lines[-1] == "deleting files: 24 of 24"
+    counts = [re.fullmatch(r"deleting files: (\d+) of 24", line) for line in lines]
+    assert all(counts), lines
+    numbers = [int(found[1]) for found in counts if found]
+    assert numbers == sorted(set(numbers))
+    assert 2 < len(numbers) <= 10
+    assert "deleting" not in done.stdout
+    # With nothing to delete there is no line.
+    assert run("clean", wide, "--retain", 1, "--apply").stderr == ""
+
+
+@pytest.mark.property
+def test_on_a_terminal_progress_is_a_bar_on_stderr_and_nothing_else(wide):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "strandline", "clean", str(wide), "--retain", "1", "--apply"]
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as stderr:
+            done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        shown = b""
+        # The end of a terminal, whose last writer has closed it, is an error on Linux.
+        with contextlib.suppress(OSError):
+            while part := terminal.read(4096):
+                shown += part
+        stdout, _ = done.communicate(timeout=PROCESS_S)
+    assert done.returncode == 0
+    assert stdout.startswith("clean ")
+    text = shown.decode()
+    assert "24/24" in text
+    assert text.count("\n") == 1  # the bar is drawn over itself, in one line
+    assert "deleting files: 24 of 24" not in text
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_a_look_at_a_fleet_writes_nothing(path: Path) -> None:
     told = run("status", f"sqlite://{path}")
     assert (told.exit_code, told.stderr) == (
         2,
-        f"Error: {path} is no state store, but a database of something else\n",
+        f"Error: the state store {path} has no tables: the file is empty\n",
     )
     assert path.stat().st_size == 0
     path.unlink()

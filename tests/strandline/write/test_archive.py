@@ -91,3 +91,25 @@ def test_it_is_left_out_if_it_is_not_automatic(tmp_path: Path):
         assert done.instants
         assert c.archive() is None
         c.upsert(table(row("a", ts=9)))
+
+
+def test_a_clean_that_holds_it_back_is_looked_up_once(tmp_path: Path) -> None:
+    """No write lists the timeline, nor reads the clean, for an archival that finds nothing."""
+    base = tmp_path / "t"
+    with client(base, archive__automatic="false", clean__commits__retained="1") as other:
+        for n in range(3):
+            other.upsert(table(row("a", ts=n)))
+        assert other.clean() is not None
+    # Cleans nothing by itself, so the earliest commit that the clean retained stays where it is.
+    with client(base, keep__min__commits=3, keep__max__commits=5, clean__commits__retained=2) as c:
+        results = [c.upsert(table(row("a", ts=n))) for n in range(3, 15)]
+        looks = [
+            {kind: n for (kind, cause), n in each.storage_calls.items() if cause == "archive"}
+            for each in results
+        ]
+        # One archival, up to what the clean retained.
+        assert [each.archive is not None for each in results].count(True) == 1
+        assert [bool(each) for each in looks].count(True) == 1
+        # A new clean moves the mark, and the archiver goes on.
+        assert c.clean() is not None
+        assert c.upsert(table(row("a", ts=20))).archive is not None

@@ -17,25 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fsview.store.sql.connections import Connections
 from fsview.store.sql.database import SCHEMA_VERSION, TURN_S, Database, Session, check_ring
-from fsview.store.sql.postgres.connector import (
-    OwnSchema,
-    PostgresConnector,
-    close,
-    in_a_line,
-    is_alive,
-)
+from fsview.store.sql.postgres.pool import Limits, OwnSchema, PostgresPool
 from fsview.store.sql.postgres.session import NAMESPACE, PostgresSession, schema
 from fsview.store.sql.stored_form import table_key, tables_of
 from timeline.clock import Clock
-from timeline.errors import (
-    RecordLostError,
-    StoreError,
-    StoreFullError,
-    StoreLockedError,
-    StoreUnavailableError,
-)
+from timeline.errors import StoreError, StoreUnavailableError
 from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -49,6 +36,8 @@ ANSWER_TIMEOUT_S: Final = 15.0
 CONNECTIONS: Final = 16
 """Most connections of a server to one database."""
 CONNECTION_WAIT_S: Final = 10.0
+PAUSE_S: Final = 10.0
+"""Time for which a database isn't asked after it didn't answer."""
 
 _TABLES: Final = OwnSchema(NAMESPACE, SCHEMA_VERSION, making=0x5374726C, statements=schema)
 _KEY_BYTES: Final = 8
@@ -98,28 +87,29 @@ class PostgresDatabase(Database):
             StoreError: It has tables of another version, is for servers with other databases, or
                 has no tables and none are to be made.
         """
-        settings = {
-            "search_path": NAMESPACE,
-            "lock_timeout": f"{lock_timeout_s * 1e3:.0f}",
-            "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1e3:.0f}",
-        }
-        self._connector = PostgresConnector(url, settings, answer_timeout_s, connect, clock)
-        self._driver, self.name = self._connector.driver, self._connector.name
-        self._turn_s = turn_s
-        self._lock_timeout_s = lock_timeout_s
-        self._connections: Connections[Any] = Connections(
-            self.name,
-            self._connector.connect,
-            close,
-            is_alive,
-            reset=self._reset,
+        limits = Limits(
+            answer_s=answer_timeout_s,
+            idle_s=idle_timeout_s,
+            lock_s=lock_timeout_s,
+            pause_s=PAUSE_S,
+        )
+        self._pool = PostgresPool(
+            url,
+            _TABLES,
+            limits,
+            make=make,
+            check=self._check_ring,
             most=connections,
             wait_s=connection_wait_s,
+            connect=connect,
+            clock=clock,
         )
+        self.name = self._pool.name
+        self._turn_s = turn_s
         self._turns = threading.BoundedSemaphore(connections // 2)
-        self._make, self._ring, self._is_checked = make, ring, False
+        self._make, self._ring = make, ring
         try:
-            with self._lent():
+            with self._pool.lent():
                 pass
         except StoreUnavailableError as exc:
             if is_needed:
@@ -132,20 +122,17 @@ class PostgresDatabase(Database):
     @contextmanager
     def reading(self, table_id: TableId) -> Iterator[Session]:
         """See ``Database``."""
-        with self._lent() as connection, connection.cursor(binary=True) as cursor:
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with self._pool.transaction(begin) as cursor:
             yield PostgresSession(cursor, table_id)
-            cursor.execute("COMMIT")
 
     @contextmanager
     def writing(self, table_id: TableId) -> Iterator[Session]:
         """See ``Database``."""
-        with self._lent() as connection, connection.cursor(binary=True) as cursor:
-            cursor.execute("BEGIN")
+        with self._pool.transaction() as cursor:
             session = PostgresSession(cursor, table_id)
             session.lock()
             yield session
-            cursor.execute("COMMIT")
 
     @contextmanager
     def turn(self, table_id: TableId) -> Iterator[bool]:
@@ -155,7 +142,7 @@ class PostgresDatabase(Database):
             return
         is_over = False
         try:
-            with self._lent() as connection, connection.cursor() as cursor:
+            with self._pool.lent() as connection, connection.cursor() as cursor:
                 cursor.execute("BEGIN")
                 yield self._is_turn(cursor, table_id)
                 is_over = True
@@ -175,82 +162,33 @@ class PostgresDatabase(Database):
         cursor.execute(f"SET LOCAL lock_timeout = {self._turn_s * 1e3:.0f}")
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
-        except self._driver.errors.LockNotAvailable:
+        except self._pool.driver.errors.LockNotAvailable:
             return False
         return True
 
     def tables(self) -> list[TableId]:
         """See ``Database``."""
-        with self._lent() as connection, connection.cursor(binary=True) as cursor:
+        with self._pool.lent() as connection, connection.cursor(binary=True) as cursor:
             found = cursor.execute("SELECT table_id, base_path FROM head").fetchall()
             return tables_of(found)
 
     def spread(self, ring: str) -> None:
         """See ``Database``."""
-        with self._lent() as connection, connection.cursor() as cursor:
-            cursor.execute("BEGIN")
+        with self._pool.transaction() as cursor:
             cursor.execute("DELETE FROM ring")
             cursor.execute("INSERT INTO ring VALUES (%s)", (ring,))
-            cursor.execute("COMMIT")
 
     def close(self) -> None:
         """See ``Database``."""
-        self._connections.close()
+        self._pool.close()
 
-    @contextmanager
-    def _lent(self) -> Iterator[Any]:
-        self._connector.check_answers()
-        try:
-            with self._connections.lent() as connection:
-                if not self._is_checked:
-                    with connection.cursor() as cursor:
-                        self._check_tables(cursor)
-                    self._is_checked = True  # of threads that come at once, each has checked
-                yield connection
-        except self._driver.Error as exc:
-            if isinstance(exc, self._driver.OperationalError):
-                # The server may have been restarted, and then none of them works.
-                self._connections.drop_idle()
-            self._connector.note(exc)
-            raise self._failed(exc) from exc
-
-    def _reset(self, connection: Any) -> bool:
-        """Take back what a transaction did; return whether that was possible."""
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("ROLLBACK")
-        except self._driver.Error as exc:
-            logger.debug("a transaction can't be taken back: %s", exc)
-            return False
-        return True
-
-    def _check_tables(self, cursor: Any) -> None:
-        """Make the tables if there are none; refuse tables of another version or ring."""
-        cursor.execute("BEGIN")
-        wrong = _TABLES.prepare(cursor, make=self._make)
-        if wrong is not None:
-            raise StoreError(f"{self.name}{wrong[0]}", hint=wrong[1])
-        if self._ring is not None:
-            self._check_ring(cursor, self._ring)
-        cursor.execute("COMMIT")
-
-    def _check_ring(self, cursor: Any, ring: str) -> None:
+    def _check_ring(self, cursor: Any) -> None:
+        """Refuse tables of another ring; ``None``: any ring is right."""
+        if self._ring is None:
+            return
         cursor.execute("SELECT names FROM ring")
         found = cursor.fetchone()
         if found is not None:
-            check_ring(self.name, found[0], ring)
+            check_ring(self.name, found[0], self._ring)
         elif self._make:
-            cursor.execute("INSERT INTO ring VALUES (%s)", (ring,))
-
-    def _failed(self, exc: Any) -> StoreError:
-        errors = self._driver.errors
-        if isinstance(exc, errors.LockNotAvailable):
-            message = f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
-            return StoreLockedError(message)
-        if isinstance(exc, errors.DataCorrupted | errors.IndexCorrupted):
-            return RecordLostError(f"{self.name}: {in_a_line(exc)}")
-        if isinstance(exc, errors.DiskFull):
-            return StoreFullError(f"{self.name}: {in_a_line(exc)}")
-        if isinstance(exc, self._driver.OperationalError):
-            return StoreUnavailableError(f"{self.name}: {in_a_line(exc)}")
-        return StoreError(f"{self.name}: {in_a_line(exc)}")
+            cursor.execute("INSERT INTO ring VALUES (%s)", (self._ring,))

@@ -10,32 +10,22 @@ processes share. A lock on a file would not end while its process is stopped.
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 
 from fsview.store.base import RETRY_S
-from fsview.store.sql.connections import Connections
+from fsview.store.sql.connections import ForeignTablesError
 from fsview.store.sql.database import TURN_S, Database, Session, check_ring
-from fsview.store.sql.sqlite.connector import (
-    RESTART,
-    WRITE,
-    Connect,
-    Failure,
-    FoundTables,
-    SqliteConnector,
-    abandon,
-    transaction,
-)
 from fsview.store.sql.sqlite.file_place import FilePlace
+from fsview.store.sql.sqlite.pool import WRITE, Connect, SqlitePool, transaction
 from fsview.store.sql.sqlite.session import TABLES, SqliteSession
 from fsview.store.sql.stored_form import tables_of
 from timeline.clock import Clock, SystemClock
@@ -57,18 +47,6 @@ _LOOK_S: Final = 0.005
 PAUSE_S: Final = 0.005
 """How long others may begin to write between two transactions; one of 1,000 rows takes as long."""
 _HOLDER_BYTES: Final = 16
-_ERRORS: Final[Mapping[Failure, type[StoreError]]] = {
-    Failure.FULL: StoreFullError,
-    Failure.AWAY: StoreUnavailableError,
-    Failure.DAMAGED: RecordLostError,
-    Failure.OTHER: StoreError,
-}
-
-
-class _ForeignError(StoreError):
-    """The file seems to be a database of another program."""
-
-    code = "store_foreign"
 
 
 class _SharedDamageError(StoreUnavailableError):
@@ -124,8 +102,15 @@ class SqliteDatabase(Database):
         if not make and not path.exists():
             raise StoreError(f"there is no store in {path}: no such file")
         self._lock_timeout_s = lock_timeout_s
-        self._file = SqliteConnector(
-            path, TABLES, timeout_s=lock_timeout_s, synchronous="NORMAL", connect=connect
+        self._place = FilePlace(path)
+        self._pool = SqlitePool(
+            path,
+            TABLES,
+            timeout_s=lock_timeout_s,
+            synchronous="NORMAL",
+            make=make,
+            is_damaged=self._place.is_odd_version,
+            connect=connect,
         )
         self._make_tables = make
         self._turn_s = turn_s
@@ -133,10 +118,8 @@ class SqliteDatabase(Database):
         self._clock, self._wait = clock or SystemClock(), wait
         self._writing, self._starting = threading.Lock(), threading.Lock()
         self._ring, self._is_needed = ring, is_needed
-        self._place = FilePlace(path)
         self._unusable: StoreError | None = None
         self._retry_at = -math.inf
-        self._connections = self._no_connections()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
@@ -152,9 +135,6 @@ class SqliteDatabase(Database):
         except StoreError:
             self.close()
             raise
-
-    def _no_connections(self) -> Connections[sqlite3.Connection]:
-        return Connections(self.name, self._opened, abandon, reset=_reset)
 
     def _start(self) -> None:
         """Open the file, or make it; share it with other servers.
@@ -173,7 +153,7 @@ class SqliteDatabase(Database):
                     raise RecordLostError(f"{self.name}: {damage}")
                 self._look()
             except StoreError as exc:
-                self._connections.drop_idle()
+                self._pool.drop_idle()
                 if self._is_needed or not self._is_damage(exc):
                     raise
                 if not is_alone:
@@ -192,29 +172,18 @@ class SqliteDatabase(Database):
             raise
 
     def _look(self) -> None:
-        """Make the file if there is none, and look at it."""
-        if self._place.path.exists() and not self._place.path.is_file():
-            raise StoreError(f"{self.name} is no file; allowed: a file, or a name for one")
-        try:
-            if not self._place.path.exists():
-                self._file.make_file()
-        except sqlite3.Error as exc:
-            raise self._failed(exc) from exc
-        except OSError as exc:
-            full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-            kind = StoreFullError if full else StoreError
-            raise kind(f"{self.name} can't be made: {exc.strerror}") from exc
-        with self._mapped() as connection:
-            if self._ring is not None:
+        """Open the file, and check that it is for servers with the same databases."""
+        self._pool.open()
+        if self._ring is not None:
+            with self._pool.lent() as connection:
                 self._check_ring(connection, self._ring, make=self._make_tables)
-        self._file.remember()
 
     def _is_damage(self, exc: StoreError) -> bool:
         """Whether what opening the file raised means that it is one of ours, and damaged."""
         if isinstance(exc, RecordLostError):
             return self._place.is_ours() or self._place.is_known()
         # One that can be read is only ours if its tables are.
-        return isinstance(exc, _ForeignError) and self._place.is_ours()
+        return isinstance(exc, ForeignTablesError) and self._place.is_ours()
 
     def _wait_until_usable(self, why: StoreError) -> None:
         self._unusable, self._retry_at = why, self._clock.monotonic() + RETRY_S
@@ -249,8 +218,7 @@ class SqliteDatabase(Database):
             self._place.note(str(why))
             self._place.unlock()
             # Connections in use are closed when they are returned.
-            self._connections.close()
-            self._connections = self._no_connections()
+            self._pool.reopen()
             self._wait_until_usable(why)
 
     @contextmanager
@@ -269,7 +237,7 @@ class SqliteDatabase(Database):
     def _alone(self) -> Iterator[None]:
         """Wait for other threads of this process, as long as for other processes at most."""
         if not self._writing.acquire(timeout=self._lock_timeout_s):
-            raise self._locked()
+            raise self._pool.locked()
         try:
             yield
         finally:
@@ -316,7 +284,7 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """See ``Database``."""
-        self._connections.close()
+        self._pool.close()
         self._place.unlock()
 
     def _take_turn(self, table_id: TableId, holder: bytes) -> bool:
@@ -350,78 +318,10 @@ class SqliteDatabase(Database):
     @contextmanager
     def _lent(self) -> Iterator[sqlite3.Connection]:
         self._check_usable()
-        if self._file.is_replaced:
-            raise StoreUnavailableError(
-                f"{self.name} was deleted or replaced while it was open", hint=RESTART
-            )
         try:
-            with self._mapped() as connection:
+            with self._pool.lent() as connection:
                 yield connection
         except RecordLostError as exc:
             if not self._is_needed and isinstance(exc.__cause__, sqlite3.Error):
                 self._doubt(exc)
             raise
-
-    @contextmanager
-    def _mapped(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with self._connections.lent() as connection:
-                yield connection
-        except sqlite3.Error as exc:
-            raise self._failed(exc) from exc
-
-    def _opened(self) -> sqlite3.Connection:
-        """Return a connection; make the tables of an empty file.
-
-        Raises:
-            StoreError: Its tables aren't of this release, or another program's, or none are to be
-                made.
-        """
-        connection = self._file.connect()
-        try:
-            found = TABLES.found(connection)
-            if found.is_nothing and self._make_tables:
-                TABLES.make(connection)
-                found = TABLES.found(connection)
-            self._check_tables(found)
-        except BaseException:
-            abandon(connection)
-            raise
-        return connection
-
-    def _check_tables(self, found: FoundTables) -> None:
-        if found.is_nothing:
-            raise StoreError(f"there is no store in {self.name}: the file is empty")
-        if found.application != TABLES.application:
-            raise _ForeignError(f"{self.name} is a database of another program")
-        if found.version != TABLES.version:
-            if self._place.is_odd_version(found.version):
-                raise sqlite3.DatabaseError(f"malformed: its tables have version {found.version}")
-            raise StoreError(
-                f"{self.name} has tables of version {found.version}, this is for {TABLES.version}",
-                hint="servers that share a database must be of one release",
-            )
-        if missing := TABLES.names - found.names:
-            raise sqlite3.DatabaseError(f"malformed: without {', '.join(sorted(missing))}")
-
-    def _locked(self) -> StoreLockedError:
-        return StoreLockedError(
-            f"{self.name}: others have kept it locked for {self._lock_timeout_s:g} s"
-        )
-
-    def _failed(self, exc: sqlite3.Error) -> StoreError:
-        failure = Failure.of(exc)
-        if failure is Failure.LOCKED:
-            return self._locked()
-        return _ERRORS[failure](f"{self.name}: {exc}")
-
-
-def _reset(connection: sqlite3.Connection) -> bool:
-    """Take back what a transaction did; return whether that was possible."""
-    try:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    except sqlite3.Error as exc:
-        logger.debug("a transaction can't be taken back: %s", exc)
-        return False
-    return True

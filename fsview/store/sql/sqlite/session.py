@@ -22,7 +22,7 @@ from fsview.store.sql.database import (
     TableHead,
 )
 from fsview.store.sql.generations import Generations, GenerationSession
-from fsview.store.sql.sqlite.connector import OwnTables
+from fsview.store.sql.sqlite.pool import OwnTables
 from fsview.store.sql.stored_form import (
     handle_bytes,
     handle_of,

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fsview.store.sql.sqlite.connector import Connect
 from fsview.store.sql.sqlite.database import SqliteDatabase
+from fsview.store.sql.sqlite.pool import Connect
 from fsview.store.sql.stored_form import name_bytes, table_key
 from tests.conformance.shared_place import Faults, SharedPlace
 from timeline.storage.table_id import TableId

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fsview.store.sql.database import SCHEMA_VERSION
-from fsview.store.sql.sqlite.connector import Connect
 from fsview.store.sql.sqlite.database import SqliteDatabase
+from fsview.store.sql.sqlite.pool import Connect
 from fsview.store.sql.store import SharedStore
 from tests.conformance.shared_store_suite import OTHER, TABLE, change
 from tests.kit.servers.stores import blobs_of
@@ -231,7 +231,7 @@ def test_a_file_that_was_replaced_is_not_used_any_more(file: Path) -> None:
 def test_an_empty_file_is_no_store_to_a_command(file: Path) -> None:
     file.parent.mkdir()
     file.touch()
-    with pytest.raises(StoreError, match=r"there is no store in .*views\.db: the file is empty"):
+    with pytest.raises(StoreError, match=r"views\.db has no tables: the file is empty"):
         SqliteDatabase(file, make=False)
     assert file.stat().st_size == 0
 

@@ -135,6 +135,64 @@ def test_failed_block_releases(tmp_path: Path) -> None:
         pass
 
 
+def test_lock_is_released_for_a_block_and_acquired_again(tmp_path: Path) -> None:
+    waited: list[float] = []
+    other = InProcessLock(str(tmp_path))
+
+    def end_other(seconds: float) -> None:
+        waited.append(seconds)
+        other.unlock()
+
+    lock = TableLock(InProcessLock(str(tmp_path)), LockRetries(2, 0, 4), end_other)
+    with lock.held("one"):
+        with lock.released():
+            assert other.try_lock(0)
+            with pytest.raises(LockError, match="was lost during one"):
+                lock.check()
+            with pytest.raises(RuntimeError, match="held for one"), lock.held("two"):
+                pass
+        assert waited == [4]
+        lock.check()
+    assert other.try_lock(0)
+    with pytest.raises(RuntimeError, match="isn't held"), lock.released():
+        pass
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_block_without_the_lock_that_fails_leaves_it_released(
+    tmp_path: Path, is_taken: bool
+) -> None:
+    """Nor is it held if another writer doesn't let go of it."""
+    lock = TableLock(InProcessLock(str(tmp_path)), LockRetries(1, 0))
+    other = InProcessLock(str(tmp_path))
+    error = LockError if is_taken else KeyError
+
+    def use() -> None:
+        with lock.held("one"), lock.released():
+            if not is_taken:
+                raise KeyError
+            assert other.try_lock(0)
+
+    with pytest.raises(error):
+        use()
+    other.unlock()
+    with lock.held("two"):
+        pass
+
+
+def test_threads_of_a_process_need_a_lock_even_if_none_is_named(tmp_path: Path) -> None:
+    values, storage = parse_options({}), LocalStorage(str(tmp_path))
+    lock = open_lock(values, storage, among_threads=True)
+    assert lock.describe() == f"InProcessLockProvider at {tmp_path}"
+    assert not open_lock(values, storage).has_provider
+
+
+def test_without_a_provider_nothing_is_released(tmp_path: Path) -> None:
+    lock = TableLock()
+    with lock.held("one"), lock.released():
+        lock.check()
+
+
 class Losing(InProcessLock):
     """A lock that is lost at once, which its release reports."""
 

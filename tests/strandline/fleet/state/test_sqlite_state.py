@@ -175,8 +175,8 @@ def test_a_file_without_its_counter_is_damaged(subject: Subject) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"not a database, but long enough to look at, 0123456789" * 40, "is no state store: file"),
-        (None, "can't be opened: it is a directory"),
+        (b"not a database, but long enough to look at, 0123456789" * 40, "file is not a database"),
+        (None, "is no file; allowed: a file"),
     ],
 )
 def test_what_is_no_file_of_ours_is_refused(
@@ -194,7 +194,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(subject: Subject
     with closing(sqlite3.connect(subject.path)) as file:
         file.execute("CREATE TABLE theirs (x)")
     before = subject.path.read_bytes()
-    with pytest.raises(ConfigError, match="is no state store, but a database of something else"):
+    with pytest.raises(ConfigError, match="is a database of another program"):
         subject.open()
     assert subject.path.read_bytes() == before
 
@@ -203,5 +203,5 @@ def test_another_schema_is_refused(subject: Subject) -> None:
     subject.open().close()
     with closing(sqlite3.connect(subject.path)) as file:
         file.execute("PRAGMA user_version = 2")
-    with pytest.raises(ConfigError, match="has schema 2; allowed: 1"):
+    with pytest.raises(ConfigError, match="has tables of version 2, this is for 1"):
         subject.open()

@@ -138,4 +138,4 @@ def test_limits_are_settings() -> None:
     settings = Settings.parse(named, SERVICE_SETTINGS)
     expected = Limits(10000, 10001, 102, 103, 1.5, 2.5, 106, 107)
     assert ServerOptions.of(settings, "::1", 0).limits == expected
-    assert Limits.of(Settings({}, {})) == Limits()
+    assert Settings({}, {}).read(Limits) == Limits()

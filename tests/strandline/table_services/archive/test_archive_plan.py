@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
-from strandline.table_services.archive.policy import ARCHIVE_SETTINGS, ArchiveSettings
+from strandline.table_services.archive.policy import ArchiveSettings
 from timeline.errors import ConfigError
 from timeline.instant import (
     CLEAN,
@@ -105,6 +105,29 @@ def test_a_replacecommit_stays_that_completed_after_its_clean_was_planned():
         ]
 
 
+def test_a_replacecommit_stays_that_completed_after_a_savepoint_was_made():
+    """The savepoint has its files, although it was requested before the savepoint's commit."""
+    replaced = Instant(times(3), REPLACE_COMMIT, State.COMPLETED, times(7))
+    others = [i for i in COMMITS if i.requested_time != times(3)]
+    timeline = Timeline.of([*others, replaced])
+
+    def planned_after(*savepoints: str) -> list[int]:
+        clean = LastClean(times(10), times(9), savepoints)
+        return numbers(to_archive(timeline, SETTINGS, layout=2, clean=clean))
+
+    assert planned_after() == [1, 2, 3, 4, 5, 6]
+    assert planned_after(times(5)) == [1, 2]
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_parts_of_the_last_clean_stay_together(layout):
+    """What any of them failed to delete is planned again by the next clean."""
+    parts = [at(n, CLEAN) for n in range(11, 21)]
+    clean = LastClean(times(20), times(9), begun=times(14))
+    done = planned(*parts, layout=layout, clean=clean)
+    assert [n for n in done if n > 10] == ([11, 12, 13] if layout == 1 else [])
+
+
 def test_a_clean_that_failed_to_delete_says_so():
     failed = CleanPartitionMetadata("p", "", ("f",), (), ("f",))
     instant = at(9, CLEAN)
@@ -133,7 +156,7 @@ def test_delta_commits_that_a_compaction_counts_stay():
 def test_a_maximum_that_is_not_greater_is_refused():
     given = {"hoodie.keep.min.commits": "30"}
     with pytest.raises(ConfigError, match=r"keep\.max\.commits is 30"):
-        ArchiveSettings.of(Settings.parse(given, ARCHIVE_SETTINGS))
+        ArchiveSettings.of(Settings.parse(given, settings_of(ArchiveSettings)))
 
 
 ACTIONS = st.sampled_from([COMMIT, REPLACE_COMMIT, CLEAN, ROLLBACK, SAVEPOINT])

@@ -11,6 +11,8 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.reader_lease import HELD_FROM, LEASE_FOLDER, Lease, Leases
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.plan import Rule
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
@@ -243,6 +245,35 @@ def test_file_versions_examine_again_what_a_lease_held():
     assert HELD_FROM not in table.meta.read(cleans(table)[-1]).extra_metadata
 
 
+def test_a_replacecommit_stays_whose_files_a_lease_has_held():
+    """Else the group would be live again, until the next clean."""
+    subject = subject_of(KEEP_LATEST_FILE_VERSIONS)
+    table = subject.table
+    write(subject)
+    lease = pin(subject)
+    table.clock.advance(3_600_000)
+    table.write(("p=1", "c-0"), replaces=[A])
+    for _ in range(3):
+        write(subject, B)
+    subject.clean()
+    assert table.model.read_at(lease.instant) & table.data_files()
+    leases_of(table).delete(lease.id)
+
+    def live_after_archival() -> set[str]:
+        few = ArchiveSettings(keep_min=1, keep_max=2, parallelism=1)
+        Archiver(table.meta, table.times, few, subject.settings).run()
+        view = LocalView.newest(TableView(table.storage))
+        return {found.file_id for found in view.latest_file_slices("p=1")}
+
+    assert live_after_archival() == {"c-0"}
+    for _ in range(2):
+        write(subject, B)
+    subject.clean()
+    assert old_files(subject) == set()
+    assert live_after_archival() == {"c-0"}
+    assert len(table.meta.active_timeline().write_timeline()) == 1
+
+
 # Races.
 
 
@@ -338,6 +369,29 @@ def test_reader_cleaner_and_a_write_that_was_pending_in_every_order(policy):
     outcomes = raced(policy, pending=True)
     assert sum(n for (read, _), n in outcomes.items() if read == "held") > 0
     assert sum(outcomes.values()) >= 100
+
+
+def test_a_cleaner_whose_clock_is_ahead_finds_a_lease_that_comes_in_between():
+    """The storage's times count, though the lease has expired by this machine's clock."""
+    subject = subject_of(KEEP_LATEST_COMMITS)
+    table = subject.table
+    table.storage._now_ms = lambda: table.clock.now_ms() - 86_400_000
+    subject.restart()
+    for _ in range(4):
+        write(subject)
+    files = table.model.read_at(table.model.writes[0])
+    readers: list[Reader] = []
+
+    def come(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".clean.requested") and not readers:
+            readers.append(Reader(table, table.model.writes[0]))
+            assert readers[0].pin() == "held"
+
+    table.storage.fail.append(come)
+    subject.clean()
+    table.storage.fail.clear()
+    assert files <= table.data_files()
+    readers[0].check()
 
 
 # A lease at each call, and crashes.

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
+from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.parts import PART, Before, Part, part_of
 from strandline.table_services.clean.plan import KEPT_VERSIONS, SAVEPOINTED
 from strandline.table_services.clean.policy import (
@@ -235,6 +237,36 @@ def test_what_an_earlier_part_failed_to_delete_is_tried_again(subtests):
             assert subject.clean().files_deleted == 1
             assert table.data_files() == table.model.to_keep(table.model.writes[-2])
             assert subject.clean() is None
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_replacecommit_stays_whose_files_an_earlier_part_failed_to_delete(version):
+    """Else the group would be live again."""
+    table = SmallTable(version=version)
+    subject = Subject(table)
+    subject.settings = CleanSettings(retained=1, parallelism=1, part_files=1)
+    subject.restart()
+    table.write(*GROUPS[:3])
+    table.write(("p=0", "new-0"), replaces=GROUPS[:1])
+    for _ in range(3):
+        table.write(*GROUPS[1:3])
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "delete" and path.startswith("p=0/"):
+            raise StorageUnavailableError("slow down")
+
+    table.storage.fail.append(refuse)
+    done = subject.clean()
+    assert (len(done.parts), done.files_failed) == (5, 1)
+    table.storage.fail.clear()
+    few = ArchiveSettings(keep_min=1, keep_max=2, parallelism=1)
+    for _ in range(2):
+        Archiver(table.meta, table.times, few, subject.settings).run()
+        view = LocalView.newest(TableView(table.storage))
+        assert [found.file_id for found in view.latest_file_slices("p=0")] == ["new-0"]
+        table.write(*GROUPS[1:3])
+        subject.clean()
+    assert not any("f0-0" in path for path in table.data_files())
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from fsview.local_view import LocalView
+from fsview.table_view import TableView
+from strandline.commit.lock.base import LockRetries, TableLock
+from strandline.commit.lock.open import InProcessLock
+from strandline.table_services.clean.execution import delete_files
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
-from timeline.errors import CorruptMetadataError, UnsupportedTableError
-from timeline.instant import CLEAN, State
+from timeline.errors import ConcurrentWriteError, CorruptMetadataError, UnsupportedTableError
+from timeline.instant import CLEAN, COMMIT, State
 from timeline.metadata.instant_metadata import CleanerPlan, CleanFileInfo
 
 
@@ -90,6 +96,82 @@ def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_ta
     assert not said["p=2"].is_partition_deleted
     left = {path for path in table.storage.files if not path.startswith(".hoodie")}
     assert left == {"p=2/.b-0_20200101.log.1_0-0-0", "p=2/.hoodie_partition_metadata"}
+
+
+def test_the_folder_of_a_partition_stays_while_a_write_is_pending():
+    """It may be about to create its first file there."""
+    subject = Subject(SmallTable())
+    table = subject.table
+    time = table.write(A, B)
+    plan = CleanerPlan(
+        files_to_be_deleted_per_partition={"p=2": (f"b-0_0-0-0_{time}.parquet",)},
+        partitions_to_be_deleted=("p=2",),
+    )
+    table.meta.create_requested(CLEAN, table.tick(), plan)
+    table.meta.create_requested(COMMIT, table.tick())
+    assert subject.clean().files_deleted == 1
+    said = table.meta.read(cleans(table)[-1]).partition_metadata
+    assert not said["p=2"].is_partition_deleted
+    assert "p=2/.hoodie_partition_metadata" in table.storage.files
+
+
+@pytest.mark.parametrize("part_files", [1, 100], ids=["parts", "one"])
+@pytest.mark.parametrize("version", [6, 9])
+def test_what_another_cleaner_finishes_while_the_lock_is_released_is_completed_once(
+    version, part_files
+):
+    subject = Subject(SmallTable(version=version))
+    table, settings = subject.table, replace(subject.settings, part_files=part_files)
+    for _ in range(4):
+        table.write(A, B)
+    holders = []
+
+    def lock():
+        return TableLock(InProcessLock(table.storage.base_path), LockRetries(1, 0))
+
+    def run(delete=None):
+        ours = lock()
+        view = LocalView.synced(TableView(table.storage))
+        with ours.held("cleaning"):
+            chosen = {"lock": ours, "delete": delete} if delete else {}
+            return Cleaner(table.meta, view, table.times, settings, **chosen).run()
+
+    def delete(files, done):
+        if not holders:
+            holders.append(run())
+        return delete_files(table.storage, files, 1, done)
+
+    result = run(delete)
+    (theirs,) = holders
+    assert result.files_deleted == theirs.files_deleted == 2
+    assert (result.instant, result.parts) == (theirs.instant, theirs.parts)
+    assert len(result.parts) == (0 if part_files > 1 else 2)
+    completed = [path for path in table.storage.files if path.endswith(".clean")]
+    assert len(completed) == max(1, len(result.parts))
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+    # The next clean continues from there.
+    table.write(A)
+    assert run() is not None
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_a_clean_that_another_cleaner_finished_and_archived_is_named():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A, B)
+    lock = TableLock(InProcessLock(table.storage.base_path))
+
+    def delete(files, done):
+        for path in [path for path in table.storage.files if ".clean" in path]:
+            table.storage.delete(path)
+        return ()
+
+    times, settings = table.times, subject.settings
+    cleaner = Cleaner(table.meta, subject.view, times, settings, delete=delete, lock=lock)
+    gone = pytest.raises(ConcurrentWriteError, match="isn't on the timeline any more")
+    with gone, lock.held("cleaning"):
+        cleaner.run()
 
 
 def test_a_pending_clean_of_paths_that_are_no_data_deletes_nothing(subtests):

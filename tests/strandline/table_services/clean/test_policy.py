@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.clean.policy import (
-    CLEAN_SETTINGS,
     KEEP_LATEST_BY_HOURS,
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
@@ -114,7 +113,7 @@ def test_is_due(subtests):
 
 
 def parsed(options):
-    return CleanSettings.of(Settings.parse(options, CLEAN_SETTINGS))
+    return CleanSettings.of(Settings.parse(options, settings_of(CleanSettings)))
 
 
 def test_settings_have_hudis_names_and_defaults():

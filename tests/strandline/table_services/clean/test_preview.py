@@ -99,6 +99,22 @@ def test_each_file_has_its_reason(subject):
     assert pending.paths
 
 
+def test_a_file_of_a_group_that_was_replaced_has_a_reason_as_long_as_it_is_there(subject):
+    table = subject.table
+    first = table.write(A, B)
+    replaced = table.write(("p=1", "c-0"), replaces=[A])
+    assert told(subject, path(A, first)).reason == Rule.YOUNG.value
+    table.write(B)
+    found = told(subject, path(A, first))
+    assert (found.is_there, found.goes) == (True, False)
+    assert found.reason == (
+        f"its file group was replaced at or after {replaced}, the earliest instant to retain"
+    )
+    table.write(B)
+    found = told(subject, path(A, first))
+    assert (found.is_there, found.goes, found.reason) == (True, True, Rule.REPLACED.value)
+
+
 def test_by_versions_the_number_is_the_reason():
     subject = Subject(SmallTable())
     subject.settings = CleanSettings(policy=KEEP_LATEST_FILE_VERSIONS, versions=2)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from strandline.table_services.clean.planner import WRITES_A_MARK
+from fsview.local_view import open_view
+from strandline.table_services.clean.planner import TOGETHER, WRITES_A_MARK, CleanPlanner
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
@@ -14,6 +17,7 @@ from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, Instant, State
+from timeline.meta_client import TableMetaClient
 
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 
@@ -75,6 +79,49 @@ def test_a_regular_clean_lists_no_partition_and_reads_one_commit():
         "delete": 1,
     }
     assert subject.table.storage.calls.snapshot()["list", "lookup"] == lookups == 1
+
+
+def test_a_clean_planned_in_a_new_process_lists_only_what_was_written_since():
+    """It reads neither other partitions nor commits, although that would take fewer calls."""
+    subject = Subject(SmallTable())
+    table = subject.table
+    groups = [(f"p={n}", f"f{n}-0") for n in range(200)]
+    table.write(*groups)
+    for _ in range(4):
+        table.write(A)
+    assert subject.clean().files_deleted == 1
+    written = groups[: TOGETHER + 10]
+    table.write(*written[::2])
+    table.write(*written[1::2])
+    table.write(("p=0", "f0-1"), replaces=[("p=0", "f0-0")])
+    for _ in range(2):
+        table.write(A)
+    before = Counter(table.storage.calls.snapshot())
+    meta, view = TableMetaClient.open(table.storage), open_view(table.storage)
+    planned = CleanPlanner(meta, view, table.times, subject.settings).plan(meta.active_timeline())
+    made = Counter[str]()
+    for (kind, _), calls in (Counter(table.storage.calls.snapshot()) - before).items():
+        made[kind] += calls
+    assert planned is not None
+    assert planned.files == len(written) + 3  # two of A, and the newer one of what was replaced
+    assert made["list"] == sum(
+        (
+            1,  # the timeline, for the caller
+            1,  # ... and for the view
+            1,  # leases
+            len(written),  # A is in one of them
+            2,  # the timeline after each load of TOGETHER partitions or fewer
+        )
+    )
+    assert made["read"] == sum(
+        (
+            2,  # the table's properties, for the client and for the view
+            1,  # the last clean
+            5,  # the commits since it that left the window
+            1,  # that of them which replaced a group, for the view
+        )
+    )
+    assert not made.keys() & {"create", "replace", "delete"}
 
 
 def test_nothing_to_delete_is_no_instant_and_is_not_looked_for_again():

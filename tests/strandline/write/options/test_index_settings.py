@@ -3,7 +3,7 @@
 import pytest
 
 from strandline.write.options.client_options import parse_options
-from strandline.write.options.index_settings import INDEX_SETTINGS, IndexOptions
+from strandline.write.options.index_settings import IndexOptions
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 
@@ -142,7 +142,3 @@ def test_consistent_hashing_is_refused_by_name():
 def test_partitions_with_their_own_numbers_of_buckets_are_refused():
     with pytest.raises(ConfigError, match="all partitions have the same number of buckets"):
         options(**BUCKETED, bucket__index__partition__expressions="2024.*,8")
-
-
-def test_no_setting_is_declared_twice():
-    assert len({setting.name for setting in INDEX_SETTINGS}) == len(INDEX_SETTINGS)

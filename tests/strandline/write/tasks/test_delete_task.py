@@ -71,3 +71,19 @@ def test_an_engine_of_this_process_deletes_on_threads(storage, tmp_path):
 
 def test_a_task_without_files_yields_nothing(storage):
     assert not [*DeleteTask(storage)(iter(()))]
+
+
+@pytest.mark.parametrize("engine", [LocalEngine(), Cluster()], ids=["threads", "tasks"])
+def test_a_deletion_ends_between_two_steps(storage, tmp_path, engine):
+    asked = []
+
+    def proceed():
+        asked.append(len([*tmp_path.rglob("*.parquet")]))
+        if len(asked) == 2:
+            raise KeyError
+
+    files = [file for file in FILES[:200] if not file[1].endswith("99.parquet")]
+    many = files * 102  # more than two cores delete in one job
+    with pytest.raises(KeyError):
+        delete_on(engine, storage, 1, proceed, 50 if engine.in_process else 1000)(many, int)
+    assert asked == ([200, 150] if engine.in_process else [200, 2])
