@@ -11,6 +11,7 @@ import pytest
 
 from strandline import Table
 from strandline.records.meta_fields import IS_DELETED
+from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.hooked_storage import HookedStorage
@@ -246,6 +247,25 @@ def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
 def read(base) -> list[dict]:
     found = Table(base).to_arrow().select(["id", "region", "ts", "name"]).to_pylist()
     return sorted(found, key=lambda each: each["id"])
+
+
+def test_a_task_that_runs_again_leaves_one_log_a_group(base):
+    """The first attempt's log has a marker but no status, so the commit deletes it."""
+    trial = base.with_name("trial")
+    shutil.copytree(base, trial)
+    learned = FaultyStorage(LocalStorage(str(trial)))
+    changes = table(row("a", ts=2), row("c", "us", ts=2))
+    with client(trial, learned, **LOGS) as c:
+        c.upsert(changes)
+    at = max(n for n, (kind, _) in enumerate(learned.log, 1) if kind == "close")
+    storage = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.ERROR_AFTER)])
+    with client(base, storage, LocalEngine(task_retries=1), **LOGS) as c:
+        result = c.upsert(changes)
+    assert len([call for call in storage.log if call[0] == "close"]) > result.files == 2
+    assert rows(base) == rows(trial)
+    assert reader.leftovers(base) == []
+    names = [name for _, name, _, instant, _ in reader.logs(base) if instant == result.instant]
+    assert len(names) == result.files
 
 
 def test_two_writers_of_one_group_conflict(base):
