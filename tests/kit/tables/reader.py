@@ -5,9 +5,10 @@ file of the newest committed instant, in directories that have a ``.hoodie_parti
 file. An instant is committed if its completed file exists, or if it is older than every commit of
 the active timeline.
 
-The logs of committed instants since that base file (table version 8 and later, no compactions) are
-applied to its rows one after the other, by the ordering column ``ts``. A record that comes after a
-delete without an ordering value wins here, while Hudi compares it with the base file's row.
+The logs of committed instants since that base file (table version 8 and later, one writer at a
+time) are applied to its rows one after the other, by event time by the ordering column ``ts``. A
+record that comes after a delete without an ordering value wins here, while Hudi compares it with
+the base file's row.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
         return None
     found = []
     done, all_logs = committed(base), sorted(logs(base), key=lambda log: log[3:])
+    first, by_time = min(done, default=""), _is_by_time(base)
     for (partition, file_id), name in newest_files(base).items():
         since = _BASE_FILE.fullmatch(name)[3]
         stored = stored_rows(Path(base) / partition / name)
@@ -155,10 +157,10 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
             Path(base) / partition / log
             for of_partition, log, of_group, instant, _ in all_logs
             if (of_partition, of_group) == (partition, file_id)
-            if instant in done and instant > since
+            if since < instant and (instant in done or instant < first)
         ]
         if newer:
-            stored = _with_logs(stored, newer, file_id)
+            stored = _with_logs(stored, newer, file_id, by_time=by_time)
         for row in stored:
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
@@ -178,12 +180,19 @@ def _stored_rows(base_file: bytes) -> list[dict]:
     return pq.ParquetFile(pa.BufferReader(base_file)).read(use_threads=False).to_pylist()
 
 
-def _with_logs(stored: list[dict], paths: list[Path], file_id: str) -> list[dict]:
+def _is_by_time(base) -> bool:
+    """Whether ordering values decide which row wins."""
+    properties = (Path(base) / ".hoodie" / "hoodie.properties").read_text().splitlines()
+    return "hoodie.record.merge.mode=COMMIT_TIME_ORDERING" not in properties
+
+
+def _with_logs(stored: list[dict], paths: list[Path], file_id: str, *, by_time: bool) -> list[dict]:
     """Return rows after the records of logs, in order."""
     by_key = {row["_hoodie_record_key"]: row for row in stored}
     for key, row, ordering in chain.from_iterable(map(_log_records, paths)):
         held = by_key.get(key)
-        if held is not None and ordering is not None and ordering < held["ts"]:
+        is_ordered = by_time and held is not None and ordering is not None
+        if is_ordered and ordering < held["ts"]:
             continue
         by_key.pop(key, None)
         if row is not None:
