@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import LocalEngine, WriteClient
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search import SearchIndex

@@ -24,7 +24,7 @@ from benchmarks.process_tree import peaks, reset_peaks
 from benchmarks.results.ratios import Bound, Ratio, table
 from demo.spark import start_session
 from strandline.write.client import WriteClient
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

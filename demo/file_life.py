@@ -13,7 +13,7 @@ from pathlib import Path
 from demo.progress import Step, step_of
 from demo.record import FileLife
 from strandline import Table
-from strandline.read.instants.archive import Archive
+from strandline.read.instants import Archive
 from timeline.instant import CLEAN, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, InstantMetadata

@@ -17,7 +17,7 @@ from demo.record import ReaderRecord
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation
 from fsview.local_view import LocalView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.table_view import TableView
 from timeline.storage.open import open_storage
 

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import CACHE, LOCAL, SERVICE, LookupReport
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from timeline.errors import (
     BadAnswerError,
     RootNotAllowedError,

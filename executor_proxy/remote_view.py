@@ -21,8 +21,7 @@ from typing import Any, Final
 from executor_proxy.failover import ServiceClient
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import LookupCache, memory_of
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.wire.json_form import PathForms
 from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, read_answers, write_queries
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from executor_proxy.worker_state import this_worker
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from timeline.errors import RemoteFailureError, StrandlineError
 from timeline.storage.base import StorageCalls
 

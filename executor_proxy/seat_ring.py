@@ -118,12 +118,21 @@ class SeatRing:
             {f"seat {number}": by_number[number] for number in sorted(by_number)}, layout.tokens
         )
 
-    def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
-        """Return the seats that have a table, see ``owners``."""
-        within = partition if self._layout.depth == MAX_DEPTH else None
+    def owners(
+        self, table: str, partition: str | None = None, layout: Layout | None = None
+    ) -> tuple[Seat, ...]:
+        """Return the seats that have a table, see ``owners``.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            partition: Path under the table's base.
+            layout: How this table is placed; ``None``: as the others. Its tokens are ignored.
+        """
+        layout = layout or self._layout
+        within = partition if layout.depth == MAX_DEPTH else None
         # No path contains a NUL, so no table's text equals that of another table's partition.
         text = f"{table}\0{within}" if within else table
-        return self._ring.first(text, self._layout.copies)
+        return self._ring.first(text, layout.copies)
 
 
 def owners(

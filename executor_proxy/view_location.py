@@ -24,8 +24,7 @@ from executor_proxy.priority_view import PriorityView
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
 from executor_proxy.worker_state import this_worker
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text

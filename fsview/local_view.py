@@ -24,8 +24,7 @@ from fsview.model.file_group import (
     FileSlice,
     LogFile,
 )
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from fsview.query import latest_json
 from fsview.query.queries import QUERIES, InstantSet, QueryScope, file_slices_as_of
 from fsview.snapshot.snapshot import Snapshot

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from errno import EPIPE
 from importlib import import_module
 from typing import Any, Final
 
@@ -93,7 +94,7 @@ class _Lazy(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
-        with _one_line():
+        with _one_line(), _written():
             return super().invoke(ctx)
 
 
@@ -104,6 +105,18 @@ def _one_line() -> Iterator[None]:
         yield
     except click.UsageError as error:
         raise click.UsageError(" ".join(error.format_message().split())) from error
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """End the command in one line if its output can't be written, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        # A reader that left (EPIPE) ends the command without a word, by click. Files have a name.
+        if error.errno == EPIPE or error.filename is not None:
+            raise
+        raise click.ClickException(f"can't write: {error.strerror or error}") from error
 
 
 @click.group(cls=_Lazy)

@@ -55,6 +55,16 @@ class SystemClock:
         return time.monotonic()
 
 
+def boot_seconds() -> float:
+    """Return seconds from some fixed point, also of the time in which the machine slept.
+
+    Where the system has no such clock, that time is left out.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 def format_instant_time(ms: int, zone: str) -> str:
     """Format a time (ms since the epoch) as an instant's time in ``zone``.
 

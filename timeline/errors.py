@@ -34,7 +34,8 @@
     │   └─ BlobLostError                    it was read, and lacks a blob that its rows reference
     ├─ FleetError                           state that the servers of a fleet share
     │   ├─ StateConflictError               a key isn't at the expected version
-    │   └─ StateUnavailableError            the store can't be reached
+    │   ├─ StateUnavailableError            the store can't be reached
+    │   └─ NoServerError                    no server of a table's group answers
     ├─ ViewError
     │   ├─ ViewBehindError                  the caller's timeline can't be answered
     │   └─ RootNotAllowedError              the base path is outside the service's roots
@@ -313,6 +314,14 @@ class StateUnavailableError(FleetError):
     """The state store can't be reached; a write may or may not have been carried out."""
 
     code = "state_unavailable"
+    status = 503
+    retryable = True
+
+
+class NoServerError(FleetError):
+    """No server of the group that has a table answers, and this server doesn't serve it."""
+
+    code = "no_server"
     status = 503
     retryable = True
 

@@ -1,4 +1,4 @@
-"""The names of instants' files in the two timeline layouts.
+"""The names of instants' files in the two timeline layouts, and the timeline that they show.
 
 ``t`` is the requested time, ``c`` the completion time:
 
@@ -24,15 +24,22 @@ Source: Hudi 1.2.0 ``InstantFileNameParserV1``/``V2``, ``InstantFileNameGenerato
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from timeline import instant as actions
 from timeline.clock import format_instant_time
 from timeline.instant import Instant, State, completed_action
+from timeline.storage.base import FileInfo
 from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
 
 _NAME: Final = re.compile(r"(\d+)(?:_(\d+))?\.(.+)", re.ASCII)
+_BY_NAME: Final = attrgetter("name")
+_DIGITS: Final = ("0", ":")
+"""Names that begin with a digit, as instants' files do, lie between these."""
 _PENDING_ONLY: Final = frozenset({actions.COMPACTION, actions.LOG_COMPACTION, actions.CLUSTERING})
 """Actions whose completed instants bear the name of another action."""
 
@@ -98,6 +105,10 @@ class TimelineLayout:
             completion_time = format_instant_time(mtime_ms, self.zone)
         return Instant(requested_time, action, state, completion_time, legacy, size)
 
+    def instant_of(self, entry: FileInfo) -> Instant | None:
+        """Return the instant and state that a file stands for; ``None`` for other entries."""
+        return None if entry.is_dir else self.parse(entry.name, entry.mtime_ms, entry.size)
+
     def file_name(self, instant: Instant) -> str:
         """Return the name of the file that puts an instant in its state.
 
@@ -123,3 +134,58 @@ def _suffix(action: str, state: State) -> str:
     if state is State.REQUESTED and action == actions.SAVEPOINT:
         raise ValueError("a savepoint is never in state REQUESTED")
     return f"{action}.{state.value.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTimeline:
+    """A timeline as it was read from the entries of its folder.
+
+    Attributes:
+        entries: The entries that may be instants' files, by name.
+        parsed: The instant of each entry, if any.
+        timeline: The timeline of these instants.
+    """
+
+    entries: tuple[FileInfo, ...] = ()
+    parsed: tuple[Instant | None, ...] = ()
+    timeline: Timeline = field(default_factory=Timeline)
+
+    def followed_by(self, entries: tuple[FileInfo, ...], layout: TimelineLayout) -> ListedTimeline:
+        """Return the timeline of a later listing of the folder; only new entries are parsed."""
+        # Layout 1 has directories beside the instants, which change at each write.
+        start, end = (bisect_left(entries, at, key=_BY_NAME) for at in _DIGITS)
+        entries = entries[start:end]
+        if entries == self.entries:
+            return self
+        # New entries are nearly always at the end, and comparing identical objects is fast.
+        same = _equal_at_start(self.entries, entries)
+        known = {
+            each.name: (each, instant)
+            for each, instant in zip(self.entries[same:], self.parsed[same:], strict=True)
+        }
+        parsed, added = [], []
+        for entry in entries[same:]:
+            before, instant = known.get(entry.name, (None, None))
+            if before == entry:
+                del known[entry.name]
+            else:
+                instant = layout.instant_of(entry)
+                added += [] if instant is None else [instant]
+            parsed.append(instant)
+        read = (*self.parsed[:same], *parsed)
+        if not known:
+            return ListedTimeline(entries, read, self.timeline.with_files(added))
+        # If a file is gone, its instant may be in an earlier state, or gone, too.
+        return ListedTimeline(entries, read, Timeline.of(i for i in read if i is not None))
+
+
+def _equal_at_start(one: tuple[FileInfo, ...], other: tuple[FileInfo, ...]) -> int:
+    """Return how many entries two lists have in common before the first difference."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from typing import Final, TypeVar
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
@@ -31,7 +28,7 @@ from timeline.errors import (
     StorageError,
 )
 from timeline.instant import ACTIONS, REPLACE_COMMIT, SAVEPOINT, Instant, State, completed_action
-from timeline.layout import TimelineLayout
+from timeline.layout import ListedTimeline, TimelineLayout
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import (
     CommitMetadata,
@@ -42,8 +39,7 @@ from timeline.metadata.instant_metadata import (
     needs_plan,
 )
 from timeline.metadata.written_files import CommitFiles, commit_files
-from timeline.storage.base import FileInfo, Listed, Listings, Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind, Listed, Listings, Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config
 from timeline.table.property_name import SHOWN, TIMELINE_PATH
@@ -53,9 +49,6 @@ T = TypeVar("T")
 
 MOST_REFUSED: Final = 128
 """The most damaged files of a table that are remembered."""
-_NAME: Final = attrgetter("name")
-_DIGITS: Final = ("0", ":")
-"""Names that begin with a digit, as instants' files do, lie between these."""
 _METADATA, _FILES, _PLAN = "metadata", "files", "plan"
 """The value that is decoded from a file."""
 
@@ -91,63 +84,6 @@ class RefusedFiles:
             return
         # A new error for each caller, as raising one adds to its traceback.
         raise CorruptMetadataError(error.message, hint=error.hint, detail=error.detail)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A timeline as it was read from the entries of its folder.
-
-    Attributes:
-        entries: The entries that may be instants' files, by name.
-        parsed: The instant of each entry, if any.
-        timeline: The timeline of these instants.
-    """
-
-    entries: tuple[FileInfo, ...] = ()
-    parsed: tuple[Instant | None, ...] = ()
-    timeline: Timeline = field(default_factory=Timeline)
-
-    def followed_by(
-        self, entries: tuple[FileInfo, ...], parse: Callable[[FileInfo], Instant | None]
-    ) -> _Read:
-        """Return the timeline of a later listing of the folder; only new entries are parsed."""
-        # Layout 1 has directories beside the instants, which change at each write.
-        start, end = (bisect_left(entries, at, key=_NAME) for at in _DIGITS)
-        entries = entries[start:end]
-        if entries == self.entries:
-            return self
-        # New entries are nearly always at the end, and comparing identical objects is fast.
-        same = _equal_at_start(self.entries, entries)
-        known = {
-            each.name: (each, instant)
-            for each, instant in zip(self.entries[same:], self.parsed[same:], strict=True)
-        }
-        parsed, added = [], []
-        for entry in entries[same:]:
-            before, instant = known.get(entry.name, (None, None))
-            if before == entry:
-                del known[entry.name]
-            else:
-                instant = parse(entry)
-                added += [] if instant is None else [instant]
-            parsed.append(instant)
-        read = (*self.parsed[:same], *parsed)
-        if not known:
-            return _Read(entries, read, self.timeline.with_files(added))
-        # If a file is gone, its instant may be in an earlier state, or gone, too.
-        return _Read(entries, read, Timeline.of(i for i in read if i is not None))
-
-
-def _equal_at_start(one: tuple[FileInfo, ...], other: tuple[FileInfo, ...]) -> int:
-    """Return how many entries two lists have in common before the first difference."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 class TableMetaClient:
@@ -266,14 +202,14 @@ class TableMetaClient:
         listings = self._reading.listings
         if listings is None:
             return Timeline.of(self._parsed(entries))
-        read = self._before(listings).followed_by(tuple(entries), self._parse)
+        read = self._before(listings).followed_by(tuple(entries), self.layout)
         listings.made[self.layout] = read
         return read.timeline
 
-    def _before(self, listings: Listings) -> _Read:
+    def _before(self, listings: Listings) -> ListedTimeline:
         """Return the timeline as it was read last."""
         before = listings.made.get(self.layout)
-        return before if isinstance(before, _Read) else _Read()
+        return before if isinstance(before, ListedTimeline) else ListedTimeline()
 
     def _listed(self) -> Iterator[Instant]:
         """Return the instants of the timeline's files, in any order."""
@@ -310,10 +246,8 @@ class TableMetaClient:
             )
 
     def _parsed(self, entries: Iterable[FileInfo]) -> Iterator[Instant]:
-        return (instant for instant in map(self._parse, entries) if instant is not None)
-
-    def _parse(self, entry: FileInfo) -> Instant | None:
-        return None if entry.is_dir else self.layout.parse(entry.name, entry.mtime_ms, entry.size)
+        found = map(self.layout.instant_of, entries)
+        return (instant for instant in found if instant is not None)
 
     def as_found(self, instant: Instant) -> Instant:
         """Return a pending instant with its file's modification time, which only layout 1 keeps.
@@ -326,7 +260,7 @@ class TableMetaClient:
         if self.config.layout_version > 1 or instant.is_completed:
             return instant
         info = self._reading.stat(self.path_of(instant))
-        found = None if info is None else self.layout.parse(info.name, info.mtime_ms, info.size)
+        found = None if info is None else self.layout.instant_of(info)
         if found is None:
             raise InstantNotFoundError(f"{instant} has no file {self.path_of(instant)}")
         return found

@@ -23,7 +23,7 @@ from executor_proxy.connection import streamed
 from executor_proxy.exchange import Endpoint, Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import start_anew
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.wire.param import WAIT_HEADER
 from fsview.wire.routes import BY_NAME
 from strandline import TimelineService

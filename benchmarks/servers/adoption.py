@@ -21,8 +21,8 @@ from fsview.local_view import LocalView
 from fsview.record.shared import kept_in
 from fsview.store.stores import StoreOptions, Stores
 from fsview.table_view import TableView
-from timeline.joined_thread import JoinedThread, join_all
 from timeline.storage.local import LocalStorage
+from timeline.threads import JoinedThread, join_all
 
 SHAPE: Final = Shape(partitions=1000, groups=100, slices=3)
 GROUPS: Final = 10

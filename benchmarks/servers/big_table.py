@@ -39,6 +39,13 @@ AVRO_VERSION: Final = 8
 FILES_A_COMMIT: Final = 20_000
 """Bounds a commit, because an instant's metadata is written and read as a whole."""
 
+_SCHEMA: Final = json.dumps(
+    {
+        "type": "record",
+        "name": "row",
+        "fields": [{"name": name, "type": "string"} for name in ("id", "day")],
+    }
+)
 _FIRST_DAY: Final = date(2020, 1, 1)
 _FIRST_INSTANT: Final = datetime(2026, 1, 1)
 
@@ -226,7 +233,8 @@ class BigTable:
         """Write a completed commit to the timeline."""
         meta, version = self._meta, self._meta.config.version
         meta.transition_to_inflight(meta.create_requested(COMMIT, instant))
-        form = json.loads(encode(CommitMetadata(operation_type=operation), VERSION))
+        commit = CommitMetadata(operation_type=operation, extra_metadata={"schema": _SCHEMA})
+        form = json.loads(encode(commit, VERSION))
         record = form | {"partitionToWriteStats": stats}
         if version < AVRO_VERSION:
             done, data = Instant(instant, COMMIT, State.COMPLETED), orjson.dumps(record)

@@ -48,8 +48,7 @@ from timeline.metadata.files_record import (
     base_records,
     block_records,
 )
-from timeline.storage.base import FileInfo
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind
 
 _ROLL_BACK: Final = "0"
 """The only command supported in a command block."""

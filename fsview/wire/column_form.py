@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from fsview.model.file_name import parse_base_name, parse_log_file
-from fsview.model.lookup_query import OF_FILE_IDS
+from fsview.model.file_system_view import OF_FILE_IDS
 from timeline.encoding.json_text import dumps, loads
 
 COLUMNS: Final = "application/vnd.strandline.columns+json"

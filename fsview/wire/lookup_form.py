@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.wire.column_form import read_columns
 from timeline.encoding.json_text import bounded_loads, dumps, loads
 from timeline.errors import BadAnswerError, InputError

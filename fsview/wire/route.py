@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fsview.model.lookup_query import OF_PARTITIONS
+from fsview.model.file_system_view import OF_PARTITIONS
 from fsview.wire import json_form as wire
 from fsview.wire.column_form import COLUMNS, is_in_columns, read_columns, write_columns
 from fsview.wire.json_form import PathForms, check_partition, checked

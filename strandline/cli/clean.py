@@ -1,16 +1,20 @@
-"""``strandline clean`` and ``strandline why``: what a clean deletes, and why a file is there."""
+"""``strandline clean`` and ``strandline why``: what a clean deletes, and why a file is there.
+
+``DeletionProgress`` shows how far a deletion is, as a bar on a terminal, elsewhere as lines.
+"""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from strandline.cli.output import errors_in_a_line, output_option, print_rows
-from strandline.cli.progress import DeletionProgress
 from strandline.cli.writer_options import apply_options, writer_options
+from strandline.server.log_format import escaped
 from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
 from strandline.table_services.clean.policy import (
@@ -22,6 +26,65 @@ from strandline.table_services.clean.policy import (
 from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
 from strandline.write.client import WriteClient
 from strandline.write.engine.local import LocalEngine
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
+_LABEL: Final = "deleting files"
+_LINES: Final = 10
+"""Maximum number of lines of one deletion."""
+
+
+class DeletionProgress:
+    """Shows how many files were deleted; for one call at a time.
+
+    A second deletion, such as that of a new clean after a crashed one, begins anew.
+
+    Args:
+        stream: Where, such as stderr.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: ProgressBar[int] | None = None
+        self._deleted = 0
+
+    def __call__(self, deleted: int, total: int) -> None:
+        """Show that ``deleted`` of ``total`` files were deleted."""
+        if deleted < self._deleted:
+            self._end()
+        if self._stream.isatty():
+            self._draw(deleted, total)
+        elif deleted * _LINES // total > self._deleted * _LINES // total:
+            click.echo(f"{_LABEL}: {deleted} of {total}", file=self._stream)
+        self._deleted = deleted
+        if deleted == total:
+            self._end()
+
+    def __enter__(self) -> DeletionProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _draw(self, deleted: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = click.progressbar(
+                length=total, label=_LABEL, show_pos=True, file=self._stream
+            )
+        self._bar.update(deleted - self._deleted)
+
+    def _end(self) -> None:
+        """End the bar's line, so that messages follow below it."""
+        if self._bar is not None:
+            self._bar.render_finish()
+        self._bar, self._deleted = None, 0
+
 
 _POLICY = click.option(
     "--policy",
@@ -112,7 +175,8 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
         found = Table(table).why(file, policy, retain)
     if output == "table":
         state = "would be deleted" if found.goes else "stays"
-        click.echo(f"{'deleted' if not found.is_there else state}: {found.reason}")
+        state = state if found.is_there else "deleted"
+        click.echo(f"{state}: {escaped(found.reason)}")
     else:
         row = asdict(found)
         print_rows([row], list(row), "jsonl", {}, "")

@@ -16,18 +16,26 @@ from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS,
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
-from strandline.fleet.overview import as_text, overview
+from strandline.fleet.changes import add_mount, drain, remove_mount
+from strandline.fleet.mounts import Mount, MountTable
+from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
 from strandline.fleet.records import read_fleet
 from strandline.fleet.simulation import (
     ENUMERATED_TABLES,
+    MAX_GROUPS,
+    MAX_RACKS,
     MAX_SERVERS,
     MAX_TABLES,
     Change,
+    RackSimulation,
     Simulation,
     simulate,
+    simulate_racks,
 )
+from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.server.log_format import escaped
+from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.errors import ConfigError, FleetError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -71,19 +79,102 @@ def status(url: str, tables: tuple[str, ...], as_json: bool) -> None:
 
     URL is that of serve's --fleet. Only the state store is read: no server is asked.
     """
-    # Its errors are reported once, at the end.
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     with _refusals():
         read = StateUrl.of(url)
         for table in tables:
             _check_table(table)
-        with closing(open_state(url, make=False)) as state:
+        with closing(_opened(url)) as state:
             found = read_fleet(state)
         is_there = found.epoch or found.fleet.members or found.joining
         if not is_there and read.scheme != "sqlite":  # its file exists
             raise ConfigError(f"there is no fleet at {read}: no server has joined it")
         told = overview(found, tables)
     click.echo(json.dumps(told) if as_json else as_text(_printable(told), escaped(str(read))))
+
+
+@fleet.command("drain")
+@click.argument("url")
+@click.argument("server")
+@AS_JSON
+def drain_command(url: str, server: str, as_json: bool) -> None:
+    """Have SERVER give its seat in the fleet at URL to another server of its group.
+
+    SERVER is its address, as status shows it. A server without a seat takes the seat; if there is
+    none, the seat is removed, and its tables move. SERVER forwards requests from then on, and gets
+    a seat again, in any group, once it is started anew.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        seat = drain(state, server)
+    if as_json:
+        click.echo(json.dumps({"server": seat.url, "seat": seat.number, "group": seat.group}))
+    else:
+        click.echo(f"{seat.url} gives away seat {seat.number} of the group {seat.group}")
+
+
+@fleet.group()
+def mount() -> None:
+    """Give tables to groups of servers, or show which group has which."""
+
+
+@mount.command("add")
+@click.argument("url")
+@click.argument("prefix")
+@click.argument("group")
+@click.option(
+    "--copies", type=int, help="Servers that have each of the tables; else as in the fleet."
+)
+@click.option(
+    "--depth",
+    type=int,
+    help="2 spreads each of the tables over the group by its partitions; else as in the fleet.",
+)
+@AS_JSON
+def mount_add(
+    url: str, prefix: str, group: str, copies: int | None, depth: int | None, as_json: bool
+) -> None:
+    """Give the tables at and below PREFIX to the servers of GROUP in the fleet at URL.
+
+    PREFIX is a table's base path, or a directory above some, in any spelling; of several mounts
+    above a table the one with the longest path counts. The servers notice it at once. The servers
+    of GROUP take the records of tables that others have open.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = add_mount(state, Mount.of(prefix, group, copies, depth))
+    _show_mounts(mounts, as_json)
+
+
+@mount.command("remove")
+@click.argument("url")
+@click.argument("prefix")
+@AS_JSON
+def mount_remove(url: str, prefix: str, as_json: bool) -> None:
+    """Give the tables at and below PREFIX back to the group of the next mount above.
+
+    PREFIX is a mounted path in any spelling. Without a mount above it is the group default.
+    """
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = remove_mount(state, prefix)
+    _show_mounts(mounts, as_json)
+
+
+@mount.command("list")
+@click.argument("url")
+@AS_JSON
+def mount_list(url: str, as_json: bool) -> None:
+    """Show which group of the fleet at URL has which tables."""
+    with _refusals(), closing(_opened(url)) as state:
+        mounts = read_fleet(state).fleet.mounts
+    _show_mounts(mounts, as_json)
+
+
+def _show_mounts(mounts: MountTable, as_json: bool) -> None:
+    told = mounts_overview(mounts)
+    if as_json:
+        click.echo(json.dumps({"mounts": told}))
+        return
+    for line in mount_lines(_printable(told)):
+        click.echo(line)
+    click.echo(f"all other tables: group {DEFAULT_GROUP}")
 
 
 @fleet.command()
@@ -146,14 +237,33 @@ def spread(store_url: str, as_json: bool) -> None:
 @_figure("--depth", click.IntRange(1, MAX_DEPTH), DEFAULT.depth, "As strandline.fleet.depth.")
 @_figure("--tokens", click.IntRange(1, MAX_TOKENS), DEFAULT.tokens, "As strandline.fleet.tokens.")
 @_figure("--down", Chance(0, 1), 0.01, "Chance that a server is down.")
+@click.option(
+    "--racks",
+    type=click.IntRange(1, MAX_RACKS),
+    help="Show instead how --group auto assigns this many racks to groups.",
+)
+@_figure("--groups", click.IntRange(1, MAX_GROUPS), 4, "Groups, with --racks.")
 @AS_JSON
 def simulate_command(
-    servers: int, tables: int, copies: int, depth: int, tokens: int, down: float, as_json: bool
+    servers: int,
+    tables: int,
+    copies: int,
+    depth: int,
+    tokens: int,
+    down: float,
+    racks: int | None,
+    groups: int,
+    as_json: bool,
 ) -> None:
     """Show how even a fleet would be, what moves when a server comes or goes, what fails.
 
     Tables are placed by the fleet's own ring; nothing is connected to.
     """
+    if racks is not None:
+        spread_racks = simulate_racks(racks, groups)
+        told = json.dumps(asdict(spread_racks)) if as_json else _racks_as_text(spread_racks)
+        click.echo(told)
+        return
     if servers * tokens > MOST_POINTS:
         raise click.UsageError(
             f"--servers {servers} and --tokens {tokens} make {servers * tokens} points of the ring;"
@@ -177,6 +287,13 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_printable(key): _printable(each) for key, each in value.items()}
     return value
+
+
+def _opened(url: str) -> StateStore:
+    """Open the state store of a fleet that there is."""
+    # Its errors are reported once, at the end.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    return open_state(url, make=False)
 
 
 @contextmanager
@@ -208,6 +325,18 @@ def _as_text(found: Simulation) -> str:
         f" {layout.depth}, tokens {layout.tokens}; a server is down with chance {found.down:g}"
     )
     return "\n".join([head, "", *(f"{what:<{width}}  {figure}" for what, figure in rows)])
+
+
+def _racks_as_text(found: RackSimulation) -> str:
+    number = len(found.sizes)
+    lines = [f"{found.racks} racks, {number} groups", ""]
+    lines += [f"{name}: {size} racks" for name, size in found.sizes.items()]
+    even = 100 / (number + 1)
+    lines.append("")
+    lines.append(f"a group more: {100 * found.joins:.1f} % of the racks move (even: {even:.1f} %)")
+    if found.leaves is not None:
+        lines.append(f"the largest group less: {100 * found.leaves:.1f} % of the racks move")
+    return "\n".join(lines)
 
 
 def _change_rows(what: str, change: Change) -> list[tuple[str, str]]:

@@ -53,6 +53,7 @@ from strandline.settings.command_line import (
     TOKEN_FILE,
     Flag,
 )
+from strandline.settings.fleet import ROUTER
 from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR, TLS_CERTIFICATE, TLS_KEY
 from strandline.settings.setting import Setting, refusal, shortened
 from strandline.settings.sources import ServeSettings
@@ -174,7 +175,8 @@ def _run(
         if reloads:
             # Before the line that reports it: a program that has read it may send the signal.
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
-        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
+        what = ", ".join(settings.many(ROOTS)) or "as a router"
+        text = f"serving {what} on {server.url} to {parts.admission}"
         log.write(event(settings.get(LOG_FORMAT), __name__, text))
 
     server.run(announce)
@@ -267,7 +269,7 @@ class Reload:
         if not added and not removed:
             return
         if self._is_in_fleet:
-            raise ConfigError(f"roots {', '.join(roots)}: all servers of a fleet have the same")
+            raise ConfigError(f"roots {', '.join(roots)}: all servers of a group have the same")
         local = [root for root in added if TableId.of(root).family == "file"]
         missing = [root for root in local if not os.path.isdir(TableId.of(root).path)]
         if fresh.get(REQUIRE_ROOTS) and missing:
@@ -362,7 +364,7 @@ def _parts(options: PartsOptions, fleet: FleetPart | None) -> Parts:
     if fleet is None:
         return Parts(options)
     try:
-        return Parts(options, forwarder=fleet.forwarder, fleet=fleet.status)
+        return Parts(options, forwarder=fleet.forwarder, current=fleet.current, fleet=fleet.status)
     except BaseException:
         fleet.close()
         raise
@@ -381,6 +383,10 @@ def _find_roots(settings: ServeSettings, parts: Parts) -> None:
 def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
     """Return the roots; refuse invalid ones: empty, too long, or unsupported."""
     roots, key = settings.many(ROOTS), settings.key(ROOTS)
+    if settings.get(ROUTER):
+        if roots:
+            raise ConfigError(f"{key} is {', '.join(roots)}; allowed: none with --router")
+        return ()
     if not roots:
         raise ConfigError("give at least one --root")
     for root in roots:

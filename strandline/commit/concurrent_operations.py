@@ -54,7 +54,7 @@ from timeline.errors import (
 from timeline.instant import Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind
 from timeline.timeline import Timeline
 
 _VERSION: Final = 1

@@ -2,22 +2,51 @@
 
 The commit deletes files that have a marker but weren't reported (by repeated task attempts), and
 the rollback of a failed write deletes all marked files. Markers are empty files or lines of files
-(``strandline.server.marker.announced``); ``strandline.commit.write_markers`` creates them.
+(``strandline.server.marker.announced``). ``WriteMarkers`` creates those of one write before its
+tasks create the data files:
 
-Source: Hudi 1.2.0 ``WriteMarkers``, ``HoodieTable.reconcileAgainstMarkers``.
+==================  ============================================================================
+``DirectMarkers``   each marker is an empty file
+``ServiceMarkers``  the timeline service writes them as lines of ``MARKERS<n>`` files; a task that
+                    gets no valid answer writes a ``MARKERS<n>`` itself
+==================  ============================================================================
+
+The driver chooses one of them for the whole write, because Hudi's rollback ignores separate marker
+files if there is a ``MARKERS.type``. So that file is created before the tasks begin, and even a
+task that works without the service adds lines, not files.
+
+A marker is a name in a set, so creating it twice is harmless. So after a lost response, when the
+service may or may not have the marker, the task writes it itself.
+
+Tasks with direct markers may search for concurrent writes themselves (``EarlyConflicts``); with
+markers of the timeline service, the service does (``strandline.server.marker.conflict``, which has
+the rules for both). If a conflict is uncertain, none is reported: the commit decides.
+
+Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``,
+``SimpleDirectMarkerBasedDetectionStrategy``,
+``SimpleTransactionDirectMarkerBasedDetectionStrategy``, ``HoodieTable.reconcileAgainstMarkers``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import replace
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from executor_proxy.priority_view import cause_of
+from executor_proxy.report import Fallback
+from executor_proxy.view_location import ViewLocation
+from strandline.commit.conflict import REPEAT
 from strandline.server.marker.announced import announced, markers_in
-from strandline.server.marker.file import TEMP_FOLDER, directory_path
+from strandline.server.marker.conflict import ConflictCheck, ConflictOptions
+from strandline.server.marker.file import PREFIX, TEMP_FOLDER, TYPE, TYPE_FILE, directory_path
 from strandline.server.marker.name import is_own_file
-from timeline.instant import State
+from timeline.clock import Clock
+from timeline.errors import AlreadyExistsError, StrandlineError, WriteConflictError
+from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table.config import META_FOLDER
@@ -159,3 +188,244 @@ def delete_if_ended(meta: TableMetaClient, time: str, paths: Collection[str]) ->
         return False
     meta.storage.delete_all(paths)
     return True
+
+
+CREATE: Final = "CREATE"
+"""The data file opens a new file group."""
+MERGE: Final = "MERGE"
+"""The data file is a new version of a stored one."""
+
+_AT_ONCE: Final = 10_000
+"""Most markers of a task that are created together."""
+_OWN_NUMBERS: Final = range(1_000_000, 1_000_000_000)
+"""Numbers of the ``MARKERS<n>`` that tasks write: above the service's, and a Java ``int``."""
+
+
+def marker_name(path: str, kind: str) -> str:
+    """Return the marker of the data file at ``path`` (under the base path)."""
+    return f"{path}.marker.{kind}"
+
+
+class WriteMarkers(ABC):
+    """The markers of one write, as a value that is sent to its tasks; pickles.
+
+    Attributes:
+        instant: Requested time of the write.
+    """
+
+    instant: str
+
+    @property
+    @abstractmethod
+    def at_once(self) -> int:
+        """How many markers a task creates together, before it writes the first of their files."""
+
+    @abstractmethod
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Create markers, durable on return; call it before the data files are created.
+
+        Args:
+            storage: The table's storage.
+            names: The markers, relative to the base path.
+
+        Returns:
+            Why the service didn't create them, if that was its job.
+
+        Raises:
+            WriteConflictError: Early conflicts are detected, and another write is changing, or has
+                changed, one of the file groups.
+            StorageError: A marker couldn't be created; its data file must not be.
+        """
+
+    @abstractmethod
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
+        """Delete the files that the commit doesn't report, then the directory of markers.
+
+        Args:
+            storage: The table's storage.
+            reported: Paths of the files that the commit reports.
+            known: The markers, if there can be no others.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DirectMarkers(WriteMarkers):
+    """Markers that are empty files.
+
+    Attributes:
+        instant: Requested time of the write.
+        early: How conflicts are detected after each marker; ``None``: only at the commit.
+    """
+
+    instant: str
+    early: EarlyConflicts | None = None
+
+    @property
+    def at_once(self) -> int:
+        """Return 1: a crash leaves at most one marker without its file."""
+        return 1
+
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Create a file for each marker, then check for conflicts."""
+        for name in names:
+            create_marker(storage, self.instant, name)
+        if self.early is not None:
+            # After the markers: otherwise an older write could announce a file between check and
+            # marker, unseen by both. Hudi checks first; its transactional strategy locks the group.
+            self.early.refuse(storage, self.instant, names)
+        return None
+
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
+        """Delete files and directory."""
+        if known is None:
+            finish_markers(storage, self.instant, reported)
+        else:
+            delete_markers(storage, self.instant, known)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMarkers(WriteMarkers):
+    """Markers that the timeline service keeps.
+
+    Attributes:
+        instant: Requested time of the write.
+        service: Where the service is found.
+        detects: Whether the service refuses markers because of early conflicts.
+    """
+
+    instant: str
+    service: ViewLocation = field(repr=False)
+    detects: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """Return 1 if conflicts are detected, as each request asks whether one was found."""
+        return 1 if self.detects else _AT_ONCE
+
+    def begin(self, storage: Storage) -> Fallback | None:
+        """Create ``MARKERS.type``; call it in the driver before the tasks begin.
+
+        Returns:
+            ``None``, or why the service can't keep the markers. Then there is no ``MARKERS.type``.
+
+        Raises:
+            StorageError: It couldn't be created, or not be deleted again.
+        """
+        path = f"{directory_path(self.instant)}/{TYPE_FILE}"
+        try:
+            storage.create(path, TYPE)
+        except AlreadyExistsError:
+            # The instant is new, so this call was repeated after a lost response.
+            logger.debug("%s already exists", path)
+        try:
+            # The service opens the table by its base path, which may resolve to another storage.
+            if self.service.open_markers(directory_path(self.instant)).exists():
+                return None
+            fallback = Fallback("refused", "the timeline service doesn't see this table's storage")
+        except StrandlineError as error:
+            fallback = _fallback(error)
+        # With this file Hudi would ignore direct markers.
+        storage.delete(path)
+        return fallback
+
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Have the service create the markers, or write them after a failure of the service."""
+        client = self.service.open_markers(directory_path(self.instant))
+        try:
+            are_free = client.create(names, early_conflicts=self.detects)
+        # On any error: the task's own storage may succeed where the service's failed, and creating
+        # a marker twice does no harm.
+        except StrandlineError as error:
+            self._create_own(storage, names)
+            return _fallback(error)
+        if not are_free:
+            raise early_conflict(
+                storage, self.instant, f"the timeline service refused marker {names[0]}"
+            )
+        return None
+
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
+        """Have the service delete and forget the directory; on a failure delete it here."""
+        if known is None:
+            delete_unreported(storage, self.instant, reported)
+        try:
+            self.service.open_markers(directory_path(self.instant)).delete()
+        except StrandlineError as error:
+            logger.info("the timeline service didn't delete its markers: %s", error)
+            delete_markers(storage, self.instant)
+
+    def _create_own(self, storage: Storage, names: Sequence[str]) -> None:
+        """Create a ``MARKERS<n>`` with these markers, which only this call writes."""
+        lines = "".join(f"{name}\n" for name in names).encode()
+        while True:
+            number = _OWN_NUMBERS[secrets.randbelow(len(_OWN_NUMBERS))]
+            try:
+                storage.create(f"{directory_path(self.instant)}/{PREFIX}{number}", lines)
+            except AlreadyExistsError:
+                # Another task's file, or this one's after a lost response; both remain valid.
+                continue
+            return
+
+
+def create_marker(storage: Storage, instant: str, name: str) -> None:
+    """Create a direct marker."""
+    try:
+        # A data file without a marker would never be deleted, and would count as committed once its
+        # instant is archived.
+        storage.create(f"{directory_path(instant)}/{name}")
+    except AlreadyExistsError:
+        # The name contains the task attempt, so this call was repeated after a lost response.
+        return
+
+
+def _fallback(error: StrandlineError) -> Fallback:
+    return Fallback(cause_of(error), f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyConflicts:
+    """How a write's tasks search for conflicts; pickles.
+
+    Attributes:
+        options: What counts as a conflict, and when a heartbeat has expired.
+        before: The instants that had completed when the write began.
+        clock: Measures the age of heartbeats.
+    """
+
+    options: ConflictOptions
+    before: frozenset[Instant]
+    clock: Clock
+
+    def refuse(self, storage: Storage, instant: str, names: Sequence[str]) -> None:
+        """Raise if another write also has markers for the file groups of this write's markers.
+
+        Raises:
+            WriteConflictError: Another write has markers for one of them.
+
+        Cost: ``ConflictCheck.run``.
+        """
+        check = ConflictCheck(
+            storage, instant, lambda: names, self.options, self.clock, before=self.before
+        )
+        try:
+            found = check.run()
+        except StrandlineError as error:
+            logger.warning("can't check for early conflicts of %s: %s", instant, error)
+            return
+        if found is not None:
+            raise early_conflict(storage, instant, found)
+
+
+def early_conflict(storage: Storage, instant: str, reason: str) -> WriteConflictError:
+    """Return the error of a write that is abandoned before its commit."""
+    return WriteConflictError(
+        f"commit {instant} of {storage.base_path} conflicts with another writer, by its markers:"
+        f" {reason}",
+        hint=REPEAT,
+    )

@@ -38,8 +38,7 @@ from typing import Any, Final
 from strandline.server.marker.heartbeat import ENDED, HEARTBEAT_FOLDER, LATE
 from strandline.settings.service import HEARTBEAT_INTERVAL, HEARTBEAT_MISSES
 from timeline.errors import CorruptMetadataError, PathNotFoundError
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 
 _ANNOUNCED: Final = ".completing"
 """Suffix of the file that announces a completion."""

@@ -36,8 +36,8 @@ from strandline.commit.others_heartbeats import (
 from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
-from timeline.joined_thread import JoinedThread
 from timeline.storage.base import Storage
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ from timeline.metadata.instant_metadata import (
     RequestedReplaceMetadata,
     WriteStat,
 )
-from timeline.storage.meanwhile import meanwhile
+from timeline.storage.base import meanwhile
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

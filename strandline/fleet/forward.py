@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 FORWARDED: Final = "strandline-forwarded"
 """Header of a request that another server of the fleet has forwarded."""
+EPOCH: Final = "strandline-epoch"
+"""Header of such a request and of its answer: the epoch that the sender knows."""
 
 SHARE: Final = 0.5
 """Each server's share of the time that the client still waits, as a fraction."""
@@ -102,7 +104,10 @@ class Forwarder:
         token: Bearer token that all servers of the fleet accept.
         ca_file: PEM file of trusted authorities, for https; ``None``: the system's.
         limits: What one peer may take and hold.
-        by_partition: Whether each partition has owners of its own.
+        is_spread: Whether each partition of a table, by the text of its ``TableId``, has owners of
+            its own. Never waits.
+        epoch: Returns the epoch of the fleet that this server knows; 0: it hasn't joined.
+        hear: Called with the epoch that another server knows. Never waits.
 
     Raises:
         ConfigError: ``ca_file`` isn't valid.
@@ -116,10 +121,13 @@ class Forwarder:
         *,
         ca_file: str | None = None,
         limits: PeerLimits | None = None,
-        by_partition: bool = False,
+        is_spread: Callable[[str], bool] = lambda _: False,
+        epoch: Callable[[], int] = lambda: 0,
+        hear: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._url = url
-        self._by_partition = by_partition
+        self._is_spread = is_spread
+        self._epoch, self._hear = epoch, hear
         self._owners = owners
         self._token = None if token is None else token.encode("ascii")
         if ca_file is not None:
@@ -157,6 +165,17 @@ class Forwarder:
             return True
         return hmac.compare_digest(fields.get(b"authorization", b"")[7:].strip(), self._token)
 
+    def hear(self, epoch: str | None) -> None:
+        """Notice the epoch that another server knows, from the text of its header, if any."""
+        # Shorter than any number that could take long to parse.
+        if epoch is not None and epoch.isascii() and epoch.isdecimal() and len(epoch) < 16:
+            self._hear(int(epoch))
+
+    def told_epoch(self) -> dict[str, str]:
+        """Return the header with the epoch that this server knows; none before it has joined."""
+        epoch = self._epoch()
+        return {EPOCH: str(epoch)} if epoch else {}
+
     def others(self, table: str) -> tuple[str, ...]:
         """Return the other servers that have a table; none if this one isn't among its servers."""
         urls = [seat.url for seat in self._owners(table, None) if seat.url]
@@ -174,10 +193,11 @@ class Forwarder:
     def has(self, table: str) -> bool:
         """Whether this server answers about a table as its owner or a copy, now or at any time.
 
-        Always true before it has joined its fleet, and where each partition has its own servers.
+        Always true before it has joined its fleet, where each partition has its own servers, and
+        while none of the table's seats has a server: then any server answers.
         """
-        seats = self._owners(table, None)
-        return self._by_partition or not seats or any(seat.url == self._url for seat in seats)
+        urls = [seat.url for seat in self._owners(table, None) if seat.url]
+        return not urls or self._url in urls or self._is_spread(table)
 
     async def ask(self, urls: Sequence[str], request: Forwarded) -> PeerAnswer | None:
         """Return the answer of the first server that gives one.
@@ -242,7 +262,15 @@ class Forwarder:
     async def _sent(self, peer: Peer, request: Forwarded) -> PeerAnswer:
         within_s = self._limits.answer_s if request.within_s is None else request.within_s
         sent = self._bytes(peer, request)
-        return await peer.ask(sent, is_safe=request.is_safe, within_s=within_s, table=request.table)
+        answer = await peer.ask(
+            sent, is_safe=request.is_safe, within_s=within_s, table=request.table
+        )
+        if EPOCH not in answer.headers:
+            return answer
+        self.hear(answer.headers[EPOCH])
+        # The client gets the answer as from one server.
+        headers = {name: text for name, text in answer.headers.items() if name != EPOCH}
+        return replace(answer, headers=headers)
 
     def _peer(self, url: str) -> Peer | None:
         """Return the peer at an address; ``None`` if a member announced an invalid one."""
@@ -274,6 +302,7 @@ class Forwarder:
             b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.target),
             b"host: " + peer.host,
             b"%b: 1" % _FORWARDED,
+            *(f"{name}: {text}".encode("ascii") for name, text in self.told_epoch().items()),
         ]
         if self._token is not None:
             lines.append(b"authorization: Bearer " + self._token)

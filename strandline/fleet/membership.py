@@ -9,18 +9,20 @@ from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
 from strandline.fleet.current import CurrentFleet
-from strandline.fleet.records import Load, roots_mark, token_mark
+from strandline.fleet.records import Load, token_mark
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import once_ready
 from strandline.fleet.state.base import Cancel, StateStore
-from strandline.settings.fleet import HEARTBEAT
-from timeline.clock import Clock, SystemClock
+from strandline.settings.fleet import DEFAULT_GROUP, HEARTBEAT
+from timeline.clock import Clock, SystemClock, boot_seconds
 from timeline.errors import ConfigError, FleetError, StateConflictError
-from timeline.joined_thread import JoinedThread
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = HEARTBEAT.default
+SURE_SHARE: Final = 0.5
+"""Fraction of ``dead_s`` after its last renewal in which a server is sure of its seat."""
 _LOOK_S: Final = 0.5
 """A server that waits for its address checks at this interval whether it was stopped."""
 
@@ -37,13 +39,16 @@ class Membership:
         is_standby: Whether it waits for a seat instead of getting a new one.
         layout: How tables are placed; must be the same at all members.
         token: The server's token; must be the same at all members. ``None``: no member has one.
-        roots: Served roots; must be the same at all members. ``None``: not announced.
+        roots: Served roots; must be the same in its group. Empty: not announced.
+        group: Its group; ``""``: it is a router; ``AUTO``: by its rack.
+        rack: Its rack.
         load: Returns what the server holds; called by the membership's thread.
         warm_s: Others send requests here after ``ready`` was called, or this many seconds after the
             server could have had a seat; ``None``: at once.
         heartbeat_s: Seconds between two steps; a change in the store triggers one at once.
         dead_s: Seconds without a sign of life after which it is no member any more.
         clock: Measures how long seats are vacant.
+        boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
         current: The fleet as last read.
@@ -61,12 +66,15 @@ class Membership:
         is_standby: bool = False,
         layout: Layout = DEFAULT,
         token: str | None = None,
-        roots: Collection[str] | None = None,
+        roots: Collection[str] = (),
+        group: str = DEFAULT_GROUP,
+        rack: str = "",
         load: Callable[[], Load] = Load,
         warm_s: float | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         dead_s: float = DEAD_S,
         clock: Clock | None = None,
+        boot: Callable[[], float] = boot_seconds,
     ) -> None:
         if not 0 < 3 * heartbeat_s <= dead_s:
             raise ConfigError(
@@ -86,14 +94,20 @@ class Membership:
             dead_s=dead_s,
             layout=layout,
             token=token_mark(token),
-            roots="" if roots is None else roots_mark(roots),
+            roots=roots,
+            group=group,
+            rack=rack,
             load=load,
             is_ready=warm_s is None,
+            boot=boot,
         )
+        self.current.is_sure = self._is_sure
+        self._sure_s, self._boot = dead_s * SURE_SHARE, boot
         self._warm_s = warm_s or 0.0
         self._is_warm = False
         self._seat_since_s: float | None = None
         self._due = threading.Event()
+        self.current.catch_up = self._due.set
         self._is_stopped = False
         self._thread = JoinedThread(self._run, "strandline-fleet", daemon=True)
         self._cancel: Cancel = lambda: None
@@ -106,7 +120,7 @@ class Membership:
                 this server that was killed, and whose lease hasn't expired yet.
 
         Raises:
-            ConfigError: The fleet has another schema, layout or token, or other roots.
+            ConfigError: The fleet has another schema, layout or token, or the group other roots.
             FleetError: A record can't be read, a member has this address, or the store can't be
                 reached.
         """
@@ -125,6 +139,7 @@ class Membership:
         while not self._is_stopped:
             try:
                 self._roster.join()
+                self.current.group = self._roster.group
             except StateConflictError as error:
                 if self._clock.monotonic() >= deadline_s:
                     raise
@@ -141,6 +156,10 @@ class Membership:
     def name(self) -> str:
         """This server's name as a member."""
         return self._roster.name
+
+    def _is_sure(self) -> bool:
+        """Whether this server's seat can't be another's, with time left for what is under way."""
+        return self._boot() - self._roster.held_s < self._sure_s
 
     def ready(self) -> None:
         """Have others send requests here from now on; for any thread, may be repeated."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from executor_proxy.seat_ring import Layout, SeatRing
+from executor_proxy.seat_ring import Layout
+from strandline.fleet.current import KnownFleet
+from strandline.fleet.mounts import MountTable
 from strandline.fleet.records import FleetRead
 from strandline.fleet.seats import HeldSeat, Member
+from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.storage.table_id import TableId
 
 _HEAD: Final = ("seat", "server", "tables", "MB", "role")
@@ -25,7 +28,7 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
         ConfigError: A base path isn't one.
     """
     fleet, layout = found.fleet, _layout(found)
-    ring = None if layout is None else SeatRing(fleet.ring, layout)
+    known = None if layout is None else KnownFleet(fleet, found.epoch, layout)
     leader = fleet.leader
     return {
         "epoch": found.epoch,
@@ -33,12 +36,25 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
         "layout": None
         if layout is None
         else {"copies": layout.copies, "depth": layout.depth, "tokens": layout.tokens},
-        "roots": _roots(found),
+        "roots": _roots(found, DEFAULT_GROUP),
+        "groups": [
+            {
+                "name": name,
+                "seats": sum(seat.group == name for seat in fleet.seats),
+                "roots": _places(found, name),
+                "mark": _roots(found, name),
+            }
+            for name in _groups(found)
+        ],
+        "mounts": mounts_overview(fleet.mounts),
         "seats": [_seat_row(found, seat) for seat in fleet.seats],
         "waiting": [
             {
                 "url": member.url,
                 "standby": member.is_standby,
+                "router": member.is_router,
+                "drained": member.name in fleet.drained,
+                "group": member.group,
                 "roots": member.roots or None,
                 **_load(found, member.name),
             }
@@ -47,8 +63,8 @@ def overview(found: FleetRead, tables: Iterable[str] = ()) -> dict[str, Any]:
         "unreadable": dict(found.unreadable),
         "tables": {
             path: []
-            if ring is None
-            else [seat.url for seat in ring.owners(str(TableId.of(path).normal()))]
+            if known is None
+            else [seat.url for seat in known.owners(str(TableId.of(path).normal()))]
             for path in tables
         },
     }
@@ -63,9 +79,15 @@ def as_text(told: dict[str, Any], name: str) -> str:
     """
     held = sum(seat["url"] is not None for seat in told["seats"])
     lines = [f"fleet {name}, epoch {told['epoch']}: {held} of {len(told['seats'])} seats are taken"]
+    names = [group["name"] for group in told["groups"]]
+    is_one = names in ([], [DEFAULT_GROUP])
     if told["layout"] is not None:
-        shared = {**told["layout"], "roots": told["roots"] or "unknown"}
+        shared = {**told["layout"], **({"roots": told["roots"] or "unknown"} if is_one else {})}
         lines.append(", ".join(f"{key} {value}" for key, value in shared.items()))
+    for group in () if is_one else told["groups"]:
+        roots = ", ".join(group["roots"]) or "unknown"
+        lines.append(f"group {group['name']}: seats {group['seats']}, roots {roots}")
+    lines += mount_lines(told["mounts"])
     rows = [_HEAD, *_seat_lines(told), *_waiting_lines(told)]
     width = max(len(row[1]) for row in rows)
     if len(rows) > 1:
@@ -87,20 +109,53 @@ def _layout(found: FleetRead) -> Layout | None:
     return members[0].layout if members else None
 
 
-def _roots(found: FleetRead) -> str | None:
-    """Return the mark of the roots on which the members agree, ``None`` if none announces it."""
+def mounts_overview(mounts: MountTable) -> list[dict[str, Any]]:
+    """Return the mounts as values for JSON."""
+    return [
+        {"path": each.path, "group": each.group, "copies": each.copies, "depth": each.depth}
+        for each in mounts.mounts
+    ]
+
+
+def mount_lines(mounts: list[dict[str, Any]]) -> list[str]:
+    """Return what ``mounts_overview`` returned as lines of text."""
+    return [
+        f"mount {each['path']}: group {each['group']}"
+        + "".join(f", {name} {each[name]}" for name in ("copies", "depth") if each[name])
+        for each in mounts
+    ]
+
+
+def _groups(found: FleetRead) -> list[str]:
+    """Return the groups that have a server or a seat, or mounts."""
+    fleet = found.fleet
+    names = {member.group for member in (*fleet.members, *found.joining)}
+    names |= {seat.group for seat in fleet.seats} | {each.group for each in fleet.mounts.mounts}
+    return sorted(names - {""})
+
+
+def _places(found: FleetRead, name: str) -> list[str]:
+    """Return the roots of a group; none if they aren't known."""
+    group = found.fleet.group(name)
+    return [] if group is None else [TableId.of(root).base_path for root in group.roots]
+
+
+def _roots(found: FleetRead, group: str) -> str | None:
+    """Return the mark of the roots of a group's members, ``None`` if none announces it."""
     members = sorted(found.fleet.members, key=lambda member: member.joined)
-    return next((member.roots for member in members if member.roots), None)
+    marks = (member.roots for member in members if member.group == group and member.roots)
+    return next(marks, None)
 
 
 def _seat_row(found: FleetRead, seat: HeldSeat) -> dict[str, Any]:
     if seat.number in found.fleet.vacant:
-        return {"number": seat.number, "url": None, "last": seat.url}
+        return {"number": seat.number, "group": seat.group, "url": None, "last": seat.url}
     living = {member.name: member for member in found.fleet.members}
     return {
         "ready": living[seat.holder].is_ready,
         "roots": living[seat.holder].roots or None,
         "number": seat.number,
+        "group": seat.group,
         "url": seat.url,
         "last": seat.url,
         **_load(found, seat.holder),
@@ -122,7 +177,7 @@ def _waiting(found: FleetRead) -> list[Member]:
 
 def _seat_lines(told: dict[str, Any]) -> list[Line]:
     return [
-        (str(seat["number"]), "-", "", "", f"vacant, last {seat['last']}")
+        (str(seat["number"]), "-", "", "", _vacant(told, seat))
         if seat["url"] is None
         else _line(str(seat["number"]), seat, _role(told, seat, "" if seat["ready"] else "fetches"))
         for seat in told["seats"]
@@ -130,10 +185,24 @@ def _seat_lines(told: dict[str, Any]) -> list[Line]:
 
 
 def _waiting_lines(told: dict[str, Any]) -> list[Line]:
-    return [
-        _line("-", each, _role(told, each, "standby" if each["standby"] else "waits"))
-        for each in told["waiting"]
-    ]
+    return [_line("-", each, _role(told, each, _waits(each))) for each in told["waiting"]]
+
+
+def _waits(row: dict[str, Any]) -> str:
+    """Return why a member has no seat."""
+    if row["router"] or row["drained"]:
+        return "router" if row["router"] else "drained"
+    return "standby" if row["standby"] else "waits"
+
+
+def _vacant(told: dict[str, Any], seat: dict[str, Any]) -> str:
+    return ", ".join(filter(None, (f"vacant, last {seat['last']}", _of_group(told, seat))))
+
+
+def _of_group(told: dict[str, Any], row: dict[str, Any]) -> str:
+    """Return a server's or a seat's group, if there are several."""
+    names = [group["name"] for group in told["groups"]]
+    return f"group {row['group']}" if row["group"] and names != [DEFAULT_GROUP] else ""
 
 
 def _line(seat: str, row: dict[str, Any], role: str) -> Line:
@@ -142,6 +211,7 @@ def _line(seat: str, row: dict[str, Any], role: str) -> Line:
 
 def _role(told: dict[str, Any], row: dict[str, Any], role: str) -> str:
     leads = "leader" if row["url"] == told["leader"] else ""
-    is_odd = row["roots"] != told["roots"]
+    marks = {group["name"]: group["mark"] for group in told["groups"]}
+    is_odd = row["group"] and row["roots"] != marks[row["group"]]
     roots = f"roots {row['roots'] or 'unknown'}" if is_odd else ""
-    return ", ".join(word for word in (role, leads, roots) if word)
+    return ", ".join(word for word in (role, leads, _of_group(told, row), roots) if word)

@@ -2,17 +2,26 @@
 
 | key | value |
 | --- | --- |
-| ``epoch`` | ``schema`` of all records; ``epoch``, which grows with every change of the seats |
-| ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, a ``Load``, shared ones |
-| ``seats/NUMBER`` | ``holders``, ``url`` |
+| ``epoch`` | ``schema`` of all records; ``epoch``, which grows with changes of seats and mounts |
+| ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, ``group``, a ``Load`` |
+| | the shared fields |
+| ``seats/NUMBER`` | ``holders``, ``url``, ``group`` |
+| ``groups/NAME`` | ``roots`` of all servers of the group |
+| ``mounts`` | ``mounts``: of each ``prefix``, ``group``, ``copies``, ``depth`` |
+| ``drained/NAME`` | of a member that gets no seat: ``url`` |
 
-A member or a seat whose record can't be read is ignored: it does no more harm than a dead server. A
-server rewrites its own record, and the leader that of a seat.
+A member, a seat or a group whose record can't be read is ignored: it does no more harm than a dead
+server. A server rewrites its own record and its group's, and the leader that of a seat. ``epoch``
+and ``mounts`` must be readable.
 
 ``joined`` is the version at which the lease was created, and 0 until that is known: such a member
-doesn't count yet. The shared fields, equal at all members, are ``copies``, ``depth``, ``tokens``,
-``token`` (the ``token_mark`` of the servers' token) and ``roots`` (their ``roots_mark``, which
-earlier releases don't write).
+doesn't count yet. The shared fields, equal at all members, are ``copies``, ``depth``, ``tokens``
+and ``token`` (the ``token_mark`` of the servers' token); ``roots`` (their ``roots_mark``, which
+earlier releases don't write) is equal in a group.
+
+Releases without groups write no ``group``, and know ``SCHEMA`` alone. With the first group beside
+``default``, the first mount, router or drained server the schema becomes ``GROUPS_SCHEMA``: they
+can't join any more, as they would drop the groups of seats.
 """
 
 from __future__ import annotations
@@ -23,11 +32,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import pbkdf2_hmac, sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from executor_proxy.seat_ring import Layout
+from strandline.fleet.groups import Group, check_group, outer_roots
+from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.seats import Fleet, HeldSeat, Member
-from strandline.fleet.state.base import ABSENT, StateStore, Versioned
+from strandline.fleet.state.base import ABSENT, Put, StateStore, Versioned
+from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.errors import (
     ConfigError,
     FleetError,
@@ -35,12 +47,16 @@ from timeline.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from timeline.storage.table_id import TableId
 
 SCHEMA: Final = 1
+GROUPS_SCHEMA: Final = 2
 EPOCH: Final = "epoch"
 MEMBERS: Final = "members"
 SEATS: Final = "seats"
+GROUPS: Final = "groups"
+MOUNTS: Final = "mounts"
+DRAINED: Final = "drained"
+T = TypeVar("T")
 _SALT: Final = b"strandline fleet"
 _ROUNDS: Final = 100_000
 _MARK_DIGITS: Final = 8
@@ -72,12 +88,13 @@ class FleetRead:
     """A fleet as it was read.
 
     Attributes:
-        fleet: The fleet; its seats are those of one epoch.
-        epoch: Number of changes of the seats.
-        versions: Key → version of the epoch and of each seat, absent ones left out.
+        fleet: The fleet; its seats and mounts are those of one epoch.
+        epoch: Number of changes of seats and mounts.
+        versions: Key → version of each record but those of members, absent ones left out.
         joining: Members that don't count yet.
         loads: Name of a member → what it holds.
         unreadable: Key of a record that can't be read → why.
+        schema: Of the records.
     """
 
     fleet: Fleet
@@ -86,6 +103,7 @@ class FleetRead:
     joining: tuple[Member, ...] = ()
     loads: Mapping[str, Load] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
 
     def version(self, key: str) -> int:
         """Return the version at which a key was read."""
@@ -119,11 +137,8 @@ def roots_mark(roots: Iterable[str]) -> str:
     Args:
         roots: Base paths, or directories above base paths.
     """
-    places = sorted({str(TableId.of(root).normal()) for root in roots})
-    outer = [
-        p for p in places if not any(p.startswith(q.rstrip("/") + "/") for q in places if q != p)
-    ]
-    return sha256("\n".join(outer).encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_DIGITS]
+    text = "\n".join(outer_roots(roots))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_DIGITS]
 
 
 def member_key(name: str) -> str:
@@ -134,6 +149,16 @@ def member_key(name: str) -> str:
 def seat_key(number: int) -> str:
     """Return the key of a seat."""
     return f"{SEATS}/{number}"
+
+
+def group_key(name: str) -> str:
+    """Return the key of a group."""
+    return f"{GROUPS}/{name}"
+
+
+def drained_key(name: str) -> str:
+    """Return the key by which a member is drained."""
+    return f"{DRAINED}/{name}"
 
 
 def member_bytes(member: Member, load: Load | None = None) -> bytes:
@@ -150,6 +175,7 @@ def member_bytes(member: Member, load: Load | None = None) -> bytes:
             "tokens": member.layout.tokens,
             "token": member.token,
             "roots": member.roots,
+            "group": member.group,
             "tables": load.tables,
             "bytes": load.held_bytes,
         }
@@ -158,16 +184,46 @@ def member_bytes(member: Member, load: Load | None = None) -> bytes:
 
 def seat_bytes(seat: HeldSeat) -> bytes:
     """Return the value of a seat's key."""
-    return _bytes({"holders": seat.holders, "url": seat.url})
+    return _bytes({"holders": seat.holders, "url": seat.url, "group": seat.group})
 
 
-def epoch_bytes(epoch: int) -> bytes:
+def group_bytes(group: Group) -> bytes:
+    """Return the value of a group's key."""
+    return _bytes({"roots": group.roots})
+
+
+def mounts_bytes(mounts: MountTable) -> bytes:
+    """Return the value of ``MOUNTS``."""
+    rows = (
+        {"prefix": each.prefix, "group": each.group, "copies": each.copies, "depth": each.depth}
+        for each in mounts.mounts
+    )
+    return _bytes({"mounts": [{k: v for k, v in row.items() if v is not None} for row in rows]})
+
+
+def drained_bytes(url: str) -> bytes:
+    """Return the value of the key by which a member is drained."""
+    return _bytes({"url": url})
+
+
+def epoch_bytes(epoch: int, schema: int = SCHEMA) -> bytes:
     """Return the value of ``EPOCH``."""
-    return _bytes({"schema": SCHEMA, "epoch": epoch})
+    return _bytes({"schema": schema, "epoch": epoch})
+
+
+def next_epoch(found: FleetRead, *, has_groups: bool = False) -> Put:
+    """Return the operation that begins the epoch after the one that was read.
+
+    Args:
+        found: The fleet as it was read.
+        has_groups: Whether releases without groups can't join from then on.
+    """
+    schema = max(found.schema, GROUPS_SCHEMA if has_groups else SCHEMA)
+    return Put(EPOCH, epoch_bytes(found.epoch + 1, schema), found.version(EPOCH))
 
 
 def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) -> FleetRead:
-    """Read members and seats.
+    """Read all records.
 
     Args:
         state: The fleet's state store.
@@ -175,47 +231,77 @@ def read_fleet(state: StateStore, between: Callable[[], object] = lambda: None) 
 
     Raises:
         ConfigError: The records have another schema.
-        FleetError: The epoch's record can't be read.
+        FleetError: The record of the epoch or of the mounts can't be read.
         StateConflictError: The seats changed during each of many attempts.
         StateUnavailableError: The store can't be reached.
     """
     for _ in range(_READS):
         begun = state.get(EPOCH)
         found = _read(state, begun, between)
-        # Every change of a seat changes the epoch, so these seats form a consistent snapshot.
+        # Every change of a seat or a mount changes the epoch, so these form a consistent snapshot.
         if state.get(EPOCH) == begun:
             return found
     raise StateConflictError(f"the fleet's seats changed during each of {_READS} reads")
 
 
 def _read(state: StateStore, epoch: Versioned | None, between: Callable[[], object]) -> FleetRead:
-    versions = {} if epoch is None else {EPOCH: epoch.version}
-    number = 0 if epoch is None else _epoch_of(epoch.value)
-    seats: list[HeldSeat] = []
-    unreadable: dict[str, str] = {}
-    for name in state.children(SEATS):
-        between()
-        key = f"{SEATS}/{name}"
-        with _noted(unreadable, key):
-            record = state.get(key)
-            if record is not None:
-                versions[key] = record.version
-                seats.append(_seat_of(key, name, record.value))
-    members: list[Member] = []
-    loads: dict[str, Load] = {}
-    for name in state.children(MEMBERS):
-        between()
-        key = member_key(name)
-        with _noted(unreadable, key):
-            if (found := state.get(key)) is not None:
-                loads[name] = _load_of(key, found.value)
-                members.append(_member_of(key, name, found.value))
+    reader = _Reader(state, between)
+    number, schema = (0, SCHEMA) if epoch is None else _epoch_of(epoch.value)
+    if epoch is not None:
+        reader.versions[EPOCH] = epoch.version
+    seats = tuple(reader.below(SEATS, _seat_of))
+    between()
+    mounts = MountTable()
+    if (found := state.get(MOUNTS)) is not None:
+        reader.versions[MOUNTS] = found.version
+        mounts = _mounts_of(found.value)
+    groups = tuple(reader.below(GROUPS, _group_of))
+    drained = frozenset(reader.below(DRAINED, lambda key, name, value: name))
+    told = tuple(reader.below(MEMBERS, _told_of))
+    members = tuple(member for member, _ in told)
     fleet = Fleet(
         tuple(member for member in members if member.joined),
         tuple(sorted(seats, key=lambda seat: seat.number)),
+        groups,
+        mounts,
+        drained,
     )
-    joining = tuple(member for member in members if not member.joined)
-    return FleetRead(fleet, number, versions, joining, loads, unreadable)
+    return FleetRead(
+        fleet,
+        number,
+        reader.versions,
+        tuple(member for member in members if not member.joined),
+        {member.name: load for member, load in told},
+        reader.unreadable,
+        schema,
+    )
+
+
+class _Reader:
+    """Reads records one by one.
+
+    Attributes:
+        versions: Key → version of each record that was found.
+        unreadable: Key → why it can't be read.
+    """
+
+    def __init__(self, state: StateStore, between: Callable[[], object]) -> None:
+        self._state, self._between = state, between
+        self.versions: dict[str, int] = {}
+        self.unreadable: dict[str, str] = {}
+
+    def below(self, folder: str, parse: Callable[[str, str, bytes], T]) -> Iterator[T]:
+        """Yield the records below a key, in the order of their names, those that can be read."""
+        for name in self._state.children(folder):
+            self._between()
+            key = f"{folder}/{name}"
+            found = None
+            with _noted(self.unreadable, key):
+                if (record := self._state.get(key)) is not None:
+                    self.versions[key] = record.version
+                    found = parse(key, name, record.value)
+            if found is not None:
+                yield found
 
 
 @contextmanager
@@ -229,16 +315,20 @@ def _noted(unreadable: dict[str, str], key: str) -> Iterator[None]:
         unreadable[key] = str(error)
 
 
-def _epoch_of(value: bytes) -> int:
+def _epoch_of(value: bytes) -> tuple[int, int]:
+    """Return the epoch and the schema."""
     record = _object(EPOCH, value)
     schema = record.get("schema")
-    if schema != SCHEMA:
+    if schema not in (SCHEMA, GROUPS_SCHEMA) or type(schema) is not int:
         raise ConfigError(
-            f"the fleet's records have schema {schema!r}; allowed: {SCHEMA}",
+            f"the fleet's records have schema {schema!r}; allowed: {SCHEMA}, {GROUPS_SCHEMA}",
             hint="another release of Strandline made them; all servers of a fleet need the same",
         )
-    epoch: int = _field(EPOCH, record, "epoch", int)
-    return epoch
+    return _field(EPOCH, record, "epoch", int), schema
+
+
+def _told_of(key: str, name: str, value: bytes) -> tuple[Member, Load]:
+    return _member_of(key, name, value), _load_of(key, value)
 
 
 def _member_of(key: str, name: str, value: bytes) -> Member:
@@ -259,6 +349,8 @@ def _member_of(key: str, name: str, value: bytes) -> Member:
         _field(key, record, "token", str),
         _field(key, record, "ready", bool),
         _field(key, record, "roots", str) if "roots" in record else "",
+        _group_in(key, record),
+        "group" in record,
     )
 
 
@@ -274,7 +366,38 @@ def _seat_of(key: str, number: str, value: bytes) -> HeldSeat:
         raise FleetError(f"the record {key!r} has the holders {holders!r}; allowed: names")
     if not number.isdecimal() or str(int(number)) != number:
         raise FleetError(f"the record {key!r} is of no seat; allowed: {SEATS}/NUMBER")
-    return HeldSeat(int(number), tuple(holders), _field(key, record, "url", str))
+    url = _field(key, record, "url", str)
+    return HeldSeat(int(number), tuple(holders), url, _group_in(key, record))
+
+
+def _group_in(key: str, record: Mapping[str, Any]) -> str:
+    """Return the group in a record; those of earlier releases are ``default``'s."""
+    name: str = _field(key, record, "group", str) if "group" in record else DEFAULT_GROUP
+    if name:
+        check_group(name, f"the group in the record {key!r}")
+    return name
+
+
+def _group_of(key: str, name: str, value: bytes) -> Group:
+    roots = _field(key, _object(key, value), "roots", list)
+    if not roots or not all(type(root) is str and root for root in roots):
+        raise FleetError(f"the record {key!r} has the roots {roots!r}; allowed: base paths")
+    return Group.of(check_group(name), roots)
+
+
+def _mounts_of(value: bytes) -> MountTable:
+    rows = _field(MOUNTS, _object(MOUNTS, value), "mounts", list)
+    try:
+        return MountTable(tuple(map(_mount_of, rows)))
+    except ConfigError as error:
+        raise FleetError(f"the record {MOUNTS!r} can't be read: {error}") from error
+
+
+def _mount_of(row: object) -> Mount:
+    if not isinstance(row, dict):
+        raise FleetError(f"the record {MOUNTS!r} has {row!r}; allowed: JSON objects")
+    prefix, group = (_field(MOUNTS, row, name, str) for name in ("prefix", "group"))
+    return Mount.of(prefix, group, row.get("copies"), row.get("depth"))
 
 
 def _field(key: str, record: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -1,34 +1,40 @@
 """``Roster``: a server's membership in its fleet, and all servers' seats if it leads.
 
-All members of a fleet must have the same layout (how tables are placed), token and roots.
+``strandline.fleet.joining`` has what must be the same at all members, or in a group.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
+from strandline.fleet.groups import AUTO, Group
+from strandline.fleet.joining import check_alike, group_by_rack, of_token
 from strandline.fleet.records import (
-    EPOCH,
+    GROUPS_SCHEMA,
     FleetRead,
     Load,
-    epoch_bytes,
+    drained_key,
+    group_bytes,
+    group_key,
     member_bytes,
     member_key,
     member_name,
+    next_epoch,
     read_fleet,
+    roots_mark,
     seat_bytes,
     seat_key,
 )
 from strandline.fleet.seats import Fleet, HeldSeat, Member, VacantSince, next_seats, vacant_since
 from strandline.fleet.state.base import Check, Delete, Lease, Op, Put, StateStore
-from strandline.settings.fleet import DEAD
-from timeline.clock import Clock, SystemClock
-from timeline.errors import ConfigError, StateConflictError, StateUnavailableError
+from strandline.settings.fleet import DEAD, DEFAULT_GROUP
+from timeline.clock import Clock, SystemClock, boot_seconds
+from timeline.errors import StateConflictError, StateUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +42,8 @@ DEAD_S: Final = DEAD.default
 """Seconds without renewal until a server counts as dead; the paper's 600 s are its seat's here."""
 _RENEWALS: Final = 4
 """Least number of renewals of a lease in ``dead_s``."""
+_ATTEMPTS: Final = 20
+"""Most attempts to write what a membership changes, against others that write."""
 LOAD_S: Final = 30.0
 """Least time between two updates of a server's load: each triggers a step of all members."""
 
@@ -51,11 +59,15 @@ class Roster:
         dead_s: How long it stays a member without ``step``.
         layout: How tables are placed; must be the same at all members.
         token: The mark of the server's token; must be the same at all members.
-        roots: The mark of its roots; must be the same at all members that announce one.
+        roots: Its roots, in any spelling; must be the same in its group. Empty: not announced.
+        group: Its group; ``""``: it is a router; ``AUTO``: by its rack, once it joins.
+        rack: Its rack, for ``AUTO``.
         load: Returns what the server holds, for display.
         is_ready: Whether others may send requests at once; else after ``become_ready``.
+        boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
+        held_s: When the last renewal of the lease was sent that succeeded, by ``boot``.
         fleet: The fleet as it was read last; kept while the store can't be reached.
         epoch: Number of changes of its seats.
     """
@@ -70,19 +82,28 @@ class Roster:
         dead_s: float = DEAD_S,
         layout: Layout = DEFAULT,
         token: str = "",
-        roots: str = "",
+        roots: Collection[str] = (),
+        group: str = DEFAULT_GROUP,
+        rack: str = "",
         load: Callable[[], Load] = Load,
         is_ready: bool = True,
+        boot: Callable[[], float] = boot_seconds,
     ) -> None:
         self._state = state
-        self._self = Member(member_name(url), url, is_standby, 0, layout, token, is_ready, roots)
+        mark = roots_mark(roots) if roots else ""
+        name = member_name(url)
+        self._self = Member(name, url, is_standby, 0, layout, token, is_ready, mark, group)
+        self._group = Group.of(group, roots)
+        self._rack = rack
+        self._has_joined = False
         self._clock = clock or SystemClock()
         self._dead_s = dead_s
         self._load = load
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
-        self._renewed_s = -math.inf
+        self._renewed_s = self.held_s = -math.inf
+        self._boot = boot
         self._left: Lease | None = None
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
@@ -110,6 +131,11 @@ class Roster:
         """The member's name."""
         return self._self.name
 
+    @property
+    def group(self) -> str:
+        """The member's group; ``""``: it is a router; ``AUTO`` before it has joined."""
+        return self._self.group
+
     def become_ready(self) -> None:
         """Have the next step announce that others may send requests to this server."""
         self._self = replace(self._self, is_ready=True)
@@ -119,17 +145,21 @@ class Roster:
         """Become a member.
 
         Raises:
-            ConfigError: The fleet's records have another schema, or a member another layout, token
-                or roots.
+            ConfigError: The fleet's records have another schema, a member has another layout or
+                token, or the group other roots; see ``strandline.fleet.joining``.
             StateConflictError: A member has this address: another server, or an earlier process of
                 this one, whose lease expires after ``dead_s``.
             StateUnavailableError: The store can't be reached.
         """
         self._release_left()
         # Refuses another schema, layout, token or roots before anything is written.
-        check_alike(self._self, read_fleet(self._state))
+        found = read_fleet(self._state)
+        if self._self.group == AUTO:
+            self._use_group(group_by_rack(self._rack, self._group, self.name, found))
+        check_alike(self._self, self._group, found)
         joining = replace(self._self, joined=0)
         key = member_key(joining.name)
+        sent_s = self._boot()
         try:
             lease = self._state.hold(key, member_bytes(joining), self._dead_s)
         except StateConflictError as error:
@@ -139,7 +169,7 @@ class Roster:
             ) from error
         try:
             # Checked again: of two servers that join an empty fleet at once, one sees the other.
-            check_alike(self._self, read_fleet(self._state))
+            self._claim(lease)
             # Only now is the version known at which the lease was created.
             joined = replace(joining, joined=lease.version)
             lease.renew(member_bytes(joined, Load()))
@@ -151,9 +181,54 @@ class Roster:
             except StateUnavailableError as error:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
-        self._lease, self._self, self._is_new = lease, joined, True
-        self._renewed_s = self._clock.monotonic()
+        self._lease, self._self, self._is_new, self._has_joined = lease, joined, True, True
+        self._renewed_s, self.held_s = self._clock.monotonic(), sent_s
         self._told, self._told_s = Load(), -math.inf
+
+    def _use_group(self, name: str) -> None:
+        self._self = replace(self._self, group=name)
+        self._group = replace(self._group, name=name)
+
+    def _claim(self, lease: Lease) -> None:
+        """Check once more, and write what this server's membership changes for all.
+
+        That is the record of its group, if that has none or had other roots; the schema, if the
+        server is the first with groups; and that it is not drained any more, if it was restarted.
+        """
+        for _ in range(_ATTEMPTS):
+            found = read_fleet(self._state)
+            check_alike(self._self, self._group, found)
+            changes = self._claims(found)
+            if not changes:
+                return
+            try:
+                self._state.write(Check(lease.key, lease.version), *changes)
+            except StateConflictError as error:
+                # Another server of the group was first, or the leader: read again what is there.
+                logger.info("%s joins: %s", self._self.url, error)
+            else:
+                return
+        raise StateUnavailableError(
+            f"the fleet changed during each of {_ATTEMPTS} attempts to join"
+        )
+
+    def _claims(self, found: FleetRead) -> list[Op]:
+        changes: list[Op] = []
+        group, fleet = self._group, found.fleet
+        key = group_key(group.name)
+        if not self._self.is_router and group.roots and fleet.group(group.name) != group:
+            changes.append(Put(key, group_bytes(group), found.version(key)))
+        is_first = self._self.group != DEFAULT_GROUP and found.schema < GROUPS_SCHEMA
+        if self.name in fleet.drained and not self._has_joined:
+            key = drained_key(self.name)
+            changes.append(Delete(key, found.version(key)))
+        # Of a server that was drained in a fleet without a leader, and has another group now.
+        left = [s for s in fleet.seats if s.holder == self.name and s.group != self._self.group]
+        for seat in left:
+            changes.append(Delete(seat_key(seat.number), found.version(seat_key(seat.number))))
+        if is_first or left:
+            changes.append(next_epoch(found, has_groups=True))
+        return changes
 
     def _release_left(self) -> None:
         """Release the lease of a failed attempt to join, if that is still due."""
@@ -195,6 +270,10 @@ class Roster:
             # # until the holders have had the time to join again.
             self._quiet_until_s = now_s + self._dead_s
             self._is_away = False
+        if self._self.group and found.fleet.group(self._group.name) is None and self._group.roots:
+            assert self._lease is not None
+            self._claim(self._lease)
+            found = self._read()
         self._since = vacant_since(found.fleet, self._since, now_s)
         leads = found.fleet.leader == self._self and now_s >= self._quiet_until_s
         if leads and self._decide(found, now_s):
@@ -220,17 +299,21 @@ class Roster:
         """Renew the lease during a step that takes long because the store is slow."""
         now_s = self._clock.monotonic()
         if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
-            self._renewed_s = now_s
-            self._lease.renew()  # if it has expired, the next step notices that, too
+            self._renewed_s, sent_s = now_s, self._boot()
+            if self._lease.renew():  # if it has expired, the next step notices that, too
+                self.held_s = sent_s
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease, at times with this server's load; return whether it is held."""
-        now_s, load = self._clock.monotonic(), self._load()
+        now_s, load, sent_s = self._clock.monotonic(), self._load(), self._boot()
         self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
         if not (is_news or self._must_tell):
-            return lease.renew()
+            is_held = lease.renew()
+            self.held_s = sent_s if is_held else self.held_s
+            return is_held
         is_held = lease.renew(member_bytes(self._self, load))
+        self.held_s = sent_s if is_held else self.held_s
         self._told, self._told_s, self._must_tell = load, now_s, False
         return is_held
 
@@ -249,9 +332,8 @@ class Roster:
         assert self._lease is not None
         changes = _changes(found, seats)
         fence = Check(self._lease.key, self._lease.version)
-        epoch = Put(EPOCH, epoch_bytes(found.epoch + 1), found.version(EPOCH))
         try:
-            self._state.write(fence, epoch, *changes)
+            self._state.write(fence, next_epoch(found), *changes)
         except StateConflictError as error:
             # Another leader wrote first, or this one's lease expired: the next step notices.
             logger.info("the seats can't be written: %s", error)
@@ -279,63 +361,3 @@ def _changes(found: FleetRead, seats: tuple[HeldSeat, ...]) -> list[Op]:
         key = seat_key(number)
         ops.append(Delete(key, found.version(key)))
     return ops
-
-
-def check_alike(mine: Member, found: FleetRead) -> None:
-    """Refuse membership beside a member with another layout, token or roots.
-
-    Members of earlier releases announce no roots and are accepted: they are replaced one by one in
-    a rolling upgrade.
-
-    Raises:
-        ConfigError: A member of the fleet differs.
-    """
-    for other in (*found.fleet.members, *found.joining):
-        if other.name != mine.name:
-            _check_layout(mine, other)
-            _check_token(mine, other)
-            _check_roots(mine, other)
-
-
-def of_token(found: FleetRead, token: str) -> tuple[FleetRead, frozenset[str]]:
-    """Return a fleet without the members that have another token's mark, and their addresses.
-
-    Such a member can't join, so its record was written by a program without the token. It must
-    neither lead nor get a seat, and with it requests that present the token.
-    """
-    ours = tuple(each for each in found.fleet.members if each.token == token)
-    strangers = frozenset(each.url for each in found.fleet.members if each.token != token)
-    return replace(found, fleet=replace(found.fleet, members=ours)), strangers
-
-
-def _check_layout(mine: Member, other: Member) -> None:
-    for name in ("copies", "depth", "tokens"):
-        value, theirs = getattr(mine.layout, name), getattr(other.layout, name)
-        if value != theirs:
-            raise ConfigError(
-                f"strandline.fleet.{name} is {value}; allowed: {theirs}, as at the member"
-                f" {other.url}",
-                hint="stop all servers of a fleet to change how it places tables",
-            )
-
-
-def _check_token(mine: Member, other: Member) -> None:
-    if mine.token != other.token:
-        raise ConfigError(
-            f"the server's token is {_shown(mine.token)}; allowed: {_shown(other.token)}, as at the"
-            f" member {other.url}",
-            hint="give all servers of a fleet the same token",
-        )
-
-
-def _check_roots(mine: Member, other: Member) -> None:
-    if mine.roots and other.roots and mine.roots != other.roots:
-        raise ConfigError(
-            f"the server's roots have the mark {mine.roots}; allowed: {other.roots}, as at the"
-            f" member {other.url}",
-            hint="give all servers of a fleet the same --root; stop all of them to change it",
-        )
-
-
-def _shown(mark: str) -> str:
-    return f"*** with the mark {mark}" if mark else "none"

@@ -9,7 +9,11 @@ Seats outlive servers, so that a failed server moves no table twice:
 * a seat that no member can take stays on the ring, vacant, and the next owners of its tables serve
   them. After ``SEAT_LASTS_S`` it is removed;
 * newcomers for which there is no vacant seat get new ones, once they are ready: a new seat moves
-  tables, whose former servers answer until then.
+  tables, whose former servers answer until then;
+* the seat of a member that is drained goes to another one, or is removed at once.
+
+Seats belong to groups (``strandline.fleet.groups``): only servers of its group take a seat, and all
+of the above holds within each group. A router never has a seat.
 
 The *leader*, the member that joined first, decides for all. Every member can tell which one leads,
 and the writes of a former leader fail at the state store.
@@ -20,11 +24,14 @@ to replace a dead one, which works under it if it returns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat
+from strandline.fleet.groups import Group
+from strandline.fleet.mounts import MountTable
+from strandline.settings.fleet import DEFAULT_GROUP
 
 SEAT_LASTS_S: Final = 600.0
 """How long a vacant seat is kept: the paper's time until a server counts as dead."""
@@ -47,8 +54,11 @@ class Member:
         layout: How it places tables; the same at all members.
         token: Its token's ``strandline.fleet.records.token_mark``; the same at all members.
         is_ready: Whether others may send requests; until then it fetches the records of its tables.
-        roots: Its roots' ``strandline.fleet.records.roots_mark``; the same at all members. Empty in
+        roots: Its roots' ``strandline.fleet.records.roots_mark``; the same in its group. Empty in
             earlier releases, which don't announce it.
+        group: Name of its group; ``""``: a router, which has none.
+        has_group: Whether its record names its group. Members of earlier releases count as
+            ``DEFAULT_GROUP``'s; while there is one, there is no other group.
     """
 
     name: str
@@ -59,6 +69,13 @@ class Member:
     token: str = ""
     is_ready: bool = True
     roots: str = ""
+    group: str = DEFAULT_GROUP
+    has_group: bool = True
+
+    @property
+    def is_router(self) -> bool:
+        """Whether it only forwards requests, and never has a seat."""
+        return not self.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +86,13 @@ class HeldSeat:
         number: Its place on the ring, from 0.
         holders: Names of the members that held it, each once; the last one holds it, if alive.
         url: Address of the last.
+        group: Name of the group whose servers may hold it.
     """
 
     number: int
     holders: tuple[str, ...]
     url: str
+    group: str = DEFAULT_GROUP
 
     @property
     def holder(self) -> str:
@@ -94,10 +113,16 @@ class Fleet:
     Attributes:
         members: The live ones, each name once.
         seats: All seats, by number, each holder once.
+        groups: The groups that have announced their roots, by name.
+        mounts: Which tables belong to which group.
+        drained: Names of the members that get no seat.
     """
 
     members: tuple[Member, ...] = ()
     seats: tuple[HeldSeat, ...] = ()
+    groups: tuple[Group, ...] = ()
+    mounts: MountTable = field(default_factory=MountTable)
+    drained: frozenset[str] = frozenset()
 
     @property
     def leader(self) -> Member | None:
@@ -112,14 +137,26 @@ class Fleet:
 
     @property
     def ring(self) -> tuple[Seat, ...]:
-        """The seats for ``executor_proxy.seat_ring.owners``.
+        """The seats of all groups, see ``rings``."""
+        seats = (seat for ring in self.rings.values() for seat in ring)
+        return tuple(sorted(seats, key=lambda seat: seat.number))
+
+    @property
+    def rings(self) -> Mapping[str, tuple[Seat, ...]]:
+        """Group → its seats for ``executor_proxy.seat_ring.owners``, by number.
 
         Those that are vacant, or whose holder isn't ready, have no address.
         """
         ready = {member.name for member in self.members if member.is_ready}
-        return tuple(
-            Seat(seat.number, seat.url if seat.holder in ready else None) for seat in self.seats
-        )
+        found: dict[str, tuple[Seat, ...]] = {}
+        for seat in self.seats:
+            placed = Seat(seat.number, seat.url if seat.holder in ready else None)
+            found[seat.group] = (*found.get(seat.group, ()), placed)
+        return found
+
+    def group(self, name: str) -> Group | None:
+        """Return a group, ``None`` if it hasn't announced its roots."""
+        return next((group for group in self.groups if group.name == name), None)
 
 
 def vacant_since(fleet: Fleet, before: VacantSince, now_s: float) -> VacantSince:
@@ -132,7 +169,7 @@ def vacant_since(fleet: Fleet, before: VacantSince, now_s: float) -> VacantSince
             sees a seat vacant: no two servers' clocks are compared.
     """
     vacant = fleet.vacant
-    left = ((seat.number, seat.holder) for seat in fleet.seats if seat.number in vacant)
+    left = (_vacancy(seat) for seat in fleet.seats if seat.number in vacant)
     return {each: before.get(each, now_s) for each in left}
 
 
@@ -148,28 +185,56 @@ def next_seats(fleet: Fleet, since: VacantSince, now_s: float) -> tuple[HeldSeat
         ``fleet.seats`` if nothing has to change. Idempotent.
     """
     seats = _held_once(fleet.seats)
-    vacant = [seats[number] for number in fleet.vacant if number in seats]
     free = _free(fleet)
+    names = {seat.group for seat in seats.values()} | {member.group for member in free}
+    for name in sorted(names):
+        members = [member for member in free if member.group == name]
+        _fill(seats, name, members, fleet, lambda seat: now_s - since.get(_vacancy(seat), now_s))
+    return tuple(seats[number] for number in sorted(seats))
+
+
+def _fill(
+    seats: dict[int, HeldSeat],
+    group: str,
+    free: list[Member],
+    fleet: Fleet,
+    vacant_s: Callable[[HeldSeat], float],
+) -> None:
+    """Fill the vacant seats of a group, remove those that last no longer, add new ones.
+
+    Args:
+        seats: All seats of the fleet, by number; is changed.
+        group: Name of the group.
+        free: Its members without a seat, the oldest first.
+        fleet: The fleet as it is.
+        vacant_s: For how many seconds a seat has been vacant.
+    """
+    mine = tuple(seat for seat in fleet.seats if seat.group == group)
+    empty = {*fleet.vacant, *(seat.number for seat in mine if seat.holder in fleet.drained)}
+    vacant = [seats[each.number] for each in mine if each.number in empty & seats.keys()]
     for seat in tuple(vacant):
         found = _of_its_holders(seat, free)
         if found is not None:
             seats[seat.number] = seat.taken_by(found)
             vacant.remove(seat)
             free.remove(found)
-    newcomers = [member for member in free if _is_newcomer(member, fleet.seats)]
+    newcomers = [member for member in free if _is_newcomer(member, mine)]
     spares = [member for member in free if member not in newcomers]
     takers = iter((*spares, *newcomers))
     for seat in vacant:
         taker = next(takers, None)
         if taker is not None:
             seats[seat.number] = seat.taken_by(taker)
-        elif now_s - since.get((seat.number, seat.holder), now_s) >= SEAT_LASTS_S:
+        elif seat.holder in fleet.drained or vacant_s(seat) >= SEAT_LASTS_S:
             del seats[seat.number]
     for member in takers:
         if member in newcomers and member.is_ready:
             number = _lowest_free(seats)
-            seats[number] = HeldSeat(number, (member.name,), member.url)
-    return tuple(seats[number] for number in sorted(seats))
+            seats[number] = HeldSeat(number, (member.name,), member.url, group)
+
+
+def _vacancy(seat: HeldSeat) -> tuple[int, str]:
+    return seat.number, seat.holder
 
 
 def once_ready(fleet: Fleet, name: str) -> Fleet:
@@ -198,9 +263,10 @@ def _held_once(seats: Iterable[HeldSeat]) -> dict[int, HeldSeat]:
 
 
 def _free(fleet: Fleet) -> list[Member]:
-    """Return the members without a seat, the oldest first."""
-    holders = {seat.holder for seat in fleet.seats}
-    return sorted((member for member in fleet.members if member.name not in holders), key=_age)
+    """Return the members that may get a seat and have none, the oldest first."""
+    others = {seat.holder for seat in fleet.seats} | fleet.drained
+    free = (each for each in fleet.members if each.name not in others and not each.is_router)
+    return sorted(free, key=_age)
 
 
 def _of_its_holders(seat: HeldSeat, free: Iterable[Member]) -> Member | None:

@@ -9,16 +9,19 @@ Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), sections 5.3 and 6.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
+from strandline.fleet.groups import RACK_TOKENS, groups_of
 
 MAX_SERVERS: Final = 100
 MAX_TABLES: Final = 100_000
+MAX_RACKS: Final = 10_000
+MAX_GROUPS: Final = 50
 MAX_ENUMERATED: Final = 12
 """Most servers for which all sets of failed servers are enumerated."""
 ENUMERATED_TABLES: Final = 300
@@ -109,6 +112,51 @@ def simulate(
         any_without,
         down**servers,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RackSimulation:
+    """Figures of groups to which whole racks are assigned, as fractions of all racks.
+
+    Attributes:
+        racks: How many racks there are.
+        sizes: Group → number of its racks.
+        joins: Racks that move when a group is added; 1 / (K + 1) on an even ring.
+        leaves: Racks that move when the largest group is removed: its own. ``None``: it is the
+            only one.
+    """
+
+    racks: int
+    sizes: dict[str, int]
+    joins: float
+    leaves: float | None
+
+
+def simulate_racks(racks: int, groups: int, tokens: int = RACK_TOKENS) -> RackSimulation:
+    """Return the figures of groups named ``group-1`` and so on, by ``groups_of``.
+
+    Args:
+        racks: 1 to ``MAX_RACKS``.
+        groups: 1 to ``MAX_GROUPS``.
+        tokens: Points of each group on the ring of racks.
+    """
+    places = [f"rack-{number}" for number in range(1, racks + 1)]
+    names = [f"group-{number}" for number in range(1, groups + 1)]
+    now = groups_of(places, names, tokens)
+    sizes = dict.fromkeys(names, 0) | dict(sorted(Counter(now.values()).items()))
+    more = groups_of(places, [*names, f"group-{groups + 1}"], tokens)
+    largest = max(names, key=lambda name: sizes[name])
+    fewer = groups_of(places, [name for name in names if name != largest] or names, tokens)
+    return RackSimulation(
+        racks,
+        sizes,
+        _moved(now, more),
+        None if groups == 1 else _moved(now, fewer),
+    )
+
+
+def _moved(before: Mapping[str, str], after: Mapping[str, str]) -> float:
+    return sum(before[rack] != after[rack] for rack in before) / len(before)
 
 
 def _change(before: SeatRing, after: SeatRing, names: Sequence[str], even: float) -> Change:

@@ -7,6 +7,8 @@ from contextlib import closing
 from executor_proxy.seat_ring import DEFAULT, Addresses, addresses
 from strandline.fleet.records import read_fleet
 from strandline.fleet.state.url import open_state
+from timeline.errors import ConfigError
+from timeline.storage.table_id import TableId
 
 
 def servers_of(url: str, base_path: str) -> Addresses:
@@ -20,12 +22,19 @@ def servers_of(url: str, base_path: str) -> Addresses:
         base_path: The table's base path in any spelling.
 
     Raises:
-        ConfigError: The URL or the path isn't one, there is no fleet, or none of its seats has a
-            server.
+        ConfigError: The URL or the path isn't one, there is no fleet, or none of the seats of the
+            table's group has a server.
         FleetError: The store can't be reached, or a record can't be read.
     """
     with closing(open_state(url, make=False)) as state:
         fleet = read_fleet(state).fleet
     # All members have the same.
     layout = fleet.members[0].layout if fleet.members else DEFAULT
-    return addresses(fleet.ring, base_path, layout)
+    table = str(TableId.of(base_path).normal())
+    group = fleet.mounts.group(table)
+    seats = fleet.rings.get(group, ())
+    if fleet.seats and not any(seat.url for seat in seats):
+        raise ConfigError(
+            f"the group {group}, which has {base_path!r}, has no server; allowed: one or more"
+        )
+    return addresses(seats, base_path, fleet.mounts.layout(table, layout))

@@ -6,8 +6,8 @@ after a restart: it reads the instants since, and lists no partition. Only then 
 requests. A truncated, late or damaged record only costs time: the next neighbour is asked, and in
 the end the table is loaded from storage. A record in the server's own store takes precedence.
 
-When seats change later, tables that come to the server are fetched in the same way, while it
-answers.
+When seats or mounts change later, tables that come to the server are fetched in the same way, while
+it answers.
 
 Source: Dev and Patgiri, *Dr. Hadoop* (DCMS), section 4.3: a joining node copies its neighbour's
 hashtable before it takes part.
@@ -26,6 +26,7 @@ from executor_proxy.seat_ring import Seat
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.mounts import MountTable
 from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.seats import HeldSeat, once_ready
 from timeline.clock import Clock, SystemClock
@@ -113,7 +114,7 @@ class Warming:
         self._clock = clock or SystemClock()
         self._views: ViewManager | None = None
         self._counts: Counter[str] = Counter()
-        self._fetched: tuple[HeldSeat | None, tuple[int, ...]] | None = None
+        self._fetched: tuple[HeldSeat, tuple[int, ...], MountTable] | None = None
         self._due = threading.Event()
         self._is_stopped = False
         self._cancel: Callable[[], None] = lambda: None
@@ -160,7 +161,7 @@ class Warming:
         mine = next((seat for seat in fleet.seats if seat.holder == self._name), None)
         if mine is None:
             return
-        where = mine, tuple(seat.number for seat in fleet.seats)
+        where = mine, tuple(seat.number for seat in fleet.seats), fleet.mounts
         if where != self._fetched:
             self._fetched = where
             ready = KnownFleet(fleet, known.epoch, known.layout)

@@ -16,8 +16,7 @@ import pyarrow as pa
 from fsview.model.file_group import FileSlice
 from strandline.read.filter.path_values import PathRules, PathValues
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
 from strandline.read.logs.log_rows import LogRows, StoredGroup
@@ -34,7 +33,7 @@ from timeline.errors import PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.table.property_name import EVENT_TIME
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 T = TypeVar("T")
 
@@ -108,8 +107,10 @@ class SliceReader:
         # Read at least one column: without columns the number of rows would be lost.
         names = list(dict.fromkeys((*self._shown, *asked))) or [RECORD_KEY]
         self._schema = pa.schema([rules.schema.field(name) for name in names])
+        self._shows_all = self._shown == names
         # Slices come by partition, so few paths are in use at a time.
         self._told = lru_cache(_PATHS)(PathRules.of(self._schema, rules.config).values)
+        self._stored = lru_cache(_PATHS)(partial(_stored_columns, rules.schema, tuple(names)))
 
     def rows(self, found: FileSlice) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice: those of its base file in its order, then those only in logs.
@@ -140,15 +141,19 @@ class SliceReader:
             yield from self._uncolumned(found)
             return
         told = self._told(found.partition)
-        read = [name for name in self._schema.names if name not in told.known] or [RECORD_KEY]
-        stored = pa.schema([self._rules.schema.field(name) for name in read])
+        stored = self._stored(frozenset(told.known))
         wanted = None if self._filter is None else _Wanted(self._filter, self._schema, told)
         read_from = self._merged if has_logs else self._plain
         for table in read_from(found, stored, wanted):
             rows = told.applied(table, self._schema)
             if self._filter is not None:
                 rows = self._filter.keep(rows)
-            yield from (batch.select(self._shown) for batch in rows.to_batches() if batch.num_rows)
+            batches = (batch for batch in rows.to_batches() if batch.num_rows)
+            yield from batches if self._shows_all else map(self._select, batches)
+
+    def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns to yield, without those that only the filter needs."""
+        return batch.select(self._shown)
 
     def _uncolumned(self, found: FileSlice) -> Iterator[pa.RecordBatch]:
         """Yield batches without columns, with as many rows as the base file's footer records."""
@@ -205,6 +210,12 @@ class _Wanted:
             return range(stored.num_groups)
         asked = pa.schema([self.schema.field(name) for name in names])
         return stored.groups_that_may_match(self.row_filter.condition, asked, self.told.guarantee)
+
+
+def _stored_columns(schema: pa.Schema, names: tuple[str, ...], known: frozenset[str]) -> pa.Schema:
+    """Return the columns to read from files, at least one: those that no path determines."""
+    read = [name for name in names if name not in known] or [RECORD_KEY]
+    return pa.schema([schema.field(name) for name in read])
 
 
 def _group(

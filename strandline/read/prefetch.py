@@ -18,7 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
-from timeline.joined_thread import JoinedThread, join_all
+from timeline.threads import JoinedThread, join_all
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key.hashes import BLOCK, Hashes, hashes_of
-from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
-from strandline.records.row_selection import one_array, take_column
+from strandline.records.key.text import BLOCK, Hashes, hashes_of
+from strandline.records.row_selection import (
+    Mask,
+    Positions,
+    as_mask,
+    one_array,
+    one_chunk,
+    take_column,
+)
 
 _SLOTS: Final = 4
 """Least number of slots per key of a layer; about a sixth of the keys are contested."""

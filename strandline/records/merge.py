@@ -43,8 +43,15 @@ from strandline.records.meta_fields import (
     RECORD_KEY,
     with_meta_fields,
 )
-from strandline.records.ordering import Mask, Positions, one_chunk
-from strandline.records.row_selection import MAX_SIZE, compact, take_column, take_rows
+from strandline.records.row_selection import (
+    MAX_SIZE,
+    Mask,
+    Positions,
+    compact,
+    one_chunk,
+    take_column,
+    take_rows,
+)
 from strandline.records.schema.columns import column_of, conform
 
 REMOVES: Final = "_strandline_removes"

@@ -4,8 +4,8 @@ A merge compares an *older* row with a *newer* one: a stored row with a row of t
 rows of one write in their order.
 
 * By commit time the newer row wins.
-* By event time the newer row wins if its ordering value is equal or greater, column by column
-  (``strandline.records.ordering``).
+* By event time the newer row wins if its ordering value is equal or greater, column by column, as
+  Java compares them; a null is less than any value.
 * A delete without an ordering value wins over everything older and loses to everything newer.
   Deletes by key alone are such deletes. So is a row that ``_hoodie_is_deleted`` flags if all its
   ordering values are null, or if it has one ordering column, of 32-bit integers or dates, with the
@@ -37,7 +37,8 @@ Hudi compares a value with the default by ``==``, the identity of Java objects. 
 values that Java caches as one object are equal: booleans, and integers that fit a byte. Every other
 value differs from an equal default.
 
-Source: Hudi 1.2.0 ``BufferedRecordMergerFactory``, ``OrderingValues``.
+Source: Hudi 1.2.0 ``BufferedRecordMergerFactory``, ``OrderingValues``,
+``DefaultHoodieRecordPayload``, ``EventTimeBasedAvroRecordMerger``.
 
 Source of the properties: Hudi 1.2.0 ``PartialUpdateHandler``, ``DeleteContext``,
 ``HoodieTableConfig.getTableMergeProperties``.
@@ -56,8 +57,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
-from strandline.records.row_selection import one_array, take_column, take_rows
+from strandline.records.row_selection import (
+    Mask,
+    Positions,
+    as_mask,
+    one_array,
+    one_chunk,
+    take_column,
+    take_rows,
+)
 from strandline.records.schema.cast import float_text
 from strandline.records.schema.columns import column_of
 from timeline.errors import UnsupportedTableError
@@ -253,7 +261,7 @@ class RowOrder:
     """The values of some rows that the rule compares.
 
     Attributes:
-        values: Values of each ordering column, from ``comparable``; empty by commit time.
+        values: Values of each ordering column, from ``_comparable``; empty by commit time.
         unordered: Where a row is a delete without an ordering value.
     """
 
@@ -269,7 +277,7 @@ class RowOrder:
             deletes: Where a row is a delete.
         """
         unordered = deletes & _without_value(columns)
-        return cls(tuple(comparable(_null_as_zero(column)) for column in columns), unordered)
+        return cls(tuple(_comparable(_null_as_zero(column)) for column in columns), unordered)
 
     def take(self, at: Positions) -> RowOrder:
         """Return the order of the rows at some positions."""
@@ -277,11 +285,35 @@ class RowOrder:
         return RowOrder(tuple(value.take(where) for value in self.values), self.unordered[at])
 
 
+def _comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values in a type that Arrow orders as Java does: floats become integers.
+
+    Nulls stay null; the order of rows is kept.
+    """
+    values = one_chunk(column)
+    if not pa.types.is_floating(values.type):
+        return values
+    floats = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    # Java's ``compareTo`` has one NaN, greater than all others, and puts -0.0 below 0.0; the bits
+    # sort the same way.
+    bits = np.where(np.isnan(floats), np.float64("nan"), floats).view(np.int64)
+    ordered = np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
+    return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))
+
+
+def _compare(left: pa.Array, right: pa.Array) -> tuple[Mask, Mask]:
+    """Return where ``left`` is greater and where both are equal; arguments from ``_comparable``."""
+    left_null, right_null = as_mask(pc.is_null(left)), as_mask(pc.is_null(right))
+    greater = as_mask(pc.fill_null(pc.greater(left, right), False)) | (right_null & ~left_null)
+    equal = as_mask(pc.fill_null(pc.equal(left, right), False)) | (right_null & left_null)
+    return greater, equal
+
+
 def newer_wins(newer: RowOrder, older: RowOrder) -> Mask:
     """Return for each pair of rows whether the newer one wins; both have the same columns."""
     wins: Mask = np.ones(len(newer.unordered), np.bool_)
     for new, old in zip(reversed(newer.values), reversed(older.values), strict=True):
-        greater, equal = compare(new, old)
+        greater, equal = _compare(new, old)
         wins = greater | (equal & wins)
     return wins | newer.unordered | older.unordered
 

@@ -11,15 +11,32 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.ordering import Positions, one_chunk
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
 
 MAX_SIZE: Final = 1 << 30
 """Largest chunk that is made, in bytes of text or elements; Arrow's limit is 2^31 - 1."""
 _MOST_VALUES: Final = 8
 """Most values per byte of a column: a list of booleans has eight elements per byte."""
+
+
+def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array of the same type, copied only if it has several chunks."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def as_mask(array: pa.Array) -> Mask:
+    """Return booleans without nulls as a numpy mask."""
+    mask: Mask = np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
+    return mask
 
 
 def take_rows(rows: pa.Table, at: Positions, max_size: int = MAX_SIZE) -> pa.Table:

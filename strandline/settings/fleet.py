@@ -10,6 +10,9 @@ from typing import Final
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS
 from strandline.settings.setting import Setting
 
+DEFAULT_GROUP: Final = "default"
+"""The group of servers that aren't given one, and of tables below no mount."""
+
 FLEET: Final = Setting(
     "strandline.fleet.url",
     "",
@@ -30,6 +33,26 @@ STANDBY: Final = Setting(
     "strandline.fleet.standby",
     False,
     "Whether the server waits for the seat of one that died, instead of getting a new one.",
+    "service",
+)
+GROUP: Final = Setting(
+    "strandline.fleet.group",
+    DEFAULT_GROUP,
+    "Group of servers to which the server belongs; all of a group have the same roots. auto: one of"
+    " the groups with the server's roots, by its rack.",
+    "service",
+)
+RACK: Final = Setting(
+    "strandline.fleet.rack",
+    "",
+    "Rack of the server, from which its group follows if that is auto.",
+    "service",
+)
+ROUTER: Final = Setting(
+    "strandline.fleet.router",
+    False,
+    "Whether the server only forwards requests to the servers of the tables: it has no roots, no"
+    " seat and no group.",
     "service",
 )
 CA: Final = Setting(

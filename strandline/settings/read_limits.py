@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.settings.setting import Setting, Settings
-from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
+from timeline.storage.base import DEFAULT_LIMITS, FileKind, ReadLimits
 
 
 def _limit(kind: FileKind, doc: str) -> Setting[int]:

@@ -25,8 +25,8 @@ from executor_proxy.view_location import ViewLocation
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.table_services.clean.execution import CleanResult
-from timeline.joined_thread import JoinedThread
 from timeline.storage.base import Storage
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 

@@ -25,10 +25,9 @@ from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.result import WriteResult
 from strandline.write.stages.begun import Begun, Ready, begun, ready, until_committed
 from strandline.write.stages.checked import checked
-from strandline.write.stages.committed import Committed, committed
+from strandline.write.stages.committed import Committed, committed, tidied, told
 from strandline.write.stages.placed import placed
 from strandline.write.stages.tagged import tagged
-from strandline.write.stages.tidied import tidied, told
 from strandline.write.stages.written import written
 from strandline.write.tasks.write_task import BegunFiles
 

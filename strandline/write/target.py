@@ -18,7 +18,7 @@ import pyarrow as pa
 from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
 from strandline.commit.settings import conflict_strategy
-from strandline.read.instants.archive import Archive, may_lack_writes
+from strandline.read.instants import Archive, may_lack_writes
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.read import Bench
-from benchmarks.read_memory import write_table
-from benchmarks.read_spark import WARM, compared, write_tables
-from benchmarks.read_table import TableBench
+from benchmarks.read.memory import write_table
+from benchmarks.read.slices import Bench
+from benchmarks.read.spark import WARM, compared, write_tables
+from benchmarks.read.table import TableBench
 from strandline import Table
 
 pytestmark = pytest.mark.property

@@ -11,7 +11,7 @@ from operator import itemgetter
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.write.engine.base import Count, RunningCount, TaskAttempt
 
 KEYED = pa.schema([("part", pa.int32()), ("path", pa.string()), ("key", pa.string())])

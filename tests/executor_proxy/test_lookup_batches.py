@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor_proxy.remote_view import batches
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.wire.lookup_form import write_queries
 
 NAMES = st.lists(st.text(max_size=20).filter(str.isprintable), min_size=1, max_size=12).map(tuple)

@@ -13,7 +13,7 @@ from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_group import FileSlice
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.lookup_form import LOOKUP_PATH

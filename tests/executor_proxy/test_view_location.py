@@ -13,7 +13,7 @@ from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import start_anew
 from fsview.local_view import LocalView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
 from tests.kit.tables.small_table import SmallTable

@@ -10,8 +10,8 @@ import pytest
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
-from timeline import joined_thread
-from timeline.joined_thread import JoinedThread
+from timeline import threads
+from timeline.threads import JoinedThread
 
 
 def test_a_joined_thread_has_made_its_call():
@@ -65,7 +65,7 @@ def test_after_an_interrupted_start_the_call_is_made_or_never_will_be():
     for at in itertools.count(1):
         made = []
         thread = JoinedThread(lambda made=made: made.append(True), "call-1")
-        was_interrupted = interrupted(thread.start, at, (joined_thread,))
+        was_interrupted = interrupted(thread.start, at, (threads,))
         thread.join()
         then = list(made)
         for each in threading.enumerate():

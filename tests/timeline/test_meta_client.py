@@ -28,9 +28,8 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     WriteStat,
 )
-from timeline.storage.base import FileInfo, Storage
+from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.storage.local import LocalStorage
-from timeline.storage.read_limits import FileKind
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig
 from timeline.table.config_file import write_table_config

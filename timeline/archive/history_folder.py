@@ -17,8 +17,7 @@ import pyarrow as pa
 from timeline.archive.history_file import HistoryFile
 from timeline.encoding.json_text import loads
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 
 T = TypeVar("T")
 

@@ -19,8 +19,7 @@ from timeline.instant import Instant, State, completed_action
 from timeline.metadata import codec, shape
 from timeline.metadata import instant_metadata as metadata
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 from timeline.timeline import Timeline
 
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
@@ -208,12 +208,13 @@ class Cursor:
         """
         start, value, shift = self.pos, 0, 0
         for byte in self.data[start : start + _LONG_BYTES]:
-            self.pos += 1
-            value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                value |= byte << shift
                 if value >> 64:
                     break
+                self.pos = start + shift // 7 + 1
                 return (value >> 1) ^ -(value & 1)
+            value |= (byte & 0x7F) << shift
             shift += 7
         raise ValueError(f"no number of 64 bits at offset {start} of {len(self.data)}")
 
@@ -275,15 +276,7 @@ class _Making:
 def _reader(schema: Any, making: _Making, enclosing: str) -> ValueReader:
     """Return the reader of a schema within a namespace; its records may be unfilled."""
     if isinstance(schema, list):
-        branches = [_reader(branch, making, enclosing) for branch in schema]
-
-        def union(cursor: Cursor) -> Any:
-            index = cursor.take_long()
-            if not 0 <= index < len(branches):
-                raise ValueError(f"union branch {index} of {len(branches)}")
-            return branches[index](cursor)
-
-        return union
+        return _union_reader([_reader(branch, making, enclosing) for branch in schema])
     if not isinstance(schema, dict):  # also a type that is named "fixed", as Hudi's decimals are
         return _READERS.get(schema) or _reference(schema, making.named, enclosing)
     kind = schema["type"]
@@ -299,6 +292,24 @@ def _reader(schema: Any, making: _Making, enclosing: str) -> ValueReader:
     if kind == "enum":
         return _enum_reader(schema, making.named, enclosing)
     return _reader(kind, making, enclosing)
+
+
+def _union_reader(branches: Sequence[ValueReader]) -> ValueReader:
+    # Numbers of branches nearly always have one byte, which is twice the number.
+    by_byte = {2 * number: read for number, read in enumerate(branches[:64])}
+
+    def union(cursor: Cursor) -> Any:
+        at = cursor.pos
+        read = by_byte.get(cursor.data[at]) if at < len(cursor.data) else None
+        if read is None:
+            number = cursor.take_long()
+            if not 0 <= number < len(branches):
+                raise ValueError(f"union branch {number} of {len(branches)}")
+            return branches[number](cursor)
+        cursor.pos = at + 1
+        return read(cursor)
+
+    return union
 
 
 def _reference(name: str, named: Mapping[str, ValueReader], enclosing: str) -> ValueReader:

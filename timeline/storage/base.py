@@ -16,26 +16,106 @@ Guarantees, by method:
 
 Every call is counted by kind and cause: ``storage.for_cause("sync")`` is the same storage, whose
 calls are counted under that cause.
+
+Metadata files are read whole, so a file's size is checked before it is read (``ReadLimits``). Data
+files are read in parts and have no limit.
+
+A call to an object store is mostly waiting, so independent calls overlap (``meanwhile``). On a
+local disk a thread costs more than a call, so calls are made one after the other.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from timeline.errors import (
     AlreadyExistsError,
+    CorruptMetadataError,
     PathNotFoundError,
     StorageUnavailableError,
     StrandlineError,
 )
-from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
+from timeline.threads import JoinedThread, join_all
+
+logger = logging.getLogger(__name__)
+
+_MIB: Final = 1 << 20
+
+
+class FileKind(Enum):
+    """The kind of a file that is read whole; the value is part of its setting's name."""
+
+    PROPERTIES = "properties"
+    INSTANT = "instant"
+    ARCHIVE = "archive"
+    MARKERS = "markers"
+    METADATA_TABLE = "metadata.table"
+
+    @property
+    def setting(self) -> str:
+        """The name of the setting that limits such files."""
+        return f"strandline.read.{self.value}.max.bytes"
+
+
+_FIELDS: Final = {kind: f"{kind.name.lower()}_bytes" for kind in FileKind}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """The most bytes that a file of each kind may have.
+
+    Attributes:
+        properties_bytes: ``hoodie.properties`` and ``.hoodie_partition_metadata``, which have a few
+            thousand.
+        instant_bytes: An instant's file. Commits of more than 100 MB exist; the default suffices
+            for a commit of a million files in Avro, or of a quarter of a million in JSON.
+        archive_bytes: A file of the archived timeline.
+        markers_bytes: The ``MARKERS<n>`` files of one write in total, as they are in memory; a
+            write of a million files has 150 MB in some twenty files and takes 250 MB.
+        metadata_table_bytes: A file of the metadata table; for larger ones partitions are listed.
+    """
+
+    properties_bytes: int = _MIB
+    instant_bytes: int = 256 * _MIB
+    archive_bytes: int = 256 * _MIB
+    markers_bytes: int = 256 * _MIB
+    metadata_table_bytes: int = 256 * _MIB
+
+    def of(self, kind: FileKind) -> int:
+        """Return the most bytes that a file of a kind may have."""
+        limit: int = getattr(self, _FIELDS[kind])
+        return limit
+
+    def check(self, kind: FileKind, path: str, size: int) -> None:
+        """Refuse a file that is too large.
+
+        Args:
+            kind: The file's kind.
+            path: Its path, for the error.
+            size: Its bytes, or those that were read before the reader gave up.
+
+        Raises:
+            CorruptMetadataError: The file is larger than its kind may be.
+        """
+        if size > self.of(kind):
+            raise CorruptMetadataError(
+                f"{path} has {size} bytes or more; {kind.setting} allows {self.of(kind)}",
+                hint="raise the setting if the file is sound",
+            )
+
+
+DEFAULT_LIMITS: Final = ReadLimits()
+
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -398,3 +478,60 @@ class Storage(ABC):
     @abstractmethod
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
+
+
+@contextmanager
+def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
+    """Make calls while the block runs if the storage is remote, else before the block.
+
+    If no thread can be started, a call is made before the block, too.
+
+    The calls and the block must not depend on each other: after a crash or an error any of them may
+    have taken effect without the others. All have ended when this returns or raises.
+
+    Args:
+        storage: The storage that the calls go to.
+        calls: The calls; each gets a thread.
+
+    Raises:
+        BaseException: The error of the first call that failed, as if the calls were made before the
+            block; an error of the block is its context. If no call failed, the error of the block.
+            An interrupt of the block or of the wait for the calls takes precedence over other
+            errors; a second interrupt ends the wait.
+    """
+    if not storage.is_remote:
+        for call in calls:
+            call()
+        yield
+        return
+    # Changed by atomic calls: a lock could stay locked after an interrupt.
+    failures: list[BaseException] = []
+    made = [partial(_run, call, failures) for call in calls]
+    threads = [JoinedThread(call, f"strandline-call-{number}") for number, call in enumerate(made)]
+    try:
+        for thread, call in zip(threads, made, strict=True):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                logger.warning("there is no thread for a call, so it is made first: %s", error)
+                call()
+        yield
+        join_all(threads)
+    except BaseException as error:
+        # The block's error, or an interrupt; a second interrupt may end this wait early.
+        join_all(threads)
+        if failures and isinstance(error, Exception):
+            raise failures.pop(0)  # noqa: B904 - neither error caused the other
+        for failure in failures:
+            logger.info("a call made at the same time failed, too: %r", failure)
+        raise
+    if failures:
+        # Remove it from the list, as the error's traceback refers to this frame.
+        raise failures.pop(0)
+
+
+def _run(call: Callable[[], object], failures: list[BaseException]) -> None:
+    try:
+        call()
+    except BaseException as failure:  # noqa: BLE001 - raised by the calling thread
+        failures.append(failure)

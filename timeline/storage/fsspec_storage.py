@@ -18,7 +18,10 @@ import pyarrow as pa
 
 from timeline.errors import CorruptMetadataError, FilesNotDeletedError
 from timeline.storage.base import (
+    DEFAULT_LIMITS,
     FileInfo,
+    FileKind,
+    ReadLimits,
     Storage,
     StorageCalls,
     checked_path,
@@ -29,7 +32,6 @@ from timeline.storage.exclusive_create import Create, creates_exclusively, exclu
 from timeline.storage.new_file import NewFile, NewS3File
 from timeline.storage.protocol import protocols
 from timeline.storage.read_file import ReadFile
-from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
     OBJECT_STORES,

@@ -30,9 +30,17 @@ import pyarrow as pa
 
 from timeline.errors import RootNotAllowedError, StrandlineError
 from timeline.storage import local_files as files
-from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
+from timeline.storage.base import (
+    DEFAULT_LIMITS,
+    FileInfo,
+    FileKind,
+    ReadLimits,
+    Storage,
+    StorageCalls,
+    checked_path,
+    mapped_errors,
+)
 from timeline.storage.local_path import PlaceOf, opened_folder_of
-from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
 
 if TYPE_CHECKING:

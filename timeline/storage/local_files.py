@@ -18,8 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from timeline.errors import CorruptMetadataError
-from timeline.storage.base import NOWHERE, FileInfo, Listed
-from timeline.storage.read_limits import FileKind, ReadLimits
+from timeline.storage.base import NOWHERE, FileInfo, FileKind, Listed, ReadLimits
 
 StatTarget = Callable[[str], "os.stat_result | None"]
 """From the name of a link to the status of its target; ``None`` to leave the link out."""

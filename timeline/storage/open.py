@@ -9,10 +9,9 @@ from typing import Any, Final
 import fsspec
 
 from timeline.errors import ConfigError
-from timeline.storage.base import Storage
+from timeline.storage.base import DEFAULT_LIMITS, ReadLimits, Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
-from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
 from timeline.storage.table_id import TableId
 
 _ADVICE: Final[Mapping[tuple[str, ...], str]] = {

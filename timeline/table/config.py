@@ -15,7 +15,7 @@ from typing import Final
 
 from timeline.clock import LOCAL, UTC
 from timeline.encoding.java_properties import format_properties, parse_properties
-from timeline.errors import CorruptMetadataError
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.storage.base import checked_path
 from timeline.table import property_name as names
 
@@ -265,6 +265,11 @@ class TableConfig:
         return self._flag(names.POPULATE_META_FIELDS, default=True)
 
     @property
+    def drops_partition_columns(self) -> bool:
+        """Whether base files lack the partition columns, which are then strings, in paths only."""
+        return self.properties.get(names.DROPS_PARTITION_COLUMNS, "").strip().lower() == "true"
+
+    @property
     def has_change_data(self) -> bool:
         """Whether writers also write change-data logs (``cdc.enabled``)."""
         return self._flag(names.CHANGE_DATA, default=False)
@@ -298,6 +303,35 @@ class TableConfig:
             raise CorruptMetadataError(
                 f"{CONFIG_PATH} has {key}={text[: names.SHOWN]!r}; it must be a number"
             ) from exc
+
+    def refuse_incomplete_files(self, base_path: str) -> None:
+        """Refuse a bootstrapped table, and one whose timeline or files have another format.
+
+        Readers that treat a missing column as null would show nulls, and a rewrite would store
+        them. Base files of a bootstrapped table may have only the meta columns; the others are in
+        its source files.
+
+        Raises:
+            UnsupportedTableError: The message names the property.
+        """
+        source = self.properties.get(names.BOOTSTRAPPED, "")
+        if source:
+            raise UnsupportedTableError(
+                f"{base_path} was bootstrapped from files elsewhere ({names.BOOTSTRAPPED}={source})"
+            )
+        table_format = self.properties.get(names.TABLE_FORMAT, names.NATIVE)
+        if table_format != names.NATIVE:
+            raise UnsupportedTableError(
+                f"{base_path} has {names.TABLE_FORMAT}={table_format!r}; allowed: {names.NATIVE!r},"
+                " Hudi's own",
+                hint="its metadata is that format's; open it with a reader of it",
+            )
+        both = [name for name in self.ordering_fields if name in self.partition_fields]
+        if self.drops_partition_columns and both:
+            raise UnsupportedTableError(
+                f"{base_path} has {names.DROPS_PARTITION_COLUMNS}=true, and orders its records by"
+                f" the partition columns {both}, which its files lack"
+            )
 
 
 def _key_generator_for(keys: tuple[str, ...], partitions: tuple[str, ...]) -> str:

@@ -19,8 +19,7 @@ from timeline.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
 from timeline.table.property_name import (
     BASE_FILE_FORMAT,

@@ -13,8 +13,7 @@ from typing import Final
 
 from timeline.encoding.java_properties import format_properties, parse_properties
 from timeline.errors import AlreadyExistsError, CorruptMetadataError, PathNotFoundError
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 
 FILE_NAME: Final = ".hoodie_partition_metadata"
 _TIME: Final = "commitTime"

@@ -59,6 +59,11 @@ CHANGE_DATA: Final = "hoodie.table.cdc.enabled"
 HISTORY_PATH: Final = "hoodie.timeline.history.path"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 
+BOOTSTRAPPED: Final = "hoodie.bootstrap.base.path"
+DROPS_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
+TABLE_FORMAT: Final = "hoodie.table.format"
+NATIVE: Final = "native"
+
 _PAYLOADS: Final = "org.apache.hudi.common.model"
 MODE_OF_PAYLOAD: Final = {
     f"{_PAYLOADS}.DefaultHoodieRecordPayload": EVENT_TIME,

@@ -28,8 +28,8 @@ from typing import ClassVar, Final
 from strandline.commit.lock.base import PollingProvider, Wait
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, LockError
-from timeline.joined_thread import JoinedThread
 from timeline.storage.conditional_file import ConditionalFile
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from strandline.fleet.state.sql import (
     mapped,
 )
 from strandline.fleet.state.watches import Poller, Watches
-from timeline.joined_thread import JoinedThread
+from timeline.threads import JoinedThread
 
 ANSWER_S: Final = 5.0
 LOOK_S: Final = 1.0

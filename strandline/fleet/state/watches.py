@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strandline.fleet.state.base import Cancel, is_within
 from timeline.errors import StateUnavailableError
-from timeline.joined_thread import JoinedThread
+from timeline.threads import JoinedThread
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.read.avro.record_bytes import RecordBytes, check_within, skip_longs, take_longs
-from strandline.records.ordering import Mask, Positions
+from strandline.records.row_selection import Mask, Positions
 
 ReadValues: TypeAlias = tuple[pa.Array, Positions]
 """The values at some places, and the places after them."""

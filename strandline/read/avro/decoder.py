@@ -42,7 +42,7 @@ from strandline.read.avro.record_bytes import (
     take_longs,
 )
 from strandline.read.avro.records import EncodedRecords
-from strandline.records.ordering import Positions
+from strandline.records.row_selection import Positions
 from strandline.records.schema.avro_schema import check_readable, readable_columns
 from timeline.encoding.avro import checked_schema
 from timeline.encoding.avro_binary import DEPTH, depth_of, full_name, referred

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.records.ordering import Positions
+from strandline.records.row_selection import Positions
 
 PADDING: Final = 16
 """Bytes after the records, so that a word and a varint's last bytes can be read anywhere."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from strandline.records.ordering import Positions
+from strandline.records.row_selection import Positions
 from timeline.encoding.log_block import FIRST_RECORD, RECORD_GAP, LogBlock, avro_count, avro_ends
 
 _PIECE_RECORDS: Final = 16_384

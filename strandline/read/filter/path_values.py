@@ -86,13 +86,14 @@ class PathValues:
         Returns:
             The rows in the same order, with exactly the columns of ``schema``.
         """
-        stored = dict(zip(rows.column_names, rows.itercolumns(), strict=True))
-        for name in self.known.keys() & set(schema.names):
-            stored[name] = pa.repeat(self.known[name], rows.num_rows)
-        for name in self.unsettled & stored.keys():
-            stored[name] = self._settled(name, stored[name])
-        columns = [stored[name] for name in schema.names]
+        columns = [self._column(rows, name) for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
+
+    def _column(self, rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+        if (value := self.known.get(name)) is not None:
+            return pa.repeat(value, rows.num_rows)
+        stored = rows.column(name)
+        return self._settled(name, stored) if name in self.blank or name in self.slashed else stored
 
     def _settled(self, name: str, stored: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return a stored column, with the path's value where a stored value gives another path."""

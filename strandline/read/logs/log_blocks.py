@@ -18,7 +18,7 @@ from mmap import mmap
 from typing import Final
 
 from fsview.model.file_group import FileSlice, LogFile
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import CommittedInstants, NeededBytes
 from strandline.read.logs.block_order import PlacedBlock, blocks_in_order, uncounted
 from strandline.read.logs.temp_file import LogBudget, TempFile
 from timeline.encoding.log_block import (

@@ -20,10 +20,10 @@ from strandline.read.logs.block_rows import data_pieces, ordering_column
 from strandline.read.logs.partial_updates import ColumnClasses, is_partial
 from strandline.read.logs.spool import Spool, SpooledRows
 from strandline.read.logs.temp_file import LogBudget, drop_pages
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.merge_rule import MergeProperties, lacking
 from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
-from strandline.records.ordering import Mask, Positions, one_chunk
+from strandline.records.row_selection import Mask, Positions, one_chunk
 from strandline.records.schema.cast import OnceMicros, corrected
 from strandline.records.schema.columns import column_of, conform
 from timeline.encoding.delete_block import DeletedRecord, DeleteVersionError, deleted_records

@@ -37,8 +37,7 @@ from strandline.records.merge_rule import (
     winners,
 )
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.ordering import Mask, Positions, as_mask, one_chunk
-from strandline.records.row_selection import take_rows
+from strandline.records.row_selection import Mask, Positions, as_mask, one_chunk, take_rows
 from strandline.records.schema.columns import column_of
 
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}

@@ -30,7 +30,7 @@ from strandline.read.logs.block_order import PlacedBlock
 from strandline.read.logs.spool import SpooledRows
 from strandline.records.merge import replace_rows
 from strandline.records.merge_rule import RowOrder, Sources, fold
-from strandline.records.ordering import Mask, Positions
+from strandline.records.row_selection import Mask, Positions
 from strandline.records.schema.cast import nulls
 from timeline.encoding.log_block import IS_PARTIAL
 

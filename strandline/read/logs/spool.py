@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.read.logs.temp_file import LogBudget, TempFile, drop_pages
-from strandline.records.ordering import Positions
-from strandline.records.row_selection import compact, take_rows
+from strandline.records.row_selection import Positions, compact, take_rows
 
 _PIECE_BYTES: Final = 16 << 20
 """Minimum size of a piece: taking rows from a piece costs a few calls per column."""

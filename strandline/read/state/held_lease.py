@@ -25,8 +25,8 @@ from strandline.read.state.slice_source import NEWEST
 from timeline.clock import Clock
 from timeline.errors import LeaseError, StorageError
 from timeline.instant import CLEAN, Instant
-from timeline.joined_thread import JoinedThread
 from timeline.meta_client import TableMetaClient
+from timeline.threads import JoinedThread
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

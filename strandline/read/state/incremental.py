@@ -25,12 +25,11 @@ from fsview.local_view import LocalView, open_view
 from fsview.model.file_name import parse_data_file
 from fsview.sync.metadata_reader import snapshot_of
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants.archive import MissedWrites
+from strandline.read.instants import MissedWrites
 from strandline.read.state.changed_table import refuse_undone
 from strandline.read.state.instant_range import InstantRange, refuse_archived
 from strandline.read.state.pin import Pin, earliest_time
 from strandline.read.state.slice_source import NEWEST
-from strandline.records.incomplete_files import refuse_incomplete_files
 from strandline.records.meta_fields import COMMIT_TIME
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.instant import (
@@ -145,7 +144,7 @@ def _pin_completed_by(meta: TableMetaClient, until: str) -> Pin:
     Compactions planned by then count nevertheless: they change no row, but the files that they
     replaced may have been cleaned.
     """
-    refuse_incomplete_files(meta.config, meta.storage.base_path)
+    meta.config.refuse_incomplete_files(meta.storage.base_path)
 
     def counts(i: Instant) -> bool:
         if i.requested_time > until:

@@ -28,19 +28,13 @@ from fsview.model.file_group import FileSlice
 from strandline.read.filter.partition_filter import WantedPartitions, matching_partitions
 from strandline.read.filter.path_values import PathRules
 from strandline.read.filter.row_filter import RowFilter
-from strandline.read.instants.committed import first_write_time
+from strandline.read.instants import first_write_time
 from strandline.read.logs.log_blocks import needs_merge
 from strandline.read.logs.mergeable import refuse_other_formats
 from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.slice_source import NEWEST, source_of
 from strandline.records.commit_history import CommitHistory, CommitSchema
 from strandline.records.file.base_file import read_stored_schema
-from strandline.records.incomplete_files import (
-    DROPS_PARTITION_COLUMNS,
-    drops_partition_columns,
-    refuse_incomplete_files,
-    with_dropped_columns,
-)
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema.avro_schema import readable_columns
 from strandline.records.schema.cast import OnceMicros, once_in_micros
@@ -57,7 +51,7 @@ from timeline.instant import CLEAN, SAVEPOINT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 from timeline.table.config import TableConfig
-from timeline.table.property_name import CREATE_SCHEMA, listed
+from timeline.table.property_name import CREATE_SCHEMA, DROPS_PARTITION_COLUMNS, listed
 from timeline.timeline import Timeline
 
 RefuseCleaned = Callable[[TableMetaClient, Timeline, str, str], None]
@@ -130,7 +124,7 @@ class Pin:
             timeline again, and a read of each clean.
         """
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone, name)
-        refuse_incomplete_files(meta.config, meta.storage.base_path)
+        meta.config.refuse_incomplete_files(meta.storage.base_path)
         refuse = refuse or refuse_cleaned
         with closing(source_of(meta, None if as_of is not None else service)) as source:
             if as_of is not None:
@@ -257,7 +251,7 @@ def newest_schema(meta: TableMetaClient) -> pa.Schema | None:
         CorruptMetadataError: A commit can't be read.
         UnsupportedTableError: Base files lack columns, or columns were renamed.
     """
-    refuse_incomplete_files(meta.config, meta.storage.base_path)
+    meta.config.refuse_incomplete_files(meta.storage.base_path)
     avro_schema = of_one_state(lambda: _committed_schema(meta, meta.active_timeline()))
     return _columns_of(avro_schema, meta.config)
 
@@ -319,7 +313,7 @@ def _columns_of(avro_schema: str | None, config: TableConfig) -> pa.Schema | Non
     """Return the columns of a table from its schema, meta columns first, dropped ones last."""
     if avro_schema is None:
         return None
-    return with_dropped_columns(with_meta_fields(readable_columns(avro_schema)), config)
+    return _with_dropped_columns(with_meta_fields(readable_columns(avro_schema)), config)
 
 
 def _refuse_renamed(meta: TableMetaClient, timeline: Timeline, newest: CommitSchema) -> None:
@@ -385,7 +379,7 @@ def _stored_schema(meta: TableMetaClient, slices: Sequence[FileSlice]) -> pa.Sch
         return with_meta_fields(pa.schema([]))
     newest = max(bases, key=lambda base: base.instant)
     schema = read_stored_schema(meta.storage, newest.path)
-    return with_dropped_columns(
+    return _with_dropped_columns(
         pa.schema([field.remove_metadata() for field in schema]), meta.config
     )
 
@@ -394,7 +388,7 @@ def _refuse_untold_columns(
     meta: TableMetaClient, schema: pa.Schema, partitions: Collection[str]
 ) -> None:
     """Refuse partitions whose paths don't determine columns that the files lack."""
-    if not drops_partition_columns(meta.config):
+    if not meta.config.drops_partition_columns:
         return
     rules = PathRules.of(schema, meta.config)
     for path in sorted(partitions):
@@ -410,3 +404,14 @@ def _refuse_untold_columns(
                 hint="paths determine columns of a SIMPLE or COMPLEX key generator, with hive style"
                 " or without slashes in values; let Hudi rewrite the table without that property",
             )
+
+
+def _with_dropped_columns(schema: pa.Schema, config: TableConfig) -> pa.Schema:
+    """Return the columns of a table from those of its files or commits.
+
+    Source: Hudi 1.2.0 ``TableSchemaResolver.appendPartitionColumns``.
+    """
+    if not config.drops_partition_columns:
+        return schema
+    dropped = [name for name in config.partition_fields if name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, pa.string()) for name in dropped)])

@@ -42,8 +42,7 @@ from timeline.errors import (
     StorageError,
 )
 from timeline.instant import LOG_COMPACTION
-from timeline.storage.base import FileInfo, Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind, Storage
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -94,9 +93,10 @@ class Lease:
     problem: str = ""
 
     def __str__(self) -> str:
+        name = _printable(self.id)
         if self.problem:
-            return f"{self.id}, which can't be read and so holds everything"
-        return f"{self.id} of {self.holder}, which reads at {self.instant or 'an empty table'}"
+            return f"{name}, which can't be read and so holds everything"
+        return f"{name} of {self.holder}, which reads at {self.instant or 'an empty table'}"
 
     @classmethod
     def at(cls, lease_id: str, seen: Timeline, ttl_s: float, holder: str) -> Lease:
@@ -139,6 +139,7 @@ class Lease:
             and self.earliest <= self.instant
             and MIN_TTL_S <= self.ttl_s <= MAX_TTL_S
             and type(self.holder) is str
+            and self.holder.isprintable()
         )
 
     def to_bytes(self) -> bytes:
@@ -232,7 +233,7 @@ class Leases:
             if lease.problem:
                 logger.warning(
                     "%s/%s/%s holds all files of the table: %s",
-                    *(self._storage.base_path, LEASE_FOLDER, lease.id, lease.problem),
+                    *(self._storage.base_path, LEASE_FOLDER, _printable(lease.id), lease.problem),
                 )
         if sweep and any(lease.is_expired(now_ms) for lease in found):
             # This machine's clock may be ahead.
@@ -304,6 +305,11 @@ class Leases:
         self._storage.replace(CLOCK_PATH, b"")
         info = self._storage.stat(CLOCK_PATH)
         return 0 if info is None else info.mtime_ms
+
+
+def _printable(lease_id: str) -> str:
+    """Return an id as people may read it: anybody can name a file."""
+    return lease_id if lease_id.isprintable() else repr(lease_id)
 
 
 def _is_lease(entry: FileInfo) -> bool:

@@ -15,10 +15,9 @@ from executor_proxy.view_location import NEWEST as NEWEST_HASH
 from executor_proxy.view_location import ViewLocation
 from fsview.local_view import open_view
 from fsview.model.file_group import FileSlice
-from fsview.model.file_system_view import FileSystemView, partition_names
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from strandline.read.filter.partition_filter import WantedPartitions
-from strandline.read.instants.archive import MissedWrites, may_lack_writes
+from strandline.read.instants import MissedWrites, may_lack_writes
 from strandline.read.state.changed_table import refuse_undone
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State

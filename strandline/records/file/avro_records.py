@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.records.ordering import one_chunk
+from strandline.records.row_selection import one_chunk
 from timeline.encoding.avro import checked_schema
 from timeline.encoding.avro_binary import full_name, referred
 from timeline.errors import UnsupportedTableError

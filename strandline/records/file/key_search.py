@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 from strandline.records.file.base_file import footer_key_range, read_keys_if, utf_16
 from strandline.records.file.bloom import DYNAMIC, U32, bit_of, hash_chains
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.ordering import Positions, one_chunk
-from strandline.records.row_selection import one_array
+from strandline.records.row_selection import Positions, one_array, one_chunk
 from timeline.storage.base import Storage
 
 BLOOM_KEY: Final = b"org.apache.hudi.bloomfilter"

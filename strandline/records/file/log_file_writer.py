@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from strandline.records.file.avro_records import encoded_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
-from strandline.records.ordering import one_chunk
+from strandline.records.row_selection import one_chunk
 from strandline.records.schema.avro_schema import avro_with_meta_fields
 from timeline.encoding.delete_block import (
     DECIMAL_SCALE,

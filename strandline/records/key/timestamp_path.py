@@ -30,7 +30,7 @@ from strandline.records.key.date_pattern import (
     parse_time,
 )
 from strandline.records.key.text import key_text
-from strandline.records.ordering import one_chunk
+from strandline.records.row_selection import one_chunk
 from timeline.errors import ConfigError, InputError
 
 PREFIX: Final = "hoodie.keygen.timebased."

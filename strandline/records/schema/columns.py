@@ -246,6 +246,8 @@ def _requires_values(field: pa.Field) -> bool:
 
 def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
     """Return the fields nested in a type."""
+    if not kind.num_fields:  # of nearly all columns
+        return []
     if is_list(kind):
         return [kind.value_field]
     if pa.types.is_map(kind):

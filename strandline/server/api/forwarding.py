@@ -16,6 +16,9 @@ A client without a bound on its wait may wait for minutes while its table is loa
 forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
 a server that loads from one that hangs.
 
+A table of another group of servers is forwarded to those, whether or not this server has its root,
+and answered here only if it has. A table outside its group's roots is refused by every server.
+
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
 """
@@ -40,12 +43,27 @@ from fsview.wire.marker_form import (
 from fsview.wire.param import BASE_PATH, PARTITION, REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.copies import TOLD, Copies
-from strandline.fleet.forward import SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.current import CurrentFleet
+from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
+from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
-from strandline.server.api.unfinished_work import JOINED_PATHS, LONGEST_WAIT_S, wait_of
+from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
+from strandline.server.api.unfinished_work import (
+    JOINED_PATHS,
+    LONGEST_WAIT_S,
+    RETRY_AFTER_S,
+    wait_of,
+)
 from strandline.server.http.reply import TEXT, Reply, failure_of
 from strandline.server.http.request import INSTANT_STATES, Application, Request, unquoted
-from timeline.errors import ServiceBusyError, ServiceError
+from timeline.errors import (
+    NoServerError,
+    RootNotAllowedError,
+    ServiceBusyError,
+    ServiceError,
+    StateUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.table_id import TableId, is_relative
 
 MARGIN_S: Final = 1.0
@@ -59,6 +77,8 @@ _PARTITION_BYTES: Final = 4096
 """Longest partition by which an owner is found; longer ones count as none."""
 
 _TOLD: Final = TOLD.encode("ascii")
+_EPOCH: Final = EPOCH.encode("ascii")
+_UNSURE: Final = UNSURE.encode("ascii")
 _WAIT: Final = WAIT_HEADER.lower().encode("ascii")
 _PASSED: Final = (b"accept", b"accept-encoding", _WAIT)
 """Headers that an answer depends on."""
@@ -161,8 +181,9 @@ class Forwarding:
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
-            others are refused here, not forwarded to servers that may have other roots. Never
-            waits.
+            others are forwarded if they are below the roots of another group of servers, and
+            refused here if not. Never waits.
+        current: Knows the groups; ``None``: all servers have the same roots.
     """
 
     def __init__(
@@ -171,11 +192,14 @@ class Forwarding:
         copies: Copies,
         newest: Callable[[str], str | None],
         serves: Callable[[str], bool] = lambda _: True,
+        current: CurrentFleet | None = None,
     ) -> None:
         self._forwarder = forwarder
         self._copies = copies
         self._newest = newest
         self._serves = serves
+        self._current = current
+        self._safe_mode = None if current is None else SafeMode(current, forwarder)
 
     async def answer(self, here: Application, request: Request) -> Reply:
         """Return the answer of the best server for a request.
@@ -188,12 +212,40 @@ class Forwarding:
         asked = _Asked.of(request)
         if asked is None:
             return await here(request)
-        kind, forwarder = asked.kind, self._forwarder
+        forwarder = self._forwarder
         urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         is_passed_on = forwarder.is_passed_on(request.fields)
-        if urls and not is_passed_on and self._serves(asked.base_path):
+        if is_passed_on:
+            forwarder.hear(request.fields.get(_EPOCH, b"").decode("latin-1"))
+            reply = await self._answered(here, asked, request, began_s)
+            return replace(reply, headers={**reply.headers, **forwarder.told_epoch()})
+        is_here = self._serves(asked.base_path)
+        group = self._other_group(asked.table)
+        if group is not None and not group.has_room_for(asked.table) and is_here:
+            return failure_of(_outside(asked, group), request.accept)
+        is_elsewhere = group is not None and group.has_room_for(asked.table)
+        if urls and (is_elsewhere if group is not None else is_here):
             try:
                 answer = await self._asked(urls, asked, request)
+            except ServiceError as error:
+                return failure_of(error, request.accept)
+            if answer is not None:
+                return _reply(answer)
+        if group is not None and is_elsewhere and not is_here:
+            return _later(_no_server(asked, group), request)
+        return await self._answered(here, asked, request, began_s)
+
+    async def _answered(
+        self, here: Application, asked: _Asked, request: Request, began_s: float
+    ) -> Reply:
+        """Return this server's answer, unless another one must create the markers."""
+        kind, forwarder = asked.kind, self._forwarder
+        is_passed_on = forwarder.is_passed_on(request.fields)
+        if not kind.is_safe and self._safe_mode is not None:
+            try:
+                answer = await self._in_doubt(self._safe_mode, asked, request, is_passed_on)
+            except StateUnavailableError as error:
+                return _later(error, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
@@ -211,6 +263,34 @@ class Forwarding:
             await self._tell(asked.table, request, began_s)
         return reply
 
+    async def _in_doubt(
+        self, safe_mode: SafeMode, asked: _Asked, request: Request, is_passed_on: bool
+    ) -> PeerAnswer | None:
+        """Return another server's answer to a creation in doubt; ``None``: answer it here."""
+        unsure = request.fields.get(_UNSURE, b"").decode("latin-1") if is_passed_on else ""
+        creation = _forwarded(asked, request)
+        if not unsure:
+            if safe_mode.is_sure:
+                return None
+            return await safe_mode.elsewhere(asked.table, creation)
+        if not safe_mode.is_sure:
+            raise StateUnavailableError("this server can't reach the fleet's state store either")
+        if unsure == SETTLED:
+            return None
+        urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
+        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
+        return await self._forwarder.ask(urls, replace(creation, headers=headers)) if urls else None
+
+    def _other_group(self, table: str) -> Group | None:
+        """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
+        if self._current is None:
+            return None
+        known = self._current.known
+        name = known.group(table)
+        if name == self._current.group or not known.fleet.members:
+            return None
+        return known.fleet.group(name) or Group(name)
+
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
         timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
@@ -225,21 +305,8 @@ class Forwarding:
         self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
         """Return the answer of another server; ``None``: this server must answer."""
-        wait_s = wait_of(request)
-        headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
-        is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
-        if is_repeated:
-            headers[_WAIT] = b"%d" % LONGEST_WAIT_S
-        sent = Forwarded(
-            asked.method,
-            request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
-            headers,
-            request.body,
-            is_safe=asked.kind.is_safe,
-            within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
-            wait_s=wait_s,
-            table=asked.table,
-        )
+        sent = _forwarded(asked, request)
+        is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LONGEST_S
         while True:
@@ -249,6 +316,49 @@ class Forwarding:
             if loop.time() >= until_s:
                 return None
             await asyncio.sleep(_retry_after(answer))
+
+
+def _forwarded(asked: _Asked, request: Request) -> Forwarded:
+    """Return a request as it is sent to another server.
+
+    One that is repeated as long as the other server is busy has a bound, ``within_s``.
+    """
+    wait_s = wait_of(request)
+    headers = {name: value for name in _PASSED if (value := request.fields.get(name))}
+    is_repeated = wait_s is None and request.path.rstrip("/") in JOINED_PATHS
+    if is_repeated:
+        headers[_WAIT] = b"%d" % LONGEST_WAIT_S
+    return Forwarded(
+        asked.method,
+        request.path.encode("ascii") + (b"?" + request.query if request.query else b""),
+        headers,
+        request.body,
+        is_safe=asked.kind.is_safe,
+        within_s=LONGEST_WAIT_S + MARGIN_S if is_repeated else None,
+        wait_s=wait_s,
+        table=asked.table,
+    )
+
+
+def _later(error: StrandlineError, request: Request) -> Reply:
+    """Return the reply that reports an error, and says when to ask again."""
+    reply = failure_of(error, request.accept)
+    return replace(reply, headers={"retry-after": str(RETRY_AFTER_S)})
+
+
+def _outside(asked: _Asked, group: Group) -> RootNotAllowedError:
+    return RootNotAllowedError(
+        f"base path {asked.base_path!r} is the group {group.name}'s, and outside the roots of that"
+        f" group",
+        detail=f"it means {asked.table}; the roots are: {group.shown}",
+    )
+
+
+def _no_server(asked: _Asked, group: Group) -> NoServerError:
+    return NoServerError(
+        f"no server of the group {group.name} answers, which has the base path {asked.base_path!r}",
+        hint="start a server of that group, or mount the path on another one",
+    )
 
 
 def _with_the_rest(request: Request, began_s: float) -> Request:

@@ -23,9 +23,10 @@ from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.neighbours import RECORD, TABLES
+from strandline.fleet.safe_mode import RENEWED
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.server.api.router import RouteRow, json_body, required, shown
+from strandline.server.api.router import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.http.reply import JSON, Reply, json_reply
 from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question
@@ -132,6 +133,15 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
 
     yield "GET", TABLES, tables
     yield "GET", RECORD, record
+
+
+def renewed_row(is_sure: Callable[[], bool]) -> LoopRow:
+    """Return the row of the route that says whether this server has renewed its membership."""
+
+    async def renewed(_: Request) -> Reply:
+        return json_reply(is_sure())
+
+    return "GET", RENEWED, renewed
 
 
 def _leased(stream: Iterator[bytes], lease: object) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from fsview.local_view import LocalView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.wire.column_form import pick_groups, write_columns
 from fsview.wire.lookup_form import join_parts
 from fsview.wire.param import TIMELINE_HASH

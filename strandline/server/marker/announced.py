@@ -17,8 +17,7 @@ from typing import Final
 
 from strandline.server.marker.file import PREFIX, TYPE_FILE, directory_path
 from timeline.errors import PathNotFoundError
-from timeline.storage.base import FileInfo, Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileInfo, FileKind, Storage
 
 _MARKER: Final = re.compile(r".+\.marker\.(?:CREATE|MERGE|APPEND)", re.DOTALL)
 """Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one. A partition's path

@@ -22,8 +22,7 @@ from typing import Final
 
 from strandline.server.marker.name import NAME_BYTES, UNFIT
 from timeline.errors import AlreadyExistsError, InputError, PathNotFoundError, TableNotFoundError
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 from timeline.table.config import CONFIG_PATH
 from timeline.table.config_file import BACKUP_PATH
 

@@ -14,8 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from timeline.errors import CorruptMetadataError, StorageError
-from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
+from timeline.storage.base import FileKind, Storage
 
 HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
 ENDED: Final = "ended"

@@ -20,6 +20,7 @@ from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
@@ -28,7 +29,14 @@ from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
 from strandline.server.api.router import Router, greeting
-from strandline.server.api.routes import fleet_rows, lookup_row, marker_rows, view_rows, writer_rows
+from strandline.server.api.routes import (
+    fleet_rows,
+    lookup_row,
+    marker_rows,
+    renewed_row,
+    view_rows,
+    writer_rows,
+)
 from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals
@@ -74,6 +82,7 @@ class Parts:
         ending: threading.Event | None = None,
         forwarder: Forwarder | None = None,
         copies: Copies | None = None,
+        current: CurrentFleet | None = None,
         fleet: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """Assemble the parts; nothing runs before ``start``.
@@ -85,6 +94,7 @@ class Parts:
             ending: For ``SamplingCheck``.
             forwarder: Forwards requests to the other servers of a fleet; ``None``: no fleet.
             copies: Notifies those servers of changes; ``None``: default ones, in a fleet.
+            current: Knows the fleet's groups; ``None``: all its servers have the same roots.
             fleet: Returns what the status shows of the fleet.
         """
         self._clock = clock or SystemClock()
@@ -138,6 +148,7 @@ class Parts:
         self.unfinished = UnfinishedWork()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
+        self._current = current
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
@@ -148,6 +159,7 @@ class Parts:
                 ("GET", READY, self.readiness.answer_strictly),
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
+                *(() if current is None else (renewed_row(lambda: current.is_sure()),)),
             ),
             (
                 *view_rows(self.answers),
@@ -173,7 +185,11 @@ class Parts:
         if self._forwarder is None or self._copies is None:
             return answer
         forwarding = Forwarding(
-            self._forwarder, self._copies, self.answers.newest_hash, self.views.is_below_root
+            self._forwarder,
+            self._copies,
+            self.answers.newest_hash,
+            self.views.is_below_root,
+            self._current,
         )
         return partial(forwarding.answer, answer)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_proxy.exchange import Endpoint, tls_context
-from executor_proxy.seat_ring import MAX_DEPTH, Layout
+from executor_proxy.seat_ring import Layout
 from fsview.view_manager import ViewManager
 from strandline.fleet.forward import Forwarder
+from strandline.fleet.groups import AUTO, check_group
 from strandline.fleet.leader_upkeep import LeaderUpkeep
 from strandline.fleet.membership import Membership
 from strandline.fleet.neighbours import Neighbours
@@ -21,9 +22,13 @@ from strandline.settings.fleet import (
     CA,
     COPIES,
     DEAD,
+    DEFAULT_GROUP,
     DEPTH,
     FLEET,
+    GROUP,
     HEARTBEAT,
+    RACK,
+    ROUTER,
     STANDBY,
     TOKENS,
 )
@@ -49,6 +54,8 @@ class FleetOptions:
         heartbeat_s: Longest time between two heartbeats.
         dead_s: When it counts as dead.
         ca_file: PEM file of authorities, for servers with https; ``None``: the system's.
+        group: Its group, or ``AUTO``; ``""``: it is a router.
+        rack: Its rack, for ``AUTO``.
     """
 
     url: str
@@ -58,6 +65,8 @@ class FleetOptions:
     heartbeat_s: float = HEARTBEAT.field()
     dead_s: float = DEAD.field()
     ca_file: str | None = CA.field(lambda path: path or None)
+    group: str = DEFAULT_GROUP
+    rack: str = RACK.field()
 
     @classmethod
     def of(cls, settings: ServeSettings) -> FleetOptions | None:
@@ -81,6 +90,7 @@ class FleetOptions:
             url=get(FLEET),
             address=_address(settings),
             layout=Layout(get(COPIES), get(DEPTH), get(TOKENS)),
+            group=_group(settings),
         )
 
 
@@ -90,10 +100,11 @@ class FleetPart:
     Args:
         options: Its part.
         token: Bearer token of all servers of the fleet.
-        roots: The roots that all of them serve.
+        roots: The roots that all servers of its group serve.
 
     Attributes:
         forwarder: Passes requests on.
+        current: The fleet as this server knows it.
 
     Raises:
         ConfigError: The state store isn't one, or its driver isn't installed.
@@ -113,6 +124,8 @@ class FleetPart:
                 layout=options.layout,
                 token=token,
                 roots=roots,
+                group=options.group,
+                rack=options.rack,
                 load=lambda: Load(*self._load()),
                 warm_s=BOUND_S,
                 heartbeat_s=options.heartbeat_s,
@@ -122,13 +135,15 @@ class FleetPart:
             self._state.close()
             raise
         self._upkeep: LeaderUpkeep | None = None
-        current = self._membership.current
+        current = self.current = self._membership.current
         self.forwarder = Forwarder(
             current.url,
             current.owners,
             token,
             ca_file=options.ca_file,
-            by_partition=options.layout.depth == MAX_DEPTH,
+            is_spread=lambda table: current.known.is_spread(table),
+            epoch=lambda: current.known.epoch,
+            hear=current.hear,
         )
         self._warming = Warming(
             current,
@@ -145,7 +160,7 @@ class FleetPart:
             views: Opens the tables whose records are fetched from then on.
 
         Raises:
-            ConfigError: The fleet has another schema, layout or token, or other roots.
+            ConfigError: The fleet has another schema, layout or token, or the group other roots.
             FleetError: A member has this address, a record can't be read, or the store can't be
                 reached.
         """
@@ -182,32 +197,54 @@ class FleetPart:
         return {
             "state": str(self._url),
             "url": current.url,
+            "group": current.group,
             "epoch": known.epoch,
+            "renewed": current.is_sure(),
             "trouble": self._membership.trouble,
             "leader": None if fleet.leader is None else fleet.leader.url,
             "members": [
                 {
                     "url": each.url,
                     "seat": seats.get(name),
+                    "group": each.group,
                     "standby": each.is_standby,
                     "ready": each.is_ready,
                 }
                 for name, each in sorted(members.items(), key=lambda item: item[1].url)
             ],
             "vacant": list(fleet.vacant),
+            "drained": [each.url for each in fleet.members if each.name in fleet.drained],
             "records": self._warming.status(),
             "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }
 
 
 def _refuse_without_fleet(settings: ServeSettings) -> None:
-    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA)
-    figures: tuple[Setting[Any], ...] = (COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
+    switches: tuple[Setting[Any], ...] = (ADVERTISE, STANDBY, CA, RACK, ROUTER)
+    figures: tuple[Setting[Any], ...] = (GROUP, COPIES, DEPTH, TOKENS, HEARTBEAT, DEAD)
     switched = [each for each in switches if settings.get(each)]
     given = [each for each in figures if settings.source(each) != "default"]
     for each in (*switched, *given):
         key = settings.key(each)
         raise ConfigError(f"{key} is given without --fleet; allowed: with --fleet URL")
+
+
+def _group(settings: ServeSettings) -> str:
+    """Return the name of the group, ``AUTO``, or ``""`` for a router."""
+    group, rack = settings.get(GROUP), settings.get(RACK)
+    if settings.get(ROUTER):
+        if settings.get(STANDBY):
+            raise ConfigError(f"{settings.key(STANDBY)} is true; allowed: without --router")
+        for each in (GROUP, RACK):
+            if settings.source(each) != "default":
+                shown = repr(settings.get(each))
+                raise ConfigError(f"{settings.key(each)} is {shown}; allowed: without --router")
+        return ""
+    if group == AUTO and not rack:
+        raise ConfigError(f"{settings.key(GROUP)} is {AUTO!r}; allowed: with --rack NAME")
+    if rack and group != AUTO:
+        raise ConfigError(f"{settings.key(RACK)} is {rack!r}; allowed: with --group {AUTO}")
+    return group if group == AUTO else check_group(group, settings.key(GROUP))
 
 
 def _address(settings: ServeSettings) -> str:

@@ -15,7 +15,7 @@ from strandline.settings import service as config
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
-from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
+from timeline.storage.base import DEFAULT_LIMITS, ReadLimits
 
 
 @dataclass(frozen=True, slots=True)

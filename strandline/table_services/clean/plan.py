@@ -432,7 +432,7 @@ def deleted_slices(
     Args:
         timeline: The active timeline, instants of any state.
         kept: What the clean keeps.
-        partitions: Partitions to examine, each once; taken as they are examined.
+        partitions: Partitions to examine, each once.
         groups_of: Returns the view's groups of a partition. The view must have the completed
             instants before the earliest one to retain, or all if there is none; files that it
             doesn't have are kept.

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.instants.archive import Archive
+from strandline.read.instants import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
 from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
 from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of
@@ -434,10 +434,11 @@ class CleanPlanner:
         partitions = self._partitions(timeline, bounds)
         if not partitions:
             return iter(())
+        self._load(partitions)
         return deleted_slices(
             timeline,
             bounds.kept,
-            self._loaded(partitions),
+            partitions,
             lambda partition: self._groups(partition, bounds.kept),
             savepoints=bounds.savepoints,
             compactions=self._compactions(),
@@ -466,13 +467,16 @@ class CleanPlanner:
         named = partitions_named(self._commit(instant) for instant in changed)
         return sorted(named | partitions_left_over(bounds.known))
 
-    def _loaded(self, partitions: Sequence[str]) -> Iterator[str]:
-        """Yield the partitions, each after the view has loaded it."""
+    def _load(self, partitions: Sequence[str]) -> None:
+        """Have the view load partitions, all before the first part is requested.
+
+        Later, each load would read the plans of all parts on the timeline, as files of a pending
+        clean may be missing in a listing.
+        """
         are_few = len(partitions) <= FEW
         for first in range(0, len(partitions), TOGETHER):
             some = partitions[first : first + TOGETHER]
             self._view.load_partitions(some, by_listing=are_few)
-            yield from some
 
     def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
         """Return the writes since the last plan that may have left files to delete.

@@ -32,7 +32,7 @@ from strandline.write.engine.base import (
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine, LocalRows, running_attempt
 from timeline.errors import PathNotFoundError, StorageUnavailableError
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 logger = logging.getLogger(__name__)
 

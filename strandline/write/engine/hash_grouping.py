@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key.hashes import key_hashes
-from strandline.records.ordering import one_chunk
+from strandline.records.key.text import key_hashes
+from strandline.records.row_selection import one_chunk
 from strandline.write.engine.local_shuffle import split
 
 TOGETHER_VALUES: Final = 64

@@ -31,7 +31,7 @@ from strandline.write.engine.local_shuffle import (
 )
 from strandline.write.engine.task_threads import StageStoppedError, run_in_threads
 from timeline.errors import ConfigError, InputError, StrandlineError
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 _RUNNING: ContextVar[TaskAttempt] = ContextVar("strandline_local_task")
 _ATTEMPTS: Final = itertools.count()

@@ -21,8 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.ordering import Positions
-from strandline.records.row_selection import one_array, take_batch, take_column, take_rows
+from strandline.records.row_selection import (
+    Positions,
+    one_array,
+    take_batch,
+    take_column,
+    take_rows,
+)
 from strandline.write.engine.task_threads import run_in_threads
 
 _ROWS_A_SLICE: Final = 256

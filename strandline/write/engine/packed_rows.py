@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key.hashes import key_hashes
-from strandline.records.ordering import one_chunk
-from strandline.records.row_selection import compact, take_rows
+from strandline.records.key.text import key_hashes
+from strandline.records.row_selection import compact, one_chunk, take_rows
 from strandline.write.engine.base import Count, Task
 from strandline.write.engine.hash_grouping import divided, has_few_values
 from strandline.write.engine.local_shuffle import (

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from timeline.joined_thread import JoinedThread, join_all
+from timeline.threads import JoinedThread, join_all
 
 logger = logging.getLogger(__name__)
 

@@ -27,6 +27,9 @@ from strandline.write.tasks.columns import FILE, RowCount
 from strandline.write.tasks.placement import StoredFile
 from timeline.storage.base import Storage
 
+TAGGED: Final = "tag"
+"""Stage of a write's tally: the rows before they were combined."""
+
 _STORED_VALUE: Final = "_strandline_stored_value_"
 
 

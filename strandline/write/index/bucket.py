@@ -34,10 +34,9 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import MergeProperties
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import Mask, Positions, one_chunk
+from strandline.records.row_selection import Mask, Positions, one_chunk
 from strandline.write.engine.base import D, EngineContext, Tally, TaskAttempt
-from strandline.write.index.base import KeyedRows, SearchScope, TaggedRows, Tagging
-from strandline.write.index.tag_task import TAGGED
+from strandline.write.index.base import TAGGED, KeyedRows, SearchScope, TaggedRows, Tagging
 from strandline.write.operation import Operation, Replaces
 from strandline.write.options.index_settings import BUCKET as BUCKET_INDEX
 from strandline.write.options.index_settings import BUCKETS, INDEX_TYPE

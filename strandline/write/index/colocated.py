@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import one_chunk
-from strandline.records.row_selection import compact
+from strandline.records.row_selection import compact, one_chunk
 from strandline.write.engine.base import D, Tally, tallied
 from strandline.write.engine.local_shuffle import adjacent, left_join
 from strandline.write.engine.packed_rows import PLACES

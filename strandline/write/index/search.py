@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from strandline.records.file.key_search import KeySearch, KeysFound
 from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import one_chunk
+from strandline.records.row_selection import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
 from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value

@@ -17,7 +17,6 @@ from typing import Any, Final
 from strandline.commit.lock.settings import PROVIDER
 from strandline.read.logs.mergeable import refuse_unmergeable
 from strandline.records.file.base_file import EXTENSION
-from strandline.records.incomplete_files import refuse_dropped_columns, refuse_incomplete_files
 from strandline.records.key.generator import CUSTOM, SIMPLE, TIMESTAMP, TYPES, KeyGenerator
 from strandline.records.key.timestamp_path import (
     INPUT_ZONE,
@@ -44,6 +43,7 @@ from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import CUSTOM as CUSTOM_MERGE
 from timeline.table.property_name import (
+    DROPS_PARTITION_COLUMNS,
     EVENT_TIME,
     MERGE_ON_READ,
     METADATA_PARTITIONS,
@@ -180,10 +180,15 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     Raises:
         UnsupportedTableError: The message names the property.
     """
-    refuse_incomplete_files(config, base_path)
+    config.refuse_incomplete_files(base_path)
     for reason in unknown_merge_properties(config):
         raise UnsupportedTableError(f"{base_path} has {reason}")
-    refuse_dropped_columns(config, base_path)
+    if config.drops_partition_columns:
+        raise UnsupportedTableError(
+            f"{base_path} has {DROPS_PARTITION_COLUMNS}=true; allowed: false",
+            hint="write it with Hudi, or write the rows of its scan to a new table without that"
+            " property",
+        )
     refusals = [
         (
             config.table_type == MERGE_ON_READ and config.version < FIRST_WITH_LOGS,

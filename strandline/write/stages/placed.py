@@ -14,8 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from fsview.model.file_group import BaseFile, FileSlice
-from fsview.model.file_system_view import FileSystemView, partition_names
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.sync.metadata_reader import pending_clustering
 from strandline.write.context import WriteRequest
 from strandline.write.engine.driver import DriverEngine

@@ -13,8 +13,7 @@ from typing import Any
 
 from executor_proxy.report import LookupReport
 from fsview.model.file_group import BaseFile
-from fsview.model.file_system_view import FileSystemView
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import FileSystemView, LookupQuery
 from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext, Tally

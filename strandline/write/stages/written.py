@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Generic
 
 from executor_proxy.report import Fallback
-from strandline.commit.settings import detects_early
-from strandline.commit.transaction import Transaction
-from strandline.commit.write_markers import (
+from strandline.commit.markers import (
     DirectMarkers,
     EarlyConflicts,
     ServiceMarkers,
     WriteMarkers,
     marker_name,
 )
+from strandline.commit.settings import detects_early
+from strandline.commit.transaction import Transaction
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.server.marker.conflict import ConflictOptions

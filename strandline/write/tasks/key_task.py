@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key.generator import KeyGenerator
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER, MergeProperties
 from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema.columns import (

@@ -3,7 +3,7 @@
 All rows of a bucket are in one task, sorted by bucket, so that it holds one bucket at a time. New
 groups are streamed into their files; a bucket that is merged into a stored file or whose rows are
 combined is read completely first. For each bucket the task creates a marker
-(``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
+(``strandline.commit.markers``), writes the partition's metadata file if the partition is new,
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
 those whose status it received.
@@ -45,8 +45,7 @@ import pyarrow as pa
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
 from fsview.model.file_name import base_file_name, log_file_name, parse_base_name
-from strandline.commit.markers import delete_if_ended
-from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
+from strandline.commit.markers import CREATE, MERGE, WriteMarkers, delete_if_ended, marker_name
 from strandline.records.file.base_file import EXTENSION, stored_rows
 from strandline.records.file.base_file_writer import (
     BaseFileSettings,
@@ -64,7 +63,12 @@ from strandline.records.merge_rule import deduplicate
 from strandline.records.meta_fields import RECORD_KEY
 from strandline.records.schema.columns import column_of, conform, has_null_elements
 from strandline.settings.setting import shortened
-from strandline.write.engine.base import Tally, TaskAttempt, call_numbers, calls_since
+from strandline.write.engine.base import (
+    Tally,
+    TaskAttempt,
+    call_numbers,
+    calls_since,
+)
 from strandline.write.engine.task_threads import StageStoppedError
 from strandline.write.tasks.columns import BUCKET, RowCount, by_partition, count_of
 from strandline.write.tasks.placement import Bucket

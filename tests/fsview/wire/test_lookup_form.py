@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from fsview.local_view import LocalView
-from fsview.model.lookup_query import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, LookupQuery
+from fsview.model.file_system_view import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, LookupQuery
 from fsview.query.queries import QUERIES
 from fsview.table_view import TableView
 from fsview.wire.column_form import pick_groups, write_columns

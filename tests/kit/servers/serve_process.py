@@ -28,6 +28,7 @@ class ServeProcess:
     """Serves the tables below ``root`` without a token; a context manager.
 
     Args:
+        root: The root; ``None``: none.
         inside: What runs the command that follows it where the server is to be.
         host: The address that it binds.
 
@@ -38,7 +39,7 @@ class ServeProcess:
 
     def __init__(
         self,
-        root: Path,
+        root: Path | None,
         log: Path,
         *options: str,
         inside: tuple[str, ...] = (),
@@ -64,7 +65,8 @@ class ServeProcess:
         process = subprocess.Popen(
             [
                 *(*self.inside, sys.executable, "-m", "strandline", "serve", "--no-token"),
-                *("--root", str(self.root), "--host", self.host, "--port", str(self.port)),
+                *(() if self.root is None else ("--root", str(self.root))),
+                *("--host", self.host, "--port", str(self.port)),
                 *self.options,
             ],
             stderr=subprocess.PIPE,

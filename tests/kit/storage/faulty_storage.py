@@ -23,8 +23,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
-from timeline.storage.base import FileInfo, Storage, StorageCalls
-from timeline.storage.read_limits import FileKind, ReadLimits
+from timeline.storage.base import FileInfo, FileKind, ReadLimits, Storage, StorageCalls
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,9 +17,17 @@ from fsview.store.sql.sqlite.database import SqliteDatabase
 from fsview.store.sql.store import SharedStore
 from fsview.store.stores import StoreOptions, Stores
 from strandline.__main__ import main
-from strandline.fleet.records import EPOCH, Load, member_bytes, member_key, roots_mark
+from strandline.fleet.records import (
+    EPOCH,
+    Load,
+    member_bytes,
+    member_key,
+    read_fleet,
+    roots_mark,
+    seat_bytes,
+)
 from strandline.fleet.roster import Roster
-from strandline.fleet.seats import Member
+from strandline.fleet.seats import HeldSeat, Member
 from strandline.fleet.state.base import Put
 from strandline.fleet.state.sqlite import SqliteState
 from strandline.fleet.state.url import NAME_KEY, open_state
@@ -85,7 +93,7 @@ def test_the_mark_of_the_roots_is_shown(path: Path) -> None:
     """And who doesn't tell it, as servers of earlier releases (#32)."""
     lake = roots_mark(["/lake"])
     with closing(SqliteState(path)) as state:
-        for name, roots in (("a", ""), ("b", lake), ("c", lake)):
+        for name, roots in (("a", []), ("b", ["/lake"]), ("c", ["/lake"])):
             roster = Roster(state, f"http://{name}:1", clock=ManualClock(0), roots=roots)
             roster.join()
             roster.step()
@@ -112,7 +120,8 @@ def test_the_servers_of_a_table_are_those_of_the_ring(
     assert found["tables"] == {table: [None if s.number == 2 else s.url for s in placed]}
     assert found["leader"] == "http://a:1"
     assert found["layout"] == {"copies": 2, "depth": 1, "tokens": 50}
-    assert found["seats"][2] == {"number": 2, "url": None, "last": "http://c:1"}
+    vacant = {"number": 2, "group": "default", "url": None, "last": "http://c:1"}
+    assert found["seats"][2] == vacant
 
 
 def test_clients_find_a_table_s_servers_in_the_state_store(
@@ -136,6 +145,152 @@ def test_clients_find_a_table_s_servers_in_the_state_store(
     with pytest.raises(ConfigError, match="there is no fleet at"):
         servers_of(f"sqlite://{path}.no", "s3://lake/t")
     assert not path.with_name("fleet.db.no").exists()
+
+
+@pytest.fixture
+def grouped(path: Path) -> Iterator[SqliteState]:
+    """Servers ``a`` and ``d`` of the group default, ``b`` of hot, and a router; all have seats."""
+    made: list[Roster] = []
+    with closing(SqliteState(path)) as state:
+        for name, group, roots in (
+            ("a", "default", ["/lake"]),
+            ("b", "hot", ["/lake/hot"]),
+            ("d", "default", ["/lake"]),
+            ("r", "", []),
+        ):
+            url, clock = f"http://{name}:1", ManualClock(0)
+            roster = Roster(state, url, clock=clock, group=group, roots=roots)
+            roster.join()
+            made.append(roster)
+        made[0].step()
+        yield state
+
+
+def test_groups_are_shown_with_their_roots(path: Path, grouped: SqliteState) -> None:
+    shown = run("status", f"sqlite://{path}").output.splitlines()
+    assert shown[1:] == [
+        "copies 3, depth 1, tokens 100",
+        "group default: seats 2, roots /lake",
+        "group hot: seats 1, roots /lake/hot",
+        "",
+        "seat  server      tables      MB  role",
+        "   0  http://a:1       0       0  leader, group default",
+        "   1  http://d:1       0       0  group default",
+        "   2  http://b:1       0       0  group hot",
+        "   -  http://r:1       0       0  router",
+    ]
+
+
+def test_a_server_is_drained(path: Path, grouped: SqliteState) -> None:
+    told = run("drain", f"sqlite://{path}", "http://d:1")
+    assert (told.exit_code, told.output) == (
+        0,
+        "http://d:1 gives away seat 1 of the group default\n",
+    )
+    again = run("drain", f"sqlite://{path}", "http://d:1", "--json")
+    assert json.loads(again.output) == {"server": "http://d:1", "seat": 1, "group": "default"}
+    refused = run("drain", f"sqlite://{path}", "http://a:1")
+    assert refused.exit_code == 2
+    assert "'http://a:1' is the last one of the group default" in refused.output
+    refused = run("drain", f"sqlite://{path}", "http://r:1")
+    assert refused.exit_code == 2
+    assert "'http://r:1' has no seat; allowed: http://a:1, http://d:1, http://b:1" in refused.output
+
+
+def test_paths_are_mounted_on_groups(path: Path, grouped: SqliteState) -> None:
+    url = f"sqlite://{path}"
+    added = run("mount", "add", url, "file:/lake//hot/a/", "hot", "--depth", "2")
+    assert (added.exit_code, added.output) == (
+        0,
+        "mount /lake/hot/a: group hot, depth 2\nall other tables: group default\n",
+    )
+    assert run("mount", "add", url, "/lake/hot/b", "hot").exit_code == 0
+    listed = json.loads(run("mount", "list", url, "--json").output)
+    assert listed == {
+        "mounts": [
+            {"path": "/lake/hot/a", "group": "hot", "copies": None, "depth": 2},
+            {"path": "/lake/hot/b", "group": "hot", "copies": None, "depth": None},
+        ]
+    }
+    assert "mount /lake/hot/a: group hot, depth 2" in run("status", url).output.splitlines()
+    told = run("status", url, "--json", "--table", "/lake/hot/a/t", "--table", "/lake/t")
+    tables = json.loads(told.output)["tables"]
+    assert tables["/lake/hot/a/t"] == ["http://b:1"]
+    assert set(tables["/lake/t"]) == {"http://a:1", "http://d:1"}
+    assert servers_of(url, "/lake/hot/a/t").urls == ("http://b:1",)
+    assert set(servers_of(url, "/lake/hot/c").urls) == {"http://a:1", "http://d:1"}
+    removed = run("mount", "remove", url, "/lake/hot/./a/")
+    assert removed.exit_code == 0
+    assert [line.partition(":")[0] for line in removed.output.splitlines()] == [
+        "mount /lake/hot/b",
+        "all other tables",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "/lake/hot", "gone"), "the group gone has no server; allowed: default, hot"),
+        (("add", "/lake/cold", "hot"), "is outside the roots of the group hot; allowed: at or bel"),
+        (("add", "/lake/../hot", "hot"), "has '..'; allowed: names"),
+        (("add", "hot", "hot"), "is relative; allowed: a URL, or one from '/' on"),
+        (("add", "/lake/hot", "a/b"), "the group is 'a/b'; allowed: 1 to 64 letters"),
+        (("add", "/lake/hot", "hot", "--copies", "4"), "strandline.fleet.copies is 4; allowed"),
+        (("add", "file:///lake/hot/a", "hot"), "/lake/hot/a is mounted already, on the group hot"),
+        (("remove", "/lake/b"), "'/lake/b' isn't mounted; allowed: /lake/hot/a, /lake/hot/b"),
+    ],
+)
+def test_bad_mounts_are_refused_by_name(
+    path: Path, grouped: SqliteState, words: tuple[str, ...], said: str
+) -> None:
+    url = f"sqlite://{path}"
+    for name in "ab":
+        assert run("mount", "add", url, f"/lake/hot/{name}", "hot").exit_code == 0
+    before = read_fleet(grouped)
+    told = run("mount", words[0], url, *words[1:])
+    assert told.exit_code == 2
+    assert said in told.output
+    assert read_fleet(grouped) == before
+
+
+def test_a_mount_needs_servers_that_know_it(path: Path, grouped: SqliteState) -> None:
+    record = json.loads(member_bytes(Member("o", "http://old:1", is_standby=False, joined=5)))
+    del record["group"]
+    grouped.hold(member_key("o"), json.dumps(record).encode(), 3600)
+    told = run("mount", "add", f"sqlite://{path}", "/lake/hot", "hot")
+    assert told.exit_code == 2
+    assert "while the member http://old:1 is of a release without groups" in told.output
+
+
+def test_a_mount_is_not_removed_if_nobody_would_have_its_tables(
+    path: Path, grouped: SqliteState
+) -> None:
+    url = f"sqlite://{path}"
+    Roster(grouped, "http://p:1", clock=ManualClock(0), group="pond", roots=["/pond"]).join()
+    grouped.write(Put("seats/9", seat_bytes(HeldSeat(9, ("p",), "http://p:1", "pond"))))
+    assert run("mount", "add", url, "/pond", "pond").exit_code == 0
+    told = run("mount", "remove", url, "/pond")
+    assert told.exit_code == 2
+    assert "without its mount the path '/pond' belongs to the group default" in told.output
+    assert "roots of its servers, /lake" in told.output
+
+
+def test_racks_are_simulated() -> None:
+    told = run("simulate", "--racks", "475", "--groups", "3")
+    assert told.exit_code == 0
+    lines = told.output.splitlines()
+    assert lines[0] == "475 racks, 3 groups"
+    sizes = [int(line.split(": ")[1].split()[0]) for line in lines[2:5]]
+    assert sum(sizes) == 475
+    assert re.fullmatch(r"a group more: [\d.]+ % of the racks move \(even: 25.0 %\)", lines[6])
+    found = json.loads(run("simulate", "--racks", "475", "--groups", "3", "--json").output)
+    assert found["leaves"] == max(sizes) / 475
+    assert json.loads(run("simulate", "--racks", "4", "--groups", "1", "--json").output) == {
+        "racks": 4,
+        "sizes": {"group-1": 4},
+        "joins": pytest.approx(0.5, abs=0.5),
+        "leaves": None,
+    }
 
 
 def test_a_fleet_that_nobody_has_joined_is_empty(path: Path) -> None:

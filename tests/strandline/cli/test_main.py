@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from strandline.__main__ import COMMANDS, main
+from tests.strandline.write.tables import client, row, table
 
 LIGHT = ("--version", "--help")
 
@@ -51,3 +53,20 @@ def test_a_command_that_does_not_exist_is_refused_in_one_line():
     done = CliRunner().invoke(main, ["cleen"])
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].startswith("Error: No such command 'cleen'")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    with client(tmp_path / "t", clean__automatic="false") as c:
+        for n in range(3):
+            c.upsert(table(row("a", ts=n)))
+    arguments = ["clean", str(tmp_path / "t"), "--retain", "1"]
+    command = [sys.executable, "-m", "strandline", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "Error: can't write: No space left on device\n")
+    read, write = os.pipe()
+    os.close(read)  # a reader that has left
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from strandline.cli.progress import DeletionProgress
+from strandline.cli.clean import DeletionProgress
 
 
 class Terminal(io.StringIO):

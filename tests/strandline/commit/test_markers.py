@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.markers import (
+    CREATE,
+    MERGE,
+    create_marker,
     delete_markers,
     delete_unreported,
     instants_with_markers,
     marked_files,
+    marker_name,
 )
-from strandline.commit.write_markers import CREATE, MERGE, create_marker, marker_name
 from timeline.errors import PathNotFoundError
 from timeline.storage.local import LocalStorage
 

@@ -32,7 +32,7 @@ class FleetServer(ServeProcess):
 
     def __init__(
         self,
-        root: Path,
+        root: Path | None,
         folder: Path,
         name: str,
         *options: str,
@@ -133,10 +133,11 @@ def check_a_fleet_of_servers(folder: Path, state: str) -> None:
         assert a.fleet()["trouble"] is None
 
 
-def refused(root: Path, *options: str) -> tuple[int, str]:
+def refused(root: Path | None, *options: str) -> tuple[int, str]:
     """Return the exit code and the message of a server that doesn't serve."""
+    roots = () if root is None else ("--root", str(root))
     ended = subprocess.run(
-        [sys.executable, "-m", "strandline", "serve", "--root", str(root), "--port", "0", *options],
+        [sys.executable, "-m", "strandline", "serve", *roots, "--port", "0", *options],
         capture_output=True,
         text=True,
         env=environment(),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from executor_proxy.seat_ring import Layout, owners
+from executor_proxy.seat_ring import Layout, Seat, owners
 from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.groups import Group
+from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 
 MEMBERS = tuple(Member(name, f"http://{name}:1", False, at) for at, name in enumerate("abc", 1))
@@ -28,6 +32,30 @@ def test_owners_are_those_that_clients_find() -> None:
         expected = owners(FLEET.ring, table, partition, LAYOUT)
         assert current.known.owners(table, partition) == expected
         assert len(expected) == 2
+
+
+def test_a_mounted_table_has_owners_of_its_group() -> None:
+    hot = tuple(replace(seat, number=seat.number + 3, group="hot") for seat in SEATS[1:])
+    mounts = MountTable((Mount.of("/hot", "hot"), Mount.of("/huge", "hot", copies=1, depth=2)))
+    groups = Group.of("default", ["/"]), Group.of("hot", ["/hot", "/huge"])
+    fleet = Fleet(MEMBERS, (SEATS[0], *hot), groups, mounts)
+    known = KnownFleet(fleet, 1, Layout(copies=2, tokens=7))
+    assert known.owners("file:///t", "p=1") == (Seat(0, "http://a:1"),)
+    expected = owners(fleet.rings["hot"], "file:///hot/t", "p=1", known.layout)
+    assert known.owners("file:///hot/t", "p=1") == expected
+    spread = {known.owners("file:///huge", f"p={number}") for number in range(50)}
+    assert {len(seats) for seats in spread} == {1}
+    assert {seat.url for (seat,) in spread} == {"http://b:1", "http://c:1"}
+    assert [known.is_spread(f"file:///{name}") for name in ("t", "hot", "huge")] == [0, 0, 1]
+    assert [known.has_room_for(f"file:///{name}") for name in ("t", "hot/t")] == [True, True]
+
+
+def test_a_group_without_seats_is_as_if_they_were_vacant() -> None:
+    mounts = MountTable((Mount.of("/hot", "hot"),))
+    known = KnownFleet(Fleet(MEMBERS, SEATS, (Group.of("hot", ["/hot/x"]),), mounts))
+    assert [seat.url for seat in known.owners("file:///hot/t")] == [None]
+    assert known.has_room_for("file:///hot/t") is False
+    assert known.has_room_for("file:///t") is None
 
 
 def test_a_dead_members_seat_keeps_its_tables_without_an_address() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,9 +20,10 @@ from strandline.fleet.records import (
 )
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import Fleet, Member
-from strandline.fleet.state.base import ABSENT, Delete, Lease, Op, Put, StateStore, Versioned
+from strandline.fleet.state.base import ABSENT, Delete, Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.kit.concurrency.manual_clock import ManualClock
+from tests.strandline.fleet.hooked_state import Meanwhile
 from timeline.errors import (
     ConfigError,
     FleetError,
@@ -145,70 +146,6 @@ def test_an_address_that_is_taken_is_refused_until_its_holder_is_dead(servers: S
         servers.start("a")
     servers.clock.advance(10_000)
     assert held(servers.start("a").step()) == {0: "http://a:1"}
-
-
-class HookedLease(Lease):
-    """A lease in a store that may be away, or may take no values."""
-
-    def __init__(self, store: Meanwhile, inner: Lease) -> None:
-        self.store, self.inner = store, inner
-        self.key, self.version = inner.key, inner.version
-
-    def renew(self, value: bytes | None = None) -> bool:
-        if self.store.is_away or not (value is None or self.store.has_room):
-            raise StateUnavailableError("no store")
-        is_held = self.inner.renew(value)
-        self.version = self.inner.version
-        return is_held
-
-    def release(self) -> None:
-        if self.store.is_away:
-            raise StateUnavailableError("no store")
-        self.inner.release()
-
-
-class Meanwhile(StateStore):
-    """A store in which something happens before the next write, or that is away."""
-
-    def __init__(self, inner: StateStore) -> None:
-        self.inner = inner
-        self.before_get: Callable[[], object] = lambda: None
-        self.before_write: Callable[[], object] = lambda: None
-        self.after_hold: Callable[[], object] = lambda: None
-        self.is_away = False
-        self.has_room = True
-        self.leases: list[HookedLease] = []
-
-    def go_away(self) -> None:
-        self.is_away = True
-
-    def _reached(self) -> StateStore:
-        if self.is_away:
-            raise StateUnavailableError("no store")
-        return self.inner
-
-    def get(self, key: str) -> Versioned | None:
-        self.before_get()
-        return self._reached().get(key)
-
-    def children(self, key: str) -> tuple[str, ...]:
-        return self._reached().children(key)
-
-    def write(self, *ops: Op) -> int:
-        self.before_write()
-        return self._reached().write(*ops)
-
-    def hold(self, key: str, value: bytes, ttl_s: float) -> Lease:
-        lease = HookedLease(self, self._reached().hold(key, value, ttl_s))
-        self.leases.append(lease)
-        self.after_hold()
-        return lease
-
-    def watch(self, prefix: str, call: Callable[[], object]) -> Callable[[], None]:
-        return self._reached().watch(prefix, call)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @pytest.fixture
@@ -335,18 +272,23 @@ def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -
 
 
 def test_a_server_with_other_roots_is_refused(servers: Servers) -> None:
-    """By the mark of the roots, before it is a member (#32)."""
-    lake, other = roots_mark(["s3://lake"]), roots_mark(["s3://lake", "s3://pond"])
+    """By the record of its group, before it is a member (#32)."""
+    lake, other = ["s3://lake"], ["s3://lake", "s3://pond"]
     a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
     a.join()
     b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
-    said = f"the server's roots have the mark {other}; allowed: {lake}, as at the member http://a:1"
+    said = (
+        "the server's roots are s3://lake/, s3://pond/; allowed: s3://lake/, as in the group"
+        " default at the member http://a:1"
+    )
     with pytest.raises(ConfigError, match=said):
         b.join()
     servers.run(2, a)
     assert held(a.fleet) == {0: "http://a:1"}
     assert servers.state.children("members") == (member_name("http://a:1"),)
-    c = Roster(servers.client(), "http://c:1", clock=servers.clock, roots=lake)
+    c = Roster(
+        servers.client(), "http://c:1", clock=servers.clock, roots=["s3a://lake/", "s3://lake/b"]
+    )
     c.join()
     servers.run(1, a)
     assert held(a.fleet) == {0: "http://a:1", 1: "http://c:1"}
@@ -356,17 +298,17 @@ def test_a_member_of_an_earlier_release_tells_no_roots(servers: Servers) -> None
     """It stays while others are replaced, and those are compared among themselves (#32)."""
     url = "http://old:1"
     record = json.loads(member_bytes(Member(member_name(url), url, False, 1)))
-    del record["roots"]
+    del record["roots"], record["group"]
     servers.state.hold(member_key(member_name(url)), json.dumps(record).encode(), 3600)
-    lake, other = roots_mark(["/lake"]), roots_mark(["/pond"])
+    lake, other = ["/lake"], ["/pond"]
     a = Roster(servers.client(), "http://a:1", clock=servers.clock, roots=lake)
     a.join()
     assert {member.url: member.roots for member in a.step().members} == {
         url: "",
-        "http://a:1": lake,
+        "http://a:1": roots_mark(lake),
     }
     b = Roster(servers.client(), "http://b:1", clock=servers.clock, roots=other)
-    with pytest.raises(ConfigError, match=f"allowed: {lake}, as at the member http://a:1"):
+    with pytest.raises(ConfigError, match="allowed: /lake, as in the group default at the member"):
         b.join()
     late = Roster(servers.client(), "http://late:1", clock=servers.clock)  # of the earlier release
     late.join()
@@ -405,6 +347,29 @@ def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Se
     assert told(Load(2, 200_000), 60) == Load(2, 0), "a change too small"
     assert told(Load(2, 1 << 20), 0) == Load(2, 1 << 20)
     assert a.step().leader is not None
+
+
+def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
+    servers: Servers, hooked: Meanwhile
+) -> None:
+    """Also the time in which the machine slept counts, so another clock than the lease's."""
+    boot_s = [100.0]
+    a = Roster(hooked, "http://a:1", clock=servers.clock, boot=lambda: boot_s[0])
+    hooked.after_hold = lambda: boot_s.append(boot_s.pop() + 7)
+    a.join()
+    assert a.held_s == 100
+    boot_s[0] = 110
+    a.step()
+    assert a.held_s == 110
+    boot_s[0], hooked.is_away = 120, True
+    with pytest.raises(StateUnavailableError):
+        a.step()
+    assert a.held_s == 110
+    hooked.is_away = False
+    servers.clock.advance(11_000)
+    boot_s[0] = 130
+    a.step()  # its lease has expired, and it joins again
+    assert a.held_s == 130
 
 
 def test_a_slow_store_ends_no_lease(
@@ -454,7 +419,7 @@ def test_a_server_whose_lease_was_taken_away_joins_again(servers: Servers) -> No
 @pytest.mark.parametrize(
     ("key", "value", "kind", "said"),
     [
-        (EPOCH, b'{"schema": 2, "epoch": 1}', ConfigError, "records have schema 2; allowed: 1"),
+        (EPOCH, b'{"schema": 3, "epoch": 1}', ConfigError, "have schema 3; allowed: 1, 2"),
         (EPOCH, b"{}", ConfigError, "records have schema None; allowed: 1"),
         (EPOCH, b'{"schema": 1}', FleetError, "'epoch' has the epoch None; allowed: int"),
         (EPOCH, b"\xff", FleetError, "'epoch' is no JSON"),

@@ -219,6 +219,72 @@ def test_what_holds_of_every_decision(fleet: Fleet, now_s: float, dice: random.R
     assert next_seats(Fleet(tuple(shuffled), fleet.seats), since, now_s) == seats
 
 
+def within(fleet: Fleet, group: str) -> Fleet:
+    """Return a fleet with all its servers and seats in a group; names and numbers are its own."""
+    return Fleet(
+        tuple(replace(m, name=f"{group}{m.name}", group=group) for m in fleet.members),
+        tuple(
+            replace(
+                seat,
+                number=2 * seat.number + (group == "x"),
+                holders=tuple(f"{group}{name}" for name in seat.holders),
+                group=group,
+            )
+            for seat in fleet.seats
+        ),
+        drained=frozenset(f"{group}{name}" for name in fleet.drained),
+    )
+
+
+@given(fleets, fleets, st.sets(names), times)
+def test_groups_do_not_touch_each_other_and_routers_get_no_seat(
+    one: Fleet, other: Fleet, drained: set[str], now_s: float
+) -> None:
+    x, y = within(replace(one, drained=frozenset(drained)), "x"), within(other, "y")
+    router = Member("r", "http://r:1", False, 99, group="")
+    both = Fleet(
+        (*x.members, *y.members, router),
+        tuple(sorted((*x.seats, *y.seats), key=lambda seat: seat.number)),
+        drained=x.drained,
+    )
+    seats = next_seats(both, vacant_since(both, {}, 0.0), now_s)
+    assert len({seat.number for seat in seats}) == len(seats)
+    for each in (x, y):
+        alone = next_seats(each, vacant_since(each, {}, 0.0), now_s)
+        there = [seat for seat in seats if seat.group in {s.group for s in (*alone, *each.seats)}]
+        before = {seat.number for seat in each.seats}
+        kept = [seat for seat in there if seat.number in before and seat.holders[0][0] in "xy"]
+        assert [s for s in kept if len(s.holders) > 1] == [
+            s for s in alone if s.number in before and len(s.holders) > 1
+        ]
+        assert sorted(seat.holders for seat in there) == sorted(seat.holders for seat in alone)
+        assert all(seat.holder[0] == seat.group for seat in there)
+    living = {member.name for member in both.members}
+    assert not {seat.holder for seat in seats} & x.drained & living
+
+
+def test_a_drained_server_s_seat_goes_to_another_one_of_its_group_or_at_once() -> None:
+    fleet = Fleet((A, B), (held(0, "a"), held(1, "b")), drained=frozenset("b"))
+    assert next_seats(fleet, {}, 0.0) == (held(0, "a"),)
+    assert next_seats(replace(fleet, members=(A, B, S)), {}, 0.0)[1] == held(1, "b", "s")
+    elsewhere = replace(S, group="hot")
+    assert next_seats(replace(fleet, members=(A, B, elsewhere)), {}, 0.0) == (held(0, "a"),)
+
+
+def test_each_group_has_its_seats_on_a_ring_of_its_own() -> None:
+    hot = replace(C, group="hot")
+    fleet = Fleet((A, hot), (held(0, "a"),))
+    seats = next_seats(fleet, {}, 0.0)
+    assert [(seat.number, seat.holder, seat.group) for seat in seats] == [
+        (0, "a", "default"),
+        (1, "c", "hot"),
+    ]
+    assert replace(fleet, seats=seats).rings == {
+        "default": (Seat(0, "http://a:1"),),
+        "hot": (Seat(1, "http://c:1"),),
+    }
+
+
 class SeatMachine(RuleBasedStateMachine):
     """Servers die and return one at a time; a model in words follows each event."""
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.seat_ring import Layout
+from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import BY_NAME
+from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
@@ -25,6 +27,7 @@ from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
+INSTANT = "20300101000000000"
 LATEST, NEWEST = (BY_NAME[name].path for name in ("latest_base_files", "last_instant"))
 
 
@@ -197,6 +200,16 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
         assert server.seats() == seats
     assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
     assert (owner.asked(), other.asked()) == (1, 0)
+    # No seat can have changed its holder, so the owner goes on creating markers.
+    for server in (a, b):
+        wait_until(lambda server=server: not server.fleet()["renewed"])  # type: ignore[misc]
+    marker = {
+        "markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}",
+        "markername": marker_name(INSTANT, "a"),
+    }
+    made = [server.ask(CREATE_MARKER, marker, "POST").body for server in (other, owner)]
+    assert made == [b"true", b"false"]
+    assert owner.status()["markers"]["directories"] == 1
     assert other.ask("/healthz", {}).status == 200
     (tmp_path / "elsewhere.db").rename(state)
     for server in (a, b):
@@ -219,8 +232,8 @@ def test_what_is_no_member_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> N
     (tmp_path / "pond").mkdir()
     code, said = refused(tmp_path / "pond", *joins, *elsewhere, "--no-token")
     assert code == 2
-    assert "the server's roots have the mark" in said
-    assert f"as at the member {a.url} (give all servers of a fleet the same --root" in said
+    assert said.startswith(f"the server's roots are {tmp_path}/pond; allowed: ")
+    assert f"at the member {a.url} (give all servers of a group the same --root" in said
     code, said = refused(lake, *joins, "--advertise", a.url, "--no-token")
     assert code == 1
     assert f"a member of the fleet has the address {a.url}" in said

@@ -18,7 +18,7 @@ from strandline.read.prefetch import in_order
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
-from timeline import joined_thread
+from timeline import threads
 
 
 def running():
@@ -131,7 +131,7 @@ def test_an_interrupt_at_any_step_leaves_no_thread_behind():
         # So long that their threads wait for the consumer.
         streams = [partial(stream, range(5)) for _ in range(3)]
         work = lambda f=found, s=streams: take_all(f, in_order(s, 2, lambda _: 1, 2))  # noqa: E731
-        was_interrupted = interrupted(work, at, (prefetch, joined_thread))
+        was_interrupted = interrupted(work, at, (prefetch, threads))
         assert running() == [], f"a stream is read on after an interrupt at opcode {at}"
         if not was_interrupted:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -140,6 +141,8 @@ def test_one_that_is_released_while_it_is_listed_is_left_out(storage, clock):
         ONE.to_bytes().replace(b"20260131120000000", b"2026-01-31"),
         ONE.to_bytes().replace(b"20260131120000000", b"20260131130000000"),
         b" " * (1 << 20) + ONE.to_bytes(),
+        replace(ONE, holder="\ud800").to_bytes(),
+        replace(ONE, holder="me\n\x1b[31m").to_bytes(),
     ],
 )
 def test_what_is_no_lease_holds_everything_for_ever_and_is_named(
@@ -167,6 +170,13 @@ def test_files_that_are_being_written_are_no_leases(storage, clock):
 def test_what_cannot_be_an_id_is_refused(storage, clock, name):
     with pytest.raises(InputError, match="is no id of a lease"):
         Leases(storage, clock).delete(name)
+
+
+def test_a_name_that_is_not_printable_is_shown_escaped(storage, clock, caplog):
+    storage.create(f"{LEASE_FOLDER}/a\n\x1b[31m", b"{}")
+    (found,) = Leases(storage, clock).live()
+    assert str(found).startswith(r"'a\n\x1b[31m', which can't be read")
+    assert "\x1b" not in caplog.text
 
 
 @pytest.mark.parametrize("ttl", [9.9, 0, -1, 604_801, float("nan"), float("inf"), "60", None, True])

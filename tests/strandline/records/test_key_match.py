@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.records.key.hashes import BLOCK, key_hashes
+from strandline.records.key.text import BLOCK, key_hashes
 from strandline.records.key_match import KeyMatch, KeyTable
 
 _START, _FACTOR = 0xD6E8_FEB8_6659_FD93, 0x9E37_79B9_7F4A_7C15

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.commit.write_markers import CREATE, create_marker, marker_name
+from strandline.commit.markers import CREATE, create_marker, marker_name
 from strandline.write.result import MANY_INSTANTS
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine

@@ -8,8 +8,8 @@ import pytest
 
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from timeline.errors import StorageUnavailableError
+from timeline.storage.base import meanwhile
 from timeline.storage.local import LocalStorage
-from timeline.storage.meanwhile import meanwhile
 
 LONG_S = 60.0
 """For what happens at once unless the test fails."""

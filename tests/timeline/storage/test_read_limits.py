@@ -17,10 +17,9 @@ from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnav
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
-from timeline.storage.base import Storage
+from timeline.storage.base import FileKind, ReadLimits, Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
-from timeline.storage.read_limits import FileKind, ReadLimits
 from timeline.table.config_file import read_table_config
 from timeline.table.partition_metadata import read_partition_metadata
 

@@ -19,9 +19,8 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage
+from timeline.storage.base import FileKind, Storage
 from timeline.storage.local import LocalStorage
-from timeline.storage.read_limits import FileKind
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import BACKUP_PATH, read_table_config, write_table_config
 

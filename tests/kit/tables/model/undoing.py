@@ -230,7 +230,9 @@ def save(table: ModelTable, time: str) -> None:
     truth = table.truth
     protected: dict[str, list[DataFile]] = {}
     for partition in {file.partition for file in truth.files.values()}:
-        for slices in truth.groups(partition).values():
+        for file_id, slices in truth.groups(partition).items():
+            if (truth.replaced_at((partition, file_id)) or "~") <= time:
+                continue
             old = [s for s in slices if s.base_instant <= time]
             protected.setdefault(partition, []).extend(f for s in old[:2] for f in s.files)
     said = SavepointMetadata(

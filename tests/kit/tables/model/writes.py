@@ -9,7 +9,12 @@ from tests.kit.tables.model.leftovers import clear, write_again, write_late
 from tests.kit.tables.model.table import ModelTable, Write
 from tests.kit.tables.model.truth import DataFile, Group
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
-from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata, WriteStat
+from timeline.metadata.instant_metadata import (
+    NULL_COMMIT,
+    CommitMetadata,
+    RequestedReplaceMetadata,
+    WriteStat,
+)
 
 How = Literal["base", "log", "grow", "cdc"]
 """What a write does to a group where it has the choice: a new group begins with a base file or a
@@ -88,7 +93,7 @@ def complete(table: ModelTable, write: Write, *, late: str = "") -> None:
     if late and bases:
         write_late(table, bases[0], late)
     write.completion = table.tick()
-    table.meta.complete(write.instant, _metadata(write), write.completion)
+    table.meta.complete(write.instant, _metadata(table, write), write.completion)
     table.writes.remove(write)
     table.done[write.time] = write
     truth = table.truth
@@ -128,12 +133,13 @@ def _write_to(table: ModelTable, write: Write, group: Group, how: How) -> None:
             write.files.append(table.new_log(group, write.time))
 
 
-def _metadata(write: Write) -> CommitMetadata:
+def _metadata(table: ModelTable, write: Write) -> CommitMetadata:
     cdc = {f.group: f for f in write.files if f.order and f.order[3]}
     stats: dict[str, list[WriteStat]] = {}
     for file in write.files:
         if cdc.get(file.group) is not file:
-            stats.setdefault(file.partition, []).append(_stat(write, file, cdc.get(file.group)))
+            stat = _stat(table, write, file, cdc.get(file.group))
+            stats.setdefault(file.partition, []).append(stat)
     replaced: dict[str, list[str]] = {}
     for partition, file_id in write.replaces:
         replaced.setdefault(partition, []).append(file_id)
@@ -145,7 +151,7 @@ def _metadata(write: Write) -> CommitMetadata:
     )
 
 
-def _stat(write: Write, file: DataFile, cdc: DataFile | None) -> WriteStat:
+def _stat(table: ModelTable, write: Write, file: DataFile, cdc: DataFile | None) -> WriteStat:
     """Return the write stat of a file; for a log that grew, of the bytes appended."""
     before = write.grown.get(file.path)
     offset = 0 if before is None else before.size
@@ -156,9 +162,17 @@ def _stat(write: Write, file: DataFile, cdc: DataFile | None) -> WriteStat:
         partition_path=file.partition,
         file_size_in_bytes=file.size - offset,
         num_writes=1,
+        prev_commit=_previous(table, write, file),
         log_version=file.order[1] if file.order else None,
         log_offset=offset if log else None,
         log_files=(file.name,) if log else None,
         base_file="" if log else None,
         cdc_stats=None if cdc is None else {cdc.path: cdc.size},
     )
+
+
+def _previous(table: ModelTable, write: Write, file: DataFile) -> str:
+    """Return the base instant of the slice that a file is based on; a log's is never "null"."""
+    slices = (s.base_instant for s in table.truth.slices(file.group))
+    before = next((start for start in slices if start < write.time), None)
+    return before or (NULL_COMMIT if file.order is None else write.time)

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fsview.local_view import open_view
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.logs.temp_file import LogBudget
 from strandline.read.pinned_rows import SliceReader, SliceRules

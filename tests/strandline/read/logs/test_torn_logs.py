@@ -9,8 +9,7 @@ import pytest
 
 from fsview.local_view import open_view
 from fsview.model.file_name import parse_log_file
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from tests.kit.formats.hfile import log_block
 from tests.kit.formats.log_files import delete_block, rollback_block
 from tests.kit.tables import golden

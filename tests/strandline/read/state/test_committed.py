@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, first_write_time
+from strandline.read.instants import Archive, CommittedInstants, first_write_time
 from tests.kit.tables import golden
 from timeline.errors import InstantNotFoundError
 from timeline.instant import COMMIT, DELTA_COMMIT, RESTORE, SAVEPOINT, Instant, State

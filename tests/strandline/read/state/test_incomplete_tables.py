@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 import pytest
 
 from strandline import LocalEngine, Table
-from strandline.records.incomplete_files import BOOTSTRAPPED, DROPS_PARTITION_COLUMNS, TABLE_FORMAT
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from strandline.records.schema.column_ids import column_ids
 from tests.kit.formats.log_files import avro_block
@@ -21,6 +20,7 @@ from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
+from timeline.table.property_name import BOOTSTRAPPED, DROPS_PARTITION_COLUMNS, TABLE_FORMAT
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import BLOCK, hashes_of, key_hashes
+from strandline.records.key.text import BLOCK, hashes_of, key_hashes
 
 KEYS = ["", "k", "ключ", "k" * 7, "k" * 8, "k" * 9, "k" * 15, "k" * 16, "k" * 1000, "12345678", "0"]
 

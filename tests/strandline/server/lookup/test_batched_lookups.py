@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from executor_proxy import connect
-from fsview.model.lookup_query import LookupQuery
+from fsview.model.file_system_view import LookupQuery
 from fsview.state.partitions import MOST_MISSING
 from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, write_queries
 from strandline.server.http.limits import BODIES_BYTES, Limits

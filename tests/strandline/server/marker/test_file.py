@@ -10,8 +10,8 @@ import pytest
 
 from strandline.server.marker.file import read_stored
 from timeline.errors import CorruptMetadataError
+from timeline.storage.base import ReadLimits
 from timeline.storage.local import LocalStorage
-from timeline.storage.read_limits import ReadLimits
 
 LIMIT = 1 << 20
 GOOD = "2024-01-01/f1-0_0-1-1_20261121090000000.parquet.marker.CREATE"

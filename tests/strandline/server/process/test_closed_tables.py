@@ -97,18 +97,20 @@ def test_a_long_answer_keeps_its_table_open_until_it_is_sent(parts: Parts) -> No
 
 
 @pytest.mark.parametrize(
-    ("urls", "by_partition", "has"),
+    ("urls", "is_spread", "has"),
     [
         (["http://here:1"], False, True),
         (["http://there:1", "http://here:1"], False, True),  # a copy
         (["http://there:1"], False, False),
         ([], False, True),  # it hasn't joined yet
+        ([None, None], False, True),  # nobody else answers
+        ([None, "http://there:1"], False, False),
         (["http://there:1"], True, True),
     ],
 )
 def test_a_server_of_a_fleet_has_its_own_tables_and_its_copies(
-    urls: list[str], by_partition: bool, has: bool
+    urls: list[str | None], is_spread: bool, has: bool
 ) -> None:
     seats = [Seat(number, url) for number, url in enumerate(urls)]
-    forwarder = Forwarder("http://here:1", lambda *_: seats, None, by_partition=by_partition)
+    forwarder = Forwarder("http://here:1", lambda *_: seats, None, is_spread=lambda _: is_spread)
     assert forwarder.has("file:///lake/t") is has

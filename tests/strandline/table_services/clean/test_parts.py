@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsview.local_view import LocalView
+from fsview.local_view import LocalView, open_view
 from fsview.table_view import TableView
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.parts import PART, Before, Part, part_of
 from strandline.table_services.clean.plan import KEPT_VERSIONS, SAVEPOINTED
+from strandline.table_services.clean.planner import TOGETHER
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
@@ -62,6 +63,22 @@ def requested(subject: Subject, parts: int) -> list[Instant]:
 def before_of(subject: Subject, timeline):
     done = [i for i in timeline.completed() if i.action == CLEAN]
     return Before.of(timeline, subject.table.meta.read(done[-1]) if done else None)
+
+
+def test_a_new_view_has_loaded_all_partitions_before_a_part_is_requested():
+    """A listing beside pending cleans has to read the plans of all of them."""
+    table = SmallTable()
+    groups = [(f"p={n}", f"f{n}-0") for n in range(TOGETHER + 20)]
+    for _ in range(4):
+        table.write(*groups)
+    table.begin(groups[:1])  # so that partitions are listed
+    view = open_view(table.storage)
+    limited = replace(LIMITED, part_files=50)
+    done = Cleaner(table.meta, view, table.times, limited).run()
+    assert len(done.parts) == 3
+    made = table.storage.calls.snapshot()
+    assert made["list", "lookup"] == len(groups)
+    assert ("read", "lookup") not in made
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fsview.model.file_name import base_file_name
 from strandline.commit.lock.base import TableLock
+from strandline.commit.markers import CREATE, create_marker, marker_name
 from strandline.commit.others_heartbeats import Beat, HeartbeatSettings, WriterProcess
-from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
 from tests.kit.concurrency.manual_clock import ManualClock

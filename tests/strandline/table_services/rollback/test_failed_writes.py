@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from strandline.commit.write_markers import CREATE, create_marker, marker_name
+from strandline.commit.markers import CREATE, create_marker, marker_name
 from strandline.write.engine.local import LocalEngine
 from tests.kit.concurrency.manual_clock import LaterClock
 from tests.kit.engines.far_engine import FarEngine

@@ -6,11 +6,16 @@ from itertools import product
 
 import pytest
 
-from strandline.commit.markers import delete_if_ended, finish_markers
+from strandline.commit.markers import (
+    CREATE,
+    create_marker,
+    delete_if_ended,
+    finish_markers,
+    marker_name,
+)
 from strandline.commit.others_heartbeats import HeartbeatSettings
-from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.table_services.rollback.plan import RollbackStep, next_step, plan_rollback
-from strandline.table_services.rollback.sweep import Sweep
+from strandline.table_services.rollback.run import Sweep
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden, reader
 from tests.strandline.table_services.rollback.setting import Setting

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 
-from strandline.commit.write_markers import DirectMarkers
+from strandline.commit.markers import DirectMarkers
 from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.key.generator import KeyGenerator
 from strandline.records.merge import MergeRules
@@ -18,8 +18,7 @@ from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine
 from strandline.write.index.colocated import FindTask, PlaceTask
 from strandline.write.index.search import SearchIndex, SearchTask, SpreadTask
-from strandline.write.index.search_tagging import TagProfileTask
-from strandline.write.index.tag_task import TagTask
+from strandline.write.index.search_tagging import TagProfileTask, TagTask
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask, ProblemTask
 from strandline.write.tasks.placement import AssignTask, Bucket
 from strandline.write.tasks.row_order import PartitionOrderTask
@@ -169,7 +168,7 @@ def test_executors_load_neither_the_server_nor_the_driver_nor_views_that_list_st
         "strandline.write.tasks.placement",
         "strandline.write.index.search",
         "strandline.write.index.colocated",
-        "strandline.write.index.tag_task",
+        "strandline.write.index.search_tagging",
         "strandline.write.tasks.write_task",
     ]
     script = (

@@ -17,10 +17,10 @@ from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
 from tests.kit.tables import reader
 from tests.strandline.write.tables import client, row, table
-from timeline import joined_thread
+from timeline import threads
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
-from timeline.usable_cores import usable_cores
+from timeline.threads import usable_cores
 
 ROWS = pa.table({"n": range(4)})
 
@@ -88,7 +88,7 @@ def test_a_stage_interrupted_at_any_step_leaves_no_thread_behind() -> None:
     for at in itertools.count(1):
         done: list[int] = []
         stage = lambda done=done: run_in_threads(lambda n, _: done.append(n), 3, 2)  # noqa: E731
-        was_interrupted = interrupted(stage, at, (task_threads, joined_thread))
+        was_interrupted = interrupted(stage, at, (task_threads, threads))
         assert running() == [], f"a task runs on after an interrupt at opcode {at}"
         if not was_interrupted:
             break

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine

@@ -5,7 +5,7 @@ import pytest
 
 from strandline.records.merge import REMOVES
 from strandline.write.index.base import stored_value
-from strandline.write.index.tag_task import GlobalPlacement
+from strandline.write.index.search_tagging import GlobalPlacement
 from strandline.write.tasks.columns import FILE
 
 PARTITIONS = ("a", "a", "b", "b", "c", "c")

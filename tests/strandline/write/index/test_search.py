@@ -8,7 +8,7 @@ from itertools import product
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.merge_rule import ROW_NUMBER
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table_api.table import Table

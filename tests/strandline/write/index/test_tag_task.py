@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.local import LocalEngine
-from strandline.write.index.tag_task import TAGGED, TagTask, whole_groups
+from strandline.write.index.search_tagging import TAGGED, TagTask, whole_groups
 from strandline.write.tasks.columns import (
     FILE,
     KEY_HASH,

@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.tasks.columns import BUCKET, FILE, KEY_HASH, TASK, tagged_schema
 from strandline.write.tasks.placement import AssignTask, InsertShares

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.records.key.hashes import key_hashes
+from strandline.records.key.text import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.engine.base import TaskAttempt
 from strandline.write.tasks.columns import BUCKET, TASK, fill, keyed_schema

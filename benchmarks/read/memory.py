@@ -1,4 +1,4 @@
-"""Memory and time of a slice with large logs: ``python -m benchmarks.read_memory``.
+"""Memory and time of a slice with large logs: ``python -m benchmarks.read.memory``.
 
 A slice is generated: a base file, and logs of Avro blocks with two records for each of some keys,
 of which the base file has the first. It is read as a stream in a process of its own, all columns by
@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.read import OWN, generated
+from benchmarks.read.slices import OWN, generated
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.formats.hfile import log_block
 from tests.strandline.read.logs.log_table import LogTable
@@ -83,7 +83,7 @@ def write_table(folder: str, blocks: int, block_rows: int = BLOCK_ROWS) -> None:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.read_memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.read.memory", description=__doc__)
     parser.add_argument("--blocks", type=int, default=96, help=f"of {BLOCK_ROWS} records each")
     parser.add_argument("--folder", help="where a table is that was written, or is to be")
     given = parser.parse_args()

@@ -1,21 +1,16 @@
-"""The cost of rows with logs beside base files alone: ``python -m benchmarks.read``.
+"""The cost of a slice with a log beside its base file alone.
 
 A slice is read: a base file, and a log of Avro records that update some of its rows. In turns with
 it are read the base file alone, and the slice by the package ``hudi`` (hudi-rs); pyarrow reads the
 Parquet file in turns with the base file; the log's block is decoded in turns with fastavro, which
 always decodes all columns. Figures are CPU seconds of the process, with all threads.
-
-A second table has reads of a whole generated table (``benchmarks.read_table``). ``--hudi`` reads
-whole tables on Spark instead, beside Hudi's own reader (``benchmarks.read_spark``).
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import struct
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -27,13 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import read_spark
-from benchmarks.read_table import TableBench
 from benchmarks.results.ratios import Ratio, cpu_ratio
-from benchmarks.results.ratios import table as markdown
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
-from strandline.read.instants.archive import Archive
-from strandline.read.instants.committed import CommittedInstants, NeededBytes
+from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.block_rows import data_pieces
 from strandline.read.logs.log_blocks import LogReader
 from strandline.read.pinned_rows import SliceReader, SliceRules
@@ -225,30 +216,3 @@ class Bench:
             fastavro.schemaless_reader(io.BytesIO(record), schema, None)
             for record in avro_values(self._decoded)
         ]
-
-
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.read", description=__doc__)
-    parser.add_argument("--rows", type=int, default=500_000, help="rows of the base file")
-    parser.add_argument("--updates", type=int, default=50_000, help="records of the log")
-    parser.add_argument("--table-rows", type=int, default=5_000_000, help="rows of the table")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--hudi", action="store_true", help="whole tables on Spark, beside Hudi")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the flights (--hudi)")
-    given = parser.parse_args()
-    if given.hudi:
-        with tempfile.TemporaryDirectory() as folder:
-            tables = read_spark.write_tables(folder, given.table_rows, given.scale)
-            print(markdown(read_spark.figures(tables, given.rounds)))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        print(markdown(Bench(folder, given.rows, given.updates).figures(given.rounds)))
-    if given.table_rows:
-        print()
-        with tempfile.TemporaryDirectory() as folder:
-            print(markdown(TableBench(folder, given.table_rows).figures(given.rounds)))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,11 +2,14 @@
 
 In CPython before 3.13 an interrupt of ``threading.Thread.join`` marks the thread as ended although
 it is still running: later calls return at once, and ``is_alive`` is false.
+
+``usable_cores``: how many threads can work at the same time.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -84,3 +87,10 @@ def join_all(threads: Iterable[JoinedThread]) -> None:
     """Wait until the calls of all threads have ended."""
     for thread in threads:
         thread.join()
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,150 @@
+"""``SafeMode``: who creates markers while it is in doubt which server owns a table.
+
+Creating markers is the only request that two owners of a table answer wrongly: each may call the
+same marker new. A server that hasn't renewed its membership for half of ``dead_s`` may be another
+server's predecessor without knowing it. So it asks the table's other servers:
+
+* one that has renewed its own membership since takes the creation (``settled``);
+* if those that answer haven't either, the state store is away for all, and no seat can have changed
+  its holder: the last owner goes on;
+* if none answers, this server may be the only one that is cut off: the creation is refused.
+
+The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
+whoever gets one answers.
+
+Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
+(DH-HDFS), section 3.2: a router without heartbeats for T allows no accesses, after 2T its locks are
+taken away. Here T is half of ``dead_s``, and only creations are concerned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+
+from strandline.fleet.current import CurrentFleet
+from strandline.fleet.forward import Forwarded, Forwarder
+from strandline.fleet.peer_connection import PeerAnswer
+from timeline.errors import StateUnavailableError
+
+RENEWED: Final = "/v1/strandline/fleet/renewed"
+"""Path of the route that says whether a server has renewed its membership lately."""
+RENEWED_YES: Final = b"true"
+UNSURE: Final = "strandline-unsure"
+"""Header of a creation: the address of the server that is in doubt, or ``SETTLED``."""
+SETTLED: Final = "settled"
+"""Value of ``UNSURE`` in a creation that was passed on to the owner; it goes no further."""
+
+HOLD_S: Final = 5.0
+"""How long a creation waits for the seat of the server in doubt to change or to be kept."""
+ASK_S: Final = 1.0
+ASKED: Final = 4
+"""Most servers that are asked."""
+
+
+class SafeMode:
+    """Creations in doubt; used on the server's loop.
+
+    Args:
+        current: The fleet as this server knows it.
+        forwarder: Has the connections.
+        hold_s: See ``HOLD_S``.
+    """
+
+    def __init__(
+        self, current: CurrentFleet, forwarder: Forwarder, *, hold_s: float = HOLD_S
+    ) -> None:
+        self._current, self._forwarder, self._hold_s = current, forwarder, hold_s
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether this server has renewed its membership lately."""
+        return self._current.is_sure()
+
+    async def elsewhere(self, table: str, creation: Forwarded) -> PeerAnswer | None:
+        """Return the answer of a server that has renewed its membership to a creation.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            creation: The request.
+
+        Returns:
+            ``None``: this server goes on, as the store is away for all that answer, or as there is
+            no other server.
+
+        Raises:
+            StateUnavailableError: No other server answers.
+            ServiceError: One that has renewed may have got the creation, and didn't answer.
+        """
+        urls = self._others(table)
+        if not urls:
+            return None
+        found = await asyncio.gather(*(self._has_renewed(url) for url in urls))
+        renewed = [url for url, has in zip(urls, found, strict=True) if has]
+        if not renewed and False in found:
+            return None
+        headers = {**creation.headers, UNSURE.encode(): self._current.url.encode("ascii")}
+        answer = await self._forwarder.ask(renewed, replace(creation, headers=headers))
+        if answer is None:
+            raise StateUnavailableError(
+                f"{self._current.url} can't reach the fleet's state store, and {len(urls)} other"
+                " servers don't answer: it may not own the table any more, and creates no markers",
+                hint="ask again, or repair the network",
+            )
+        return answer
+
+    async def settled(self, table: str, former: str, within_s: float | None) -> tuple[str, ...]:
+        """Return the server that takes a creation which its former owner has passed on.
+
+        Waits while that one holds the table's first seat: its membership ends soon, or it renews.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            former: Address of the server in doubt.
+            within_s: A shorter wait than ``hold_s``, if there is one.
+
+        Returns:
+            The address of another server that is the owner now; empty: this one takes it.
+
+        Raises:
+            StateUnavailableError: Nothing has changed.
+        """
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        hold_s = self._hold_s if within_s is None else min(within_s, self._hold_s)
+        until_s = loop.time() + hold_s
+        # Before the first look, so that no change is missed.
+        cancel = self._current.listen(lambda _: loop.call_soon_threadsafe(changed.set))
+        try:
+            while True:
+                changed.clear()
+                urls = [seat.url for seat in self._current.owners(table) if seat.url]
+                if not urls or urls[0] != former:
+                    return tuple(url for url in urls[:1] if url != self._current.url)
+                try:
+                    await asyncio.wait_for(changed.wait(), max(until_s - loop.time(), 0.0))
+                except asyncio.TimeoutError:
+                    raise StateUnavailableError(
+                        f"{former} still owns the table, and can't reach the fleet's state store:"
+                        f" no server creates markers until it does, or counts as dead",
+                        hint="ask again",
+                    ) from None
+        finally:
+            cancel()
+
+    def _others(self, table: str) -> Sequence[str]:
+        """Return the table's other servers, then others of its group: one may have its seat now."""
+        known, mine = self._current.known, self._current.url
+        group = known.group(table)
+        urls = [seat.url for seat in known.owners(table) if seat.url]
+        urls += [member.url for member in known.fleet.members if member.group == group]
+        return [url for url in dict.fromkeys(urls) if url != mine][:ASKED]
+
+    async def _has_renewed(self, url: str) -> bool | None:
+        """Return whether a server has renewed its membership lately; ``None``: no answer."""
+        answer = await self._forwarder.tell(url, Forwarded("GET", RENEWED.encode(), within_s=ASK_S))
+        if answer is None or answer.status != HTTPStatus.OK:
+            return None
+        return answer.body.strip() == RENEWED_YES

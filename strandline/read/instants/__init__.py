@@ -1,1 +1,0 @@
-"""The write instants that are visible to a read, archived ones included."""

@@ -1,0 +1,98 @@
+"""Real servers in one process, each of which knows the fleet that the test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.forward import Forwarder
+from strandline.fleet.seats import Fleet, HeldSeat, Member
+from strandline.fleet.state.base import Cancel
+from strandline.server.http.listener import bind
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
+from tests.kit.servers.live_service import TOKEN, HttpClient, running
+from timeline.storage.table_id import TableId
+
+
+class HeardFleet(CurrentFleet):
+    """Counts who waits for a change."""
+
+    waits = 0
+
+    def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
+        self.waits += 1
+        return super().listen(call)
+
+
+class KnowingServer:
+    """A server.
+
+    Attributes:
+        url: Its address.
+        current: What it knows.
+        is_sure: Whether it has renewed its membership lately.
+        caught_up: How often it was to read the fleet again.
+    """
+
+    def __init__(self, root: str, stack: ExitStack) -> None:
+        listener = bind("127.0.0.1", 0)
+        options = ServerOptions()
+        self.port = listener.getsockname()[1]
+        self.url = options.url(self.port)
+        self.current = HeardFleet(self.url)
+        self.current.group = "default"
+        self.is_sure, self.caught_up = True, 0
+        self.current.is_sure = lambda: self.is_sure
+        self.current.catch_up = self._catch_up
+        forwarder = Forwarder(
+            self.url,
+            self.current.owners,
+            TOKEN,
+            epoch=lambda: self.current.known.epoch,
+            hear=self.current.hear,
+        )
+        self.parts = Parts(PartsOptions((root,), TOKEN), forwarder=forwarder, current=self.current)
+        self._stack = stack
+        self.end = stack.enter_context(ExitStack())
+        self.end.enter_context(running(ServiceServer(self.parts, options, listener)))
+
+    def _catch_up(self) -> None:
+        self.caught_up += 1
+
+    def client(self) -> HttpClient:
+        """Return a new connection, which ends with the fleet."""
+        return self._stack.enter_context(HttpClient(self.port))
+
+    def markers(self) -> int:
+        """Return how many marker directories it keeps."""
+        found: int = self.parts.status()["markers"]["directories"]
+        return found
+
+
+@contextmanager
+def knowing_fleet(root: str, count: int = 3) -> Iterator[list[KnowingServer]]:
+    with ExitStack() as stack:
+        yield [KnowingServer(root, stack) for _ in range(count)]
+
+
+def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...] = ()) -> Fleet:
+    """Return a fleet with these holders of seats 0, 1, and so on; ``None``: it is vacant."""
+    living = (*filter(None, holders), *standbys)
+    members = tuple(
+        Member(server.url, server.url, False, at) for at, server in enumerate(living, 1)
+    )
+    urls = ["http://gone:1" if server is None else server.url for server in holders]
+    return Fleet(members, tuple(HeldSeat(at, (url,), url) for at, url in enumerate(urls)))
+
+
+def path_of_seat(seat: int, seats: int, folder: str) -> str:
+    """Return a table's path in a folder whose owner is a seat of so many."""
+    known = KnownFleet(
+        Fleet(seats=tuple(HeldSeat(at, ("x",), "http://x:1") for at in range(seats)))
+    )
+    paths = (f"{folder}/t{number}" for number in range(10_000))
+    return next(path for path in paths if known.owners(str(TableId.of(path)))[0].number == seat)

@@ -1,0 +1,302 @@
+"""Servers of several groups on one state store: who joins, who gets a seat, who is drained."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from strandline.fleet.changes import add_mount, drain, remove_mount
+from strandline.fleet.groups import AUTO, Group, groups_of
+from strandline.fleet.mounts import Mount
+from strandline.fleet.records import (
+    EPOCH,
+    GROUPS_SCHEMA,
+    MOUNTS,
+    SCHEMA,
+    group_key,
+    member_bytes,
+    member_key,
+    member_name,
+    read_fleet,
+)
+from strandline.fleet.roster import Roster
+from strandline.fleet.seats import Fleet, Member
+from strandline.fleet.state.base import Delete, Put
+from strandline.fleet.state.sqlite import SqliteState
+from tests.kit.concurrency.manual_clock import ManualClock
+from tests.strandline.fleet.hooked_state import Meanwhile
+from timeline.errors import ConfigError, FleetError
+
+LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
+
+
+class Servers:
+    """The servers of a fleet; each has a client of the store of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock(0)
+        self.path = path
+        self.opened = ExitStack()
+        self.state = self.client()
+
+    def client(self) -> SqliteState:
+        state = SqliteState(self.path, self.clock)
+        self.opened.callback(state.close)
+        return state
+
+    def make(
+        self, name: str, group: str = "default", roots: list[str] = LAKE, **more: object
+    ) -> Roster:
+        url = f"http://{name}:1"
+        return Roster(  # type: ignore[arg-type]
+            self.client(), url, clock=self.clock, group=group, roots=roots, **more
+        )
+
+    def start(
+        self, name: str, group: str = "default", roots: list[str] = LAKE, **more: object
+    ) -> Roster:
+        server = self.make(name, group, roots, **more)
+        server.join()
+        return server
+
+    def run(self, steps: int, *servers: Roster, step_s: int = 1) -> None:
+        for _ in range(steps):
+            self.clock.advance(step_s * 1_000)
+            for server in servers:
+                server.step()
+
+    def has_old(self, url: str = "http://old:1") -> None:
+        """Have a member of a release without groups."""
+        member = Member(member_name(url), url, is_standby=False, joined=1)
+        record = json.loads(member_bytes(member))
+        del record["group"], record["roots"]
+        self.state.hold(member_key(member.name), json.dumps(record).encode(), 3600)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    running = Servers(tmp_path / "fleet.db")
+    with running.opened:
+        yield running
+
+
+def held(fleet: Fleet) -> dict[int, tuple[str, str]]:
+    return {seat.number: (seat.url[7:-2], seat.group) for seat in fleet.seats}
+
+
+def schema(servers: Servers) -> int:
+    return read_fleet(servers.state).schema
+
+
+def test_groups_have_their_own_roots_and_seats(servers: Servers) -> None:
+    a = servers.start("a")
+    a.step()
+    assert schema(servers) == SCHEMA
+    b = servers.start("b", "hot", HOT)
+    assert schema(servers) == GROUPS_SCHEMA
+    servers.run(1, a, b)
+    assert held(a.fleet) == {0: ("a", "default"), 1: ("b", "hot")}
+    assert a.fleet.groups == (Group("default", ("s3://lake/",)), Group("hot", ("s3://lake/hot",)))
+    servers.run(1, a, b)
+    assert schema(servers) == GROUPS_SCHEMA
+
+
+def test_a_seat_is_filled_from_its_group(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    s, t = (servers.start(*how, is_standby=True) for how in (("s",), ("t", "hot", HOT)))
+    a.step()
+    servers.run(11, a, s, t)
+    assert held(a.fleet) == {0: ("a", "default"), 1: ("t", "hot")}
+    assert b.name not in {member.name for member in a.fleet.members}
+
+
+def test_who_has_a_seat_keeps_its_group_until_it_is_drained(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    a.step()
+    b.leave()
+    said = "the server's group is default; allowed: hot, as it holds that group's seat 1"
+    with pytest.raises(ConfigError, match=said):
+        servers.start("b")
+    with pytest.raises(ConfigError, match="the server is a router; allowed: hot, as it holds"):
+        servers.start("b", "", [])
+    assert drain(servers.state, "http://b:1/").number == 1
+    servers.run(1, a)
+    assert held(a.fleet) == {0: ("a", "default")}
+    back = servers.start("b")
+    servers.run(1, a, back)
+    assert held(a.fleet) == {0: ("a", "default"), 1: ("b", "default")}
+    assert not a.fleet.drained
+
+
+def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b")
+    a.step()
+    drain(servers.state, "http://b:1")
+    servers.run(2, a, b)
+    assert held(a.fleet) == {0: ("a", "default")}
+    assert b.seat is None
+    servers.run(12, a)  # it is taken for dead, and joins anew
+    servers.run(3, a, b)
+    assert held(a.fleet) == {0: ("a", "default")}
+    b.leave()
+    again = servers.start("b")
+    servers.run(1, a, again)
+    assert held(a.fleet) == {0: ("a", "default"), 1: ("b", "default")}
+
+
+def test_a_drained_server_that_nobody_leads_leaves_its_seat_itself(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b")
+    a.step()
+    drain(servers.state, "http://b:1")
+    a.leave()
+    b.leave()
+    alone = servers.start("b", "hot", HOT)
+    assert [seat.group for seat in alone.step().seats] == ["default"], "it waits for its holder"
+    servers.run(11, alone)
+    assert held(alone.fleet) == {0: ("a", "default"), 1: ("b", "hot")}
+
+
+def test_what_is_not_drained_is_named(servers: Servers) -> None:
+    with pytest.raises(ConfigError, match="has no seat; allowed: none, as there is no seat"):
+        drain(servers.state, "http://a:1")
+    a = servers.start("a")
+    a.step()
+    with pytest.raises(ConfigError, match="'http://x:1' has no seat; allowed: http://a:1"):
+        drain(servers.state, "http://x:1")
+    with pytest.raises(ConfigError, match="the last one of the group default, which has the tab"):
+        drain(servers.state, "http://a:1")
+    servers.has_old()
+    with pytest.raises(ConfigError, match="the member http://old:1 is of a release without groups"):
+        drain(servers.state, "http://a:1")
+
+
+def test_a_router_gets_no_seat_and_has_no_roots(servers: Servers) -> None:
+    router, a = servers.start("r", "", []), servers.start("a")
+    servers.run(2, router, a)
+    assert held(a.fleet) == {0: ("a", "default")}
+    assert [group.name for group in a.fleet.groups] == ["default"]
+    assert schema(servers) == GROUPS_SCHEMA
+    assert a.fleet.leader is not None
+    assert a.fleet.leader.is_router, "any member can lead"
+
+
+@pytest.mark.parametrize(
+    ("group", "roots", "said"),
+    [("hot", HOT, "the server's group is hot"), ("", [], "the server is a router")],
+)
+def test_there_is_no_group_beside_a_member_that_knows_none(
+    servers: Servers, group: str, roots: list[str], said: str
+) -> None:
+    servers.has_old()
+    a = servers.start("a")
+    with pytest.raises(ConfigError, match=f"{said}; allowed: the group default alone.* http://old"):
+        servers.start("b", group, roots)
+    assert schema(servers) == SCHEMA
+    assert [member.group for member in a.step().members] == ["default", "default"]
+
+
+def test_roots_of_a_group_change_once_all_its_servers_are_stopped(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    a.step()
+    said = re.escape("roots are s3://pond/; allowed: s3://lake/hot, as in the group hot at the mem")
+    with pytest.raises(ConfigError, match=said):
+        servers.start("c", "hot", ["s3://pond"])
+    b.leave()
+    servers.start("c", "hot", ["s3://pond"])
+    group = a.step().group("hot")
+    assert group is not None
+    assert group.roots == ("s3://pond/",)
+
+
+def test_a_lost_or_damaged_group_is_written_again(servers: Servers) -> None:
+    a = servers.start("a")
+    for harm in (Delete, lambda key, version: Put(key, b"{", version)):
+        found = read_fleet(servers.state)
+        key = group_key("default")
+        servers.state.write(harm(key, found.version(key)))
+        a.step()
+        assert a.step().group("default") == Group("default", ("s3://lake/",))
+
+
+def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Servers) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    a.step()
+    epoch = a.epoch
+    mounts = add_mount(servers.state, Mount.of("s3://lake/hot", "hot"))
+    assert b.step().mounts == mounts
+    assert b.epoch == epoch + 1
+    for value, said in (
+        (b"{", "'mounts' is no JSON"),
+        (b'{"mounts": [7]}', "'mounts' has 7; allowed: JSON objects"),
+        (b'{"mounts": [{"prefix": "s3://x", "group": 1}]}', "has the group 1; allowed: str"),
+        (b'{"mounts": [{"prefix": "x", "group": "g"}]}', "can't be read: the path 'x' is relat"),
+    ):
+        found = servers.state.get(MOUNTS)
+        assert found is not None
+        servers.state.write(Put(MOUNTS, value, found.version))
+        with pytest.raises(FleetError, match=said):
+            b.step()
+        assert b.fleet.mounts == mounts, "the last ones are used"
+
+
+def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Servers) -> None:
+    a = servers.start("a")
+    a.step()
+    servers.start("b", "hot", HOT)
+    a.step()
+    state, other = Meanwhile(servers.client()), servers.client()
+    before = iter(
+        [
+            lambda: add_mount(other, Mount.of("s3://lake/hot/x", "hot")),
+            lambda: None,
+            lambda: remove_mount(other, "s3://lake/hot/x"),
+        ]
+    )
+    state.before_write = lambda: next(before)()
+    mounts = add_mount(state, Mount.of("s3://lake/hot/y", "hot"))
+    assert [mount.path for mount in mounts.mounts] == ["s3://lake/hot/x", "s3://lake/hot/y"]
+    with pytest.raises(ConfigError, match="'s3://lake/hot/x' isn't mounted"):
+        remove_mount(state, "s3://lake/hot/x")
+
+
+def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Servers) -> None:
+    with pytest.raises(
+        ConfigError, match=r"'auto', and no group has the server's roots s3://lake/"
+    ):
+        servers.start("x", AUTO, LAKE, rack="r1")
+    a, b = servers.start("a", "g1"), servers.start("b", "g2")
+    other = servers.start("o", "g3", HOT)
+    a.step()
+    racks = [f"r{number}" for number in range(6)]
+    expected = groups_of(racks, ["g1", "g2"])
+    assert len(set(expected.values())) == 2
+    started = [servers.start(f"m{rack}", AUTO, LAKE, rack=rack) for rack in racks]
+    assert [server.group for server in started] == list(expected.values())
+    a.step()
+    # A group more: who holds a seat stays, whatever its rack says.
+    servers.start("c", "g4")
+    a.step()
+    rack = next(r for r in racks if groups_of([r], ["g1", "g2", "g4"])[r] == "g4")
+    moved = started[racks.index(rack)]
+    moved.leave()
+    again = servers.start(f"m{rack}", AUTO, LAKE, rack=rack)
+    assert again.group == expected[rack]
+    again.leave()
+    drain(servers.state, f"http://m{rack}:1")
+    a.step()
+    assert servers.start(f"m{rack}", AUTO, LAKE, rack=rack).group == "g4"
+    assert {b.group, other.group} == {"g2", "g3"}
+
+
+def test_a_release_without_groups_can_not_join_a_fleet_that_has_some(servers: Servers) -> None:
+    servers.start("a")
+    servers.start("b", "hot", HOT)
+    record = servers.state.get(EPOCH)
+    assert record is not None
+    # Such a release compares for equality with 1.
+    assert json.loads(record.value)["schema"] == GROUPS_SCHEMA != SCHEMA

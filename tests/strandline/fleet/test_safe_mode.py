@@ -1,0 +1,176 @@
+"""Servers that may have lost their seat without knowing it: who creates markers, who looks up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsview.wire.marker_form import CREATE_MARKER
+from fsview.wire.param import WAIT_HEADER
+from fsview.wire.routes import BY_NAME
+from strandline.fleet.forward import EPOCH, FORWARDED
+from strandline.fleet.safe_mode import RENEWED, UNSURE
+from tests.kit.concurrency.patience import PATIENCE_S, pause
+from tests.kit.formats.marker_name import marker_name
+from tests.kit.servers.live_service import Answered, known
+from tests.kit.tables.small_table import SmallTable
+from tests.strandline.fleet.knowing_fleet import (
+    KnowingServer,
+    fleet_of,
+    knowing_fleet,
+    path_of_seat,
+)
+from timeline.storage.local import LocalStorage
+
+LATEST = BY_NAME["latest_base_files"].path
+INSTANT = "20300101000000000"
+BRIEFLY = {WAIT_HEADER: "0.3"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    """A table of the first of two seats."""
+    found = SmallTable(LocalStorage(path_of_seat(0, 2, str(tmp_path))))
+    found.write(("p=1", "a-0"))
+    return found
+
+
+@pytest.fixture
+def servers(table: SmallTable) -> Iterator[list[KnowingServer]]:
+    """The owner and a copy, and a standby."""
+    with knowing_fleet(table.storage.base_path) as made:
+        owner, copy, standby = made
+        for server in made:
+            server.current.tell(fleet_of(owner, copy, standbys=(standby,)), 1)
+        yield made
+
+
+def create(
+    server: KnowingServer, table: SmallTable, name: str, headers: dict[str, str] | None = None
+) -> Answered:
+    params = {
+        "markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}",
+        "markername": marker_name(INSTANT, name),
+    }
+    return server.client().request("POST", CREATE_MARKER, params, headers=headers)
+
+
+def kept(servers: list[KnowingServer]) -> list[int]:
+    return [server.markers() for server in servers]
+
+
+def test_who_is_sure_creates_markers_itself(servers, table):
+    owner, copy, _ = servers
+    assert create(copy, table, "a").body == b"true"
+    assert create(owner, table, "a").body == b"false"
+    assert kept(servers) == [1, 0, 0]
+    assert owner.client().request("GET", RENEWED).body.strip() == b"true"
+
+
+def test_a_creation_goes_to_the_server_that_has_the_seat_now(servers, table):
+    """The former owner is cut off from the store; the standby has its seat."""
+    owner, copy, standby = servers
+    assert create(owner, table, "a").body == b"true"
+    owner.is_sure = False
+    for server in (copy, standby):
+        server.current.tell(fleet_of(standby, copy), 2)
+    assert create(owner, table, "a").body == b"false", "it is on storage"
+    assert create(owner, table, "b").body == b"true"
+    assert create(standby, table, "b").body == b"false"
+    assert kept(servers) == [1, 0, 1]
+    # A look-up needs none of this.
+    asked = known(table.storage, partition="p=1")
+    assert owner.client().request("GET", LATEST, asked).status == 200
+
+
+def test_a_creation_is_held_until_the_seat_is_decided(servers, table):
+    owner, copy, standby = servers
+    owner.is_sure = False
+    answers: list[Answered] = []
+    asking = threading.Thread(target=lambda: answers.append(create(owner, table, "a")))
+    asking.start()
+    # It waits where it was passed to.
+    while not (copy.current.waits or standby.current.waits):
+        pause()
+    assert answers == []
+    for server in (copy, standby):
+        server.current.tell(fleet_of(None, copy, standbys=(standby,)), 2)
+    asking.join(PATIENCE_S)
+    assert [answer.body for answer in answers] == [b"true"]
+    assert kept(servers) == [0, 1, 0]
+
+
+def test_a_creation_is_refused_if_the_seat_stays_undecided(servers, table):
+    owner, _, _ = servers
+    owner.is_sure = False
+    refused = create(owner, table, "a", BRIEFLY)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert b"still owns the table, and can't reach the fleet's state store" in refused.body
+    assert kept(servers) == [0, 0, 0]
+    # It has renewed its membership meanwhile.
+    owner.is_sure = True
+    assert create(owner, table, "a").body == b"true"
+
+
+def test_if_the_store_is_away_for_all_the_last_owner_goes_on(servers, table):
+    for server in servers:
+        server.is_sure = False
+    owner, copy, standby = servers
+    standby.end.close()  # another fault at the same time
+    assert create(copy, table, "a").body == b"true"
+    assert create(owner, table, "a").body == b"false"
+    assert kept(servers) == [1, 0, 0]
+
+
+def test_if_nobody_answers_no_marker_is_created(servers, table):
+    owner, copy, standby = servers
+    for server in (copy, standby):
+        server.end.close()
+    assert create(owner, table, "a").body == b"true"
+    owner.is_sure = False
+    refused = create(owner, table, "b")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert b"2 other servers don't answer: it may not own the table any more" in refused.body
+    asked = known(table.storage, partition="p=1")
+    assert owner.client().request("GET", LATEST, asked).status == 200
+
+
+def test_a_server_without_others_goes_on(servers, table):
+    owner = servers[0]
+    owner.current.tell(fleet_of(owner), 2)
+    owner.is_sure = False
+    assert create(owner, table, "a").body == b"true"
+
+
+def test_doubt_is_only_believed_of_servers_with_the_token(servers, table):
+    owner = servers[0]
+    told = {UNSURE: owner.url, **BRIEFLY}
+    assert create(owner, table, "a", told).body == b"true", "nobody has passed it on"
+    assert create(owner, table, "a", {**told, FORWARDED: "1"}).status == 503
+
+
+def test_a_newer_epoch_in_a_request_or_an_answer_has_the_fleet_read_once(servers, table):
+    owner, copy, _ = servers
+    asked = known(table.storage, partition="p=1")
+    owner.current.tell(fleet_of(owner, copy), 5)
+    first = copy.client().request("GET", BY_NAME["last_instant"].path, asked)
+    assert first.status == 200
+    assert EPOCH not in first.headers, "the client gets the answer as from one server"
+    assert (owner.caught_up, copy.caught_up) == (0, 1)
+    assert copy.current.known.epoch == 1, "nothing else follows from it"
+    copy.client().request("GET", BY_NAME["last_instant"].path, asked)
+    assert copy.caught_up == 1
+    copy.current.tell(fleet_of(owner, copy), 7)
+    copy.client().request("GET", BY_NAME["last_instant"].path, asked)
+    assert (owner.caught_up, copy.caught_up) == (1, 1)
+    for epoch, expected in (("9", 2), ("9", 2), ("8", 2), ("x", 2), ("9" * 16, 2), ("-9", 2)):
+        passed = {FORWARDED: "1", EPOCH: epoch}
+        answer = owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers=passed)
+        assert (answer.status, answer.headers[EPOCH]) == (200, "5")
+        assert owner.caught_up == expected, epoch
+    # Who passes nothing on isn't believed.
+    owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers={EPOCH: "99"})
+    assert owner.caught_up == 2
