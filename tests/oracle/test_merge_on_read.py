@@ -247,3 +247,37 @@ def _is_left(table: Shared, name: str) -> bool:
     """Whether a log belongs to no completed instant."""
     completed = {commit.requested_time for commit in Table(table.path).commits()}
     return name.rpartition(".log.")[0].rpartition("_")[2] not in completed
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_writes_while_a_compaction_of_hudis_is_planned(
+    hudi: Hudi, tmp_path: Path, version: int
+) -> None:
+    table = Shared(hudi, tmp_path / "rides", version)
+    table.we("insert", rides(range(12), ts=1))
+    table.we("upsert", rides(range(0, 12, 2), ts=2))
+    _compact(hudi, table, "schedule")
+    table.check()
+    table.we("upsert", rides(range(0, 12, 3), ts=3))
+    table.we("upsert", rides(range(0, 20, 4), ts=4))
+    table.we("delete", rides(range(1, 12, 5), ts=0))
+    with writer(table.path, table.ours) as client:
+        client.clean()
+    table.check()
+    _compact(hudi, table, "run")
+    table.check()
+    table.we("upsert", rides(range(0, 20, 5), ts=5))
+    before = dict(table.rows)
+    table.we("upsert", rides(range(0, 20, 2), ts=6))
+    with writer(table.path, table.ours) as client:
+        client.rollback(_newest(table.path))
+    table.rows = before
+    table.check()
+
+
+def _compact(hudi: Hudi, table: Shared, operation: str) -> None:
+    """Have Hudi schedule a compaction, or run the planned ones."""
+    hudi.call(
+        f"call run_compaction(op => '{operation}', path => '{table.path}',"
+        " options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1')"
+    )

@@ -35,11 +35,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice, pairwise
-from operator import itemgetter
+from itertools import chain, islice
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from executor_proxy.report import Fallback
@@ -52,16 +50,10 @@ from strandline.records.file.base_file_writer import (
     BaseFileWriter,
     FileWritten,
 )
-from strandline.records.file.log_file_writer import (
-    LogBlock,
-    LogBlockWriter,
-    LogFileSettings,
-    deleted_rows,
-)
+from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
-from strandline.records.meta_fields import RECORD_KEY
-from strandline.records.schema.columns import column_of, conform, has_null_elements
+from strandline.records.schema.columns import has_null_elements
 from strandline.settings.setting import shortened
 from strandline.write.engine.base import (
     Tally,
@@ -70,9 +62,9 @@ from strandline.write.engine.base import (
     calls_since,
 )
 from strandline.write.engine.task_threads import StageStoppedError
-from strandline.write.tasks.columns import BUCKET, RowCount, by_partition, count_of
+from strandline.write.tasks.columns import RowCount, by_bucket, by_partition, counted, larger
+from strandline.write.tasks.log_rows import LogRows, log_stat
 from strandline.write.tasks.placement import Bucket
-from timeline.encoding.delete_block import DeletedRecord
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
@@ -82,9 +74,6 @@ from timeline.table.partition_metadata import FILE_NAME, write_partition_metadat
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 
 logger = logging.getLogger(__name__)
-
-_PIECE_ROWS: Final = 65_536
-"""Rows of a new file that get meta columns at once: each piece costs at least 0.3 ms."""
 
 _HINT: Final = (
     "hoodie.datasource.write.partitionpath.urlencode=true encodes slashes in the values of a new"
@@ -217,8 +206,16 @@ class WriteTask:
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
             if bucket.is_log:
-                new = _LogRows(self, bucket, attempt, new_rules, seqno)
-                files = self._append(new, paths[number], pieces, begun, fallbacks)
+                logs = LogRows(
+                    bucket,
+                    new_rules,
+                    self.avro_schema,
+                    self.log_settings,
+                    attempt.partition,
+                    seqno,
+                )
+                path = paths[number]
+                files = self._append(logs, bucket, path, pieces, attempt, begun, fallbacks)
             else:
                 with self._creating(paths[number], begun):
                     file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
@@ -331,16 +328,14 @@ class WriteTask:
     ) -> _FileReport:
         """Write one bucket's file; ``new_rules`` are those of files without stored rows."""
         counts, given, null_elements = MergeCounts(), list[RowCount](), set[str]()
-        pieces = self._looked_through(_counted(pieces, given), null_elements)
-        if self.combine:
-            pieces = iter([self._newest(pa.concat_tables(pieces))])
+        pieces = self._prepared(pieces, given, null_elements)
         name = path.rpartition("/")[2]
         started = time.perf_counter()
         storage = self.storage.for_cause("write")
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             if bucket.base_file is None:
-                for piece in _larger(pieces):
+                for piece in larger(pieces):
                     merger = Merger(piece, new_rules, name, attempt.partition, seqno)
                     writer.write(merger.created(bucket.partition))
                     counts, seqno = counts + merger.counts, merger.next_seqno
@@ -360,40 +355,54 @@ class WriteTask:
 
     def _append(
         self,
-        rows: _LogRows,
+        rows: LogRows,
+        bucket: Bucket,
         path: str,
         pieces: Iterator[pa.Table],
+        attempt: TaskAttempt,
         begun: list[str],
         fallbacks: list[Fallback],
     ) -> Iterator[_FileReport]:
         """Write a bucket's rows to logs, the first of them at ``path``; yield a report of each."""
-        storage = self.storage.for_cause("write")
-        bucket, attempt = rows.bucket, rows.attempt
-        blocks = rows.blocks(pieces)
+        given, null_elements = list[RowCount](), set[str]()
+        blocks = rows.blocks(larger(self._prepared(pieces, given, null_elements)))
         block, version = next(blocks, None), 1
+        storage, full = self.storage.for_cause("write"), self.log_settings.file_bytes
         while block is not None:
             if version > 1:
                 (path,) = self._mark([bucket], attempt, fallbacks, version)
-            started, written = time.perf_counter(), LogBlock(b"", 0, 0)
-            size = 0
+            started = time.perf_counter()
+            written = deletes = size = 0
             with self._creating(path, begun), storage.create_stream(path) as stream:
-                while block is not None and (not size or size < self.log_settings.file_bytes):
+                while block is not None and (not size or size < full):
                     stream.write(block.data)
                     size += len(block.data)
-                    written = replace(
-                        written,
-                        rows=written.rows + block.rows,
-                        deletes=written.deletes + block.deletes,
-                    )
+                    written, deletes = written + block.rows, deletes + block.deletes
                     block = next(blocks, None)
             taken_ms = round((time.perf_counter() - started) * 1000)
-            counts = MergeCounts(updates=written.rows, deletes=written.deletes)
+            counts = MergeCounts(updates=written, deletes=deletes)
             if self.rules.append:
-                counts = MergeCounts(inserts=written.rows, deletes=written.deletes)
-            stat = _log_stat(bucket, path, version, size, counts, self.rules.instant, taken_ms)
-            given, nulls = rows.taken()
-            yield _FileReport(stat, counts, given, rows.seqno, nulls)
+                counts = MergeCounts(inserts=written, deletes=deletes)
+            stat = log_stat(bucket, path, version, size, counts, self.rules.instant, taken_ms)
+            count, nulls = sum(given, RowCount()), frozenset(null_elements)
+            yield _FileReport(stat, counts, count, rows.seqno, nulls)
+            # The rows and columns of the next log are those that are read from here on.
+            given.clear()
+            null_elements.clear()
             version += 1
+
+    def _prepared(
+        self, pieces: Iterator[pa.Table], given: list[RowCount], null_elements: set[str]
+    ) -> Iterator[pa.Table]:
+        """Yield a bucket's rows, combined if necessary.
+
+        Args:
+            pieces: The rows.
+            given: Gets the count of each piece.
+            null_elements: Gets the first-written columns in which a list has a null element.
+        """
+        pieces = self._looked_through(counted(pieces, given), null_elements)
+        return iter([self._newest(pa.concat_tables(pieces))]) if self.combine else pieces
 
     def _looked_through(
         self, pieces: Iterator[pa.Table], null_elements: set[str]
@@ -431,108 +440,6 @@ class _FileReport:
     null_elements: frozenset[str]
 
 
-class _LogRows:
-    """Makes the blocks of a bucket's rows; used by one thread.
-
-    Args:
-        task: The task.
-        bucket: The bucket.
-        attempt: The running attempt.
-        rules: Rules of rows that aren't merged into stored ones.
-        seqno: First sequence number.
-
-    Attributes:
-        seqno: The next sequence number.
-    """
-
-    def __init__(
-        self, task: WriteTask, bucket: Bucket, attempt: TaskAttempt, rules: MergeRules, seqno: int
-    ) -> None:
-        self.bucket, self.attempt, self.seqno = bucket, attempt, seqno
-        self._task, self._rules = task, rules
-        self._given: list[RowCount] = []
-        self._null_elements: set[str] = set()
-
-    def taken(self) -> tuple[RowCount, frozenset[str]]:
-        """Return the rows read since the last call, and the columns with null elements in them."""
-        given, nulls = sum(self._given, RowCount()), frozenset(self._null_elements)
-        self._given, self._null_elements = [], set()
-        return given, nulls
-
-    def blocks(self, pieces: Iterator[pa.Table]) -> Iterator[LogBlock]:
-        """Yield the blocks of the bucket's rows."""
-        task, rules = self._task, self._rules
-        pieces = task._looked_through(_counted(pieces, self._given), self._null_elements)
-        if task.combine:
-            pieces = iter([task._newest(pa.concat_tables(pieces))])
-        writer = LogBlockWriter(rules.instant, task.avro_schema, task.log_settings)
-        deletes: list[DeletedRecord] = []
-        for piece in _larger(pieces):
-            deletes += _deletes_in(piece, rules)
-            if rules.delete:
-                continue
-            # In logs the file's name is that of the group.
-            merger = Merger(piece, rules, self.bucket.file_id, self.attempt.partition, self.seqno)
-            yield from writer.add(merger.created(self.bucket.partition))
-            self.seqno = merger.next_seqno
-        yield from writer.end(deletes, self.bucket.partition)
-
-
-def _deletes_in(rows: pa.Table, rules: MergeRules) -> list[DeletedRecord]:
-    """Return the rows that delete their keys."""
-    if rules.delete:
-        return deleted_rows(rows.column(RECORD_KEY))
-    flags = rules.properties.deletes(rows)
-    if not flags.any():
-        return []
-    found = rows.filter(pa.array(flags))
-    if not rules.event_time:
-        return deleted_rows(found.column(RECORD_KEY))
-    own = conform(found, rules.schema)
-    values = [column_of(own, name) for name in rules.ordering_fields]
-    return deleted_rows(found.column(RECORD_KEY), values)
-
-
-def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
-    """Yield the pieces, and append the count of each."""
-    for piece in pieces:
-        counts.append(count_of(piece))
-        yield piece
-
-
-def _larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces concatenated, without a copy, up to ``_PIECE_ROWS`` rows."""
-    waiting: list[pa.Table] = []
-    rows = 0
-    for piece in pieces:
-        waiting.append(piece)
-        rows += piece.num_rows
-        if rows >= _PIECE_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
-def by_bucket(
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-    """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
-
-    The pieces of a bucket must be read before the next bucket is requested.
-    """
-    for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
-        yield number, (piece for _, piece in pieces)
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    for batch in batches:
-        numbers = batch.column(BUCKET).to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(cuts):
-            yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
-
-
 def marked_file(
     bucket: Bucket, write_token: str, instant: str, version: int = 1
 ) -> tuple[str, str]:
@@ -567,35 +474,6 @@ def _stat(
         prev_base_file=bucket.base_file,
         total_create_time=taken_ms if previous is None else 0,
         total_upsert_time=0 if previous is None else taken_ms,
-    )
-
-
-def _log_stat(
-    bucket: Bucket,
-    path: str,
-    version: int,
-    size: int,
-    counts: MergeCounts,
-    instant: str,
-    taken_ms: int,
-) -> WriteStat:
-    """Return the commit's statistics of one log, as from table version 8 on."""
-    return WriteStat(
-        file_id=bucket.file_id,
-        path=path,
-        prev_commit=instant,
-        num_writes=counts.updates + counts.inserts,
-        num_deletes=counts.deletes,
-        num_update_writes=counts.updates,
-        num_inserts=counts.inserts,
-        total_write_bytes=size,
-        partition_path=bucket.partition,
-        file_size_in_bytes=size,
-        log_version=version,
-        log_offset=0,
-        base_file="",
-        log_files=(path.rpartition("/")[2],),
-        total_upsert_time=taken_ms,
     )
 
 
