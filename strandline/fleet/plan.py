@@ -9,7 +9,7 @@ propose moves, and the better proposal is the plan's:
 
 A proposal is better if its groups exceed their marks by less, then if its cost is lower. The cost
 has the paper's two factors of what a plan changes, each as a share and weighted: bytes moved, by
-those that have to move at least, and mounts written, by the number of groups or of first folders,
+those that have to move, and mounts written, by the number of groups or of first folders,
 whichever is greater. Its other two factors, load and space of the groups, count only above the
 marks: among equal groups their sums are the same in every arrangement, and among unequal ones they
 would move tables that needn't. Siblings that all move together are one mount, of their folder.

@@ -192,7 +192,8 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     refusals = [
         (
             config.table_type == MERGE_ON_READ and config.version < FIRST_WITH_LOGS,
-            f"is {MERGE_ON_READ} of version {config.version}; allowed: {FIRST_WITH_LOGS} or 9",
+            f"is {MERGE_ON_READ} of version {config.version}; allowed: {FIRST_WITH_LOGS} or 9"
+            " (let Hudi write, clean and archive it; its rows can be read)",
         ),
         (
             config.key_generator_type not in TYPES,
