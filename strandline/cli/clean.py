@@ -47,12 +47,13 @@ class DeletionProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: ProgressBar[int] | None = None
-        self._deleted = 0
+        self._deleted = self._total = 0
 
     def __call__(self, deleted: int, total: int) -> None:
         """Show that ``deleted`` of ``total`` files were deleted."""
-        if deleted < self._deleted:
+        if deleted < self._deleted or total != self._total:
             self._end()
+            self._total = total
         if self._stream.isatty():
             self._draw(deleted, total)
         elif deleted * _LINES // total > self._deleted * _LINES // total:

@@ -22,10 +22,13 @@ from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
 from strandline.fleet.changes import add_mount, drain, remove_mount
 from strandline.fleet.load import as_text as load_as_text
-from strandline.fleet.load import by_group, loads_of
+from strandline.fleet.load import by_group, capacities_of, loads_of
+from strandline.fleet.milp import open_solver
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
-from strandline.fleet.records import read_fleet
+from strandline.fleet.plan import as_text as plan_as_text
+from strandline.fleet.plan import plan
+from strandline.fleet.records import FleetRead, read_fleet
 from strandline.fleet.simulation import (
     ENUMERATED_TABLES,
     MAX_GROUPS,
@@ -204,18 +207,8 @@ def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> Non
     server has the table open, summed over servers; MB are those of one copy.
     """
     with _refusals():
-        token = read_token_file(token_file) if token_file else None
-        with closing(open_state(url, make=False)) as state:
-            found = read_fleet(state)
-        fleet = found.fleet
-        members = sorted(fleet.members, key=lambda member: member.url)
-        layout = members[0].layout if members else DEFAULT
-        statuses = {
-            member.url: _status_of(member.url, token, ca)
-            for member in members
-            if not member.is_router
-        }
-        tables = loads_of(statuses, fleet.mounts, layout)
+        statuses, found = _asked(url, token_file, ca)
+        tables = loads_of(statuses, found.fleet.mounts, _layout_of(found))
     if as_json:
         groups = {
             name: {"peak_cpu": round(cpu, 6), "packed_bytes": size}
@@ -225,6 +218,36 @@ def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> Non
         click.echo(json.dumps(told))
     else:
         click.echo("\n".join(map(escaped, load_as_text(tables).splitlines())))
+
+
+@fleet.command("plan")
+@click.argument("url")
+@click.option("--token-file", type=click.Path(), help="As serve's.")
+@click.option("--ca", help="As serve's --fleet-ca.")
+@click.option("--greedy", is_flag=True, help="Don't ask the solver.")
+@AS_JSON
+def plan_command(
+    url: str, token_file: str | None, ca: str | None, greedy: bool, as_json: bool
+) -> None:
+    """Propose which tables of the fleet at URL should move to another group, and say why.
+
+    URL is that of serve's --fleet; all members are asked, as by load. Nothing moves as long as each
+    group is below 60 % of a core for each of its servers, and 80 % of their memory. The solver
+    needs the extra strandline[plan]; --greedy does without. Nothing is changed.
+    """
+    with _refusals():
+        solver = None if greedy else open_solver()
+        statuses, found = _asked(url, token_file, ca)
+        seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
+        made = plan(
+            loads_of(statuses, found.fleet.mounts, _layout_of(found)),
+            capacities_of(statuses, seats),
+            solver=solver,
+        )
+    if as_json:
+        click.echo(json.dumps({**asdict(made), "better": made.better.algorithm}))
+    else:
+        click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
 
 
 @fleet.command()
@@ -321,6 +344,22 @@ def simulate_command(
         )
     found = simulate(servers, tables, Layout(copies, depth, tokens), down)
     click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
+
+
+def _asked(
+    url: str, token_file: str | None, ca: str | None
+) -> tuple[dict[str, dict[str, Any]], FleetRead]:
+    """Return address → status of all members, and the fleet."""
+    token = read_token_file(token_file) if token_file else None
+    with closing(_opened(url)) as state:
+        found = read_fleet(state)
+    urls = sorted(member.url for member in found.fleet.members if not member.is_router)
+    return {each: _status_of(each, token, ca) for each in urls}, found
+
+
+def _layout_of(found: FleetRead) -> Layout:
+    members = found.fleet.members
+    return members[0].layout if members else DEFAULT
 
 
 def _status_of(url: str, token: str | None, ca: str | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.mounts import MountTable
-from strandline.fleet.placement import TableLoad
+from strandline.fleet.placement import GroupCapacity, TableLoad
 from timeline.errors import FleetError
 from timeline.storage.table_id import TableId
 
@@ -21,15 +21,13 @@ _HEAD: Final = ("group", "table", "CPU peak", "MB")
 
 
 def loads_of(
-    statuses: Mapping[str, Mapping[str, Any]],
-    mounts: MountTable,
-    layout: Layout,
+    statuses: Mapping[str, Mapping[str, Any]], mounts: MountTable, layout: Layout
 ) -> tuple[TableLoad, ...]:
     """Return what each table takes, in the order of their names.
 
     Args:
         statuses: Address → the status of the server, as ``GET /v1/strandline/status`` has it.
-        mounts: Which group has which tables, and how many copies of them.
+        mounts: The fleet's mounts. Tables that one spreads by their partitions are fixed.
         layout: How tables without a mount are placed.
 
     Raises:
@@ -44,16 +42,36 @@ def loads_of(
             table = str(TableId.of(name).normal())
             loads[table] += told["load"]["peak_cpu"]
             packed[table] = max(packed.get(table, 0), told["packed_bytes"])
-    return tuple(
-        TableLoad(
-            table,
-            mounts.group(table),
-            round(loads[table], 6),
-            packed[table],
-            mounts.layout(table, layout).copies,
+    found = []
+    for table in sorted(loads):
+        mount, placed = mounts.mount(table), mounts.layout(table, layout)
+        found.append(
+            TableLoad(
+                table,
+                mounts.group(table),
+                round(loads[table], 6),
+                packed[table],
+                placed.copies,
+                mounted=mount is not None and mount.prefix == table,
+                fixed=placed.depth > 1,
+            )
         )
-        for table in sorted(loads)
-    )
+    return tuple(found)
+
+
+def capacities_of(
+    statuses: Mapping[str, Mapping[str, Any]], group_of: Mapping[str, str]
+) -> tuple[GroupCapacity, ...]:
+    """Return the memory of the groups' servers.
+
+    Args:
+        statuses: As of ``loads_of``.
+        group_of: Address → group, of the servers with a seat; others get no tables.
+    """
+    memory: defaultdict[str, list[int]] = defaultdict(list)
+    for url, group in sorted(group_of.items()):
+        memory[group].append(statuses[url]["store"]["budget"]["limit_bytes"])
+    return tuple(GroupCapacity(name, tuple(sizes)) for name, sizes in sorted(memory.items()))
 
 
 def by_group(tables: Iterable[TableLoad]) -> dict[str, tuple[float, int]]:

@@ -383,3 +383,27 @@ def _unfit(placement: Placement, assignment: Assignment, group: int, shares: Gro
     else:
         why = "no other group has room for what would have to move"
     return Unfit(shares.name, tuple(too_large), f"{shares.name} stays at {stays}: {why}")
+
+
+def as_text(made: Plan) -> str:
+    """Return a plan as lines of text: the better proposal first, then the other one."""
+    shown = [made.better]
+    shown += [each for each in (made.greedy, made.milp) if each not in (None, made.better)]
+    lines = [f"{made.note}\n"] if made.note else []
+    for nth, proposal in enumerate(shown):
+        name = proposal.algorithm + (", the better one" if nth == 0 and len(shown) > 1 else "")
+        size = proposal.moved_bytes / 1e6
+        lines.append(
+            f"{name}: {len(proposal.moves)} moves, {size:.1f} MB, cost {proposal.cost:.3f}"
+        )
+        lines += [
+            f"  {move.prefix}: {move.source} -> {move.destination}: {move.reason}"
+            for move in proposal.moves
+        ]
+        lines += [f"  {unfit.reason}" for unfit in proposal.unfit]
+        lines += [
+            f"  {group.name}: load {group.load_before:.0%} -> {group.load_after:.0%} of its mark,"
+            f" memory {group.memory_before:.0%} -> {group.memory_after:.0%}"
+            for group in proposal.groups
+        ]
+    return "\n".join(lines)

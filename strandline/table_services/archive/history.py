@@ -2,9 +2,10 @@
 
     Parquet file → manifest_<V+1> → _version_
 
-The last step makes the file visible. A crash before it leaves files that no valid manifest names;
-the next archival replaces them. Then files of a level are merged into one of the next, and old
-manifests and files that none of the kept ones names are deleted.
+The last step makes the file visible; in the first archival, with no ``_version_`` to replace, the
+manifest does. A crash before it leaves files that no valid manifest names; the next archival
+replaces them. Then files of a level are merged into one of the next, and old manifests and files
+that none of the kept ones names are deleted.
 
 Source: Hudi 1.2.0 ``LSMTimelineWriter``, ``MetadataConversionUtils.createLSMTimelineInstant``.
 """

@@ -200,12 +200,28 @@ class Retention:
         earliest: The earliest instant to retain, a completed write; ``None``: the policy has none.
         versions: Number of slices that stay in each file group, for ``KEEP_LATEST_FILE_VERSIONS``.
         leases: Readers' leases whose slices stay, for ``KEEP_LATEST_FILE_VERSIONS``.
+        needed_from: Requested time at which the first group was replaced that a pending plan reads,
+            for ``KEEP_LATEST_FILE_VERSIONS``; ``None``: there is none.
     """
 
     policy: str
     earliest: Instant | None = None
     versions: int = 0
     leases: tuple[Lease, ...] = ()
+    needed_from: str | None = None
+
+    def needing(self, replaced: Instant | None) -> Retention:
+        """Return what is kept if replaced groups stay that pending plans read.
+
+        Args:
+            replaced: The write that replaced the first of these groups; ``None``: there is none.
+        """
+        if replaced is None:
+            return self
+        if self.earliest is None:
+            return replace(self, needed_from=replaced.requested_time)
+        is_later = self.earliest.requested_time > replaced.requested_time
+        return replace(self, earliest=replaced) if is_later else self
 
     def held_by(self, leases: Sequence[Lease], timeline: Timeline) -> Retention | None:
         """Return what is kept if readers' leases are respected, too.

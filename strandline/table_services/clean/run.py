@@ -126,6 +126,7 @@ class Cleaner:
             CorruptMetadataError: The last clean, a pending one, a savepoint or a commit can't be
                 read.
             LockError: The lock was lost before anything was deleted, or wasn't acquired again.
+            ViewBehindError: A rollback isn't finished in a partition to be cleaned.
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
 

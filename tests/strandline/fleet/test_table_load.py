@@ -42,8 +42,8 @@ def test_the_command_asks_all_members(fleet: FixedFleet, table: SmallTable, tmp_
     token.write_text(TOKEN, "utf-8")
     token.chmod(0o600)
 
-    def run(*more: str) -> Result:
-        return CliRunner().invoke(main, ["fleet", "load", f"sqlite:///{path}", *more])
+    def run(*more: str, command: str = "load") -> Result:
+        return CliRunner().invoke(main, ["fleet", command, f"sqlite:///{path}", *more])
 
     with closing(SqliteState(path)) as state:
         for url in fleet.urls:
@@ -56,6 +56,14 @@ def test_the_command_asks_all_members(fleet: FixedFleet, table: SmallTable, tmp_
         assert (group, sums["peak_cpu"]) == ("default", 0)
         assert sums["packed_bytes"] > 0
         assert table.storage.base_path.rpartition("/")[2] in run("--token-file", str(token)).stdout
+        planned = run("--token-file", str(token), "--greedy", command="plan")
+        assert planned.exit_code == 0, planned.output
+        assert planned.stdout.startswith("no group is above a mark\n\ngreedy: 0 moves")
+        told = json.loads(
+            run("--token-file", str(token), "--greedy", "--json", command="plan").stdout
+        )
+        assert (told["better"], told["milp"]) == ("greedy", None)
+        assert [each["name"] for each in told["greedy"]["groups"]] == ["default"]
         refused = run()
         assert (refused.exit_code, "with 401" in refused.stderr) == (1, True)
         fleet.kill(2)

@@ -63,6 +63,7 @@ class Reader:
 class CleaningMachine(ActingMachine):
     """All of Hudi's actions, but that this package cleans and archives."""
 
+    overwritten = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER"})
     # The cleaner's marks and the archive are of one table of one version.
     written_anew = None
     upgraded = None
@@ -224,7 +225,7 @@ class CleaningMachine(ActingMachine):
             self.cleaned_to = max(self.cleaned_to, since or "", *self.planned_to())
         # A log of a failed rollback, which no instant names, goes with its slice.
         needed = naive.under_way(table) - set(table.unnamed)
-        needed |= naive.planned(table, self.policy) | naive.read_at(table)
+        needed |= naive.planned(table) | naive.read_at(table)
         needed |= {path for _, paths in table.saved.values() for path in paths}
         for reader in self.readers:
             needed |= reader.files & table.truth.files.keys()
