@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, overwrite and delete rows of a copy-on-write table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a table.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """

@@ -49,6 +49,7 @@ from strandline.write.options.table_options import (
     generator_of,
     new_config,
     refuse_disagreement,
+    refuse_for_logs,
     refuse_metadata_table,
     refuse_unsupported,
     row_rules,
@@ -63,13 +64,18 @@ from timeline.errors import (
     UnsupportedTableError,
     WriteConflictError,
 )
-from timeline.instant import RESTORE
+from timeline.instant import COMMIT, DELTA_COMMIT, RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.partition_metadata import FILE_NAME
-from timeline.table.property_name import EVENT_TIME, PARTIAL_UPDATE_MODE, SLASHED_DATES
+from timeline.table.property_name import (
+    EVENT_TIME,
+    MERGE_ON_READ,
+    PARTIAL_UPDATE_MODE,
+    SLASHED_DATES,
+)
 from timeline.timeline import Timeline
 
 _DEFAULT_RULES: Final = EvolutionRules()
@@ -107,6 +113,16 @@ class Target:
     def config(self) -> TableConfig:
         """The table's properties."""
         return self.meta.config
+
+    @property
+    def merges_on_read(self) -> bool:
+        """Whether updates go to logs."""
+        return self.config.table_type == MERGE_ON_READ
+
+    def action_of(self, operation: Operation) -> str:
+        """Return the action of the instant of a write."""
+        is_delta = self.merges_on_read and operation.action == COMMIT
+        return DELTA_COMMIT if is_delta else operation.action
 
     @property
     def event_time(self) -> bool:
@@ -483,8 +499,10 @@ def _refuse_moves(config: TableConfig, index: IndexOptions, base_path: str) -> N
 
 
 def _index(values: Settings, config: TableConfig) -> IndexOptions:
-    """Return a table's index; refuse a conflict strategy that it doesn't allow."""
+    """Return a table's index; refuse one, or a conflict strategy, that it doesn't allow."""
     index = IndexOptions.of(values, config)
+    if config.table_type == MERGE_ON_READ:
+        refuse_for_logs(values, index)
     conflict_strategy(values, by_bucket=index.is_bucket)
     return index
 
