@@ -19,6 +19,7 @@ from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
 from strandline.commit.settings import conflict_strategy
 from strandline.read.instants import Archive, may_lack_writes
+from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
@@ -452,16 +453,21 @@ def open_target(
     _refuse_moves(config, index, storage.base_path)
     meta = TableMetaClient(storage, config)
     left = None if last is None else last.take(config)
-    timeline = meta.active_timeline() if left is None else left
-    _refuse_restore(timeline, storage.base_path)
-    # An unreadable commit must fail here, before anything is written.
-    list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
-    avro_schema = history.avro_schema(meta, timeline)
-    generator = generator_as_stored(generator, meta, timeline, history)
-    mode = None if config.names_merge_mode else merge_mode(values)
-    mode = mode or config.record_merge_mode
-    is_left = left is not None
-    return Target(meta, True, timeline, avro_schema, generator, mode, index, is_left)
+
+    def of_one_timeline() -> Target:
+        timeline = meta.active_timeline() if left is None else left
+        _refuse_restore(timeline, storage.base_path)
+        # An unreadable commit must fail here, before anything is written.
+        list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
+        avro_schema = history.avro_schema(meta, timeline)
+        stored = generator_as_stored(generator, meta, timeline, history)
+        mode = None if config.names_merge_mode else merge_mode(values)
+        mode = mode or config.record_merge_mode
+        is_left = left is not None
+        return Target(meta, True, timeline, avro_schema, stored, mode, index, is_left)
+
+    # Others may archive commits, or clean, between the list and the reads.
+    return of_one_state(of_one_timeline)
 
 
 def _new_target(storage: Storage, values: Settings) -> Target:

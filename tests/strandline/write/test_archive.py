@@ -86,6 +86,35 @@ def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path
     assert history.column("archived").to_pylist().count(True) == 9
 
 
+@pytest.mark.parametrize("operation", ["upsert", "archive"])
+def test_a_table_is_opened_again_if_its_commits_are_archived_before_they_are_read(
+    tmp_path: Path, operation: str
+):
+    base = tmp_path / "t"
+    given = {
+        **OPTIONS,
+        "archive__automatic": "false",
+        "write__lock__provider": f"{LOCKS}.InProcessLockProvider",
+    }
+    storage = HookedStorage(base)
+    with client(base, **given) as first, client(base, storage, **given) as second:
+        for n in range(12):
+            first.upsert(table(row("a", ts=n)))
+        archived = []
+
+        def after(called: str, path: str) -> None:
+            if called == "list" and path.endswith("timeline") and not archived:
+                archived.append(first.archive())
+
+        storage.hooks[1] = after
+        if operation == "archive":
+            assert second.archive() is None
+        else:
+            assert second.upsert(table(row("b", ts=1))).rows_inserted == 1
+    assert [len(each.instants) for each in archived] == [9]
+    assert Table(base).to_arrow().num_rows == (1 if operation == "archive" else 2)
+
+
 def test_without_the_lock_nothing_is_archived_nor_cleaned(tmp_path: Path):
     """Another writer may have it by then, and archive, or roll back what the plan relies on."""
     storage = HookedStorage(tmp_path / "t")
