@@ -107,7 +107,7 @@ class SingleFlight(Generic[T]):
         with self._lock:
             # A run that began after ``since`` is late enough, whether it is under way or over.
             flight = self._last if since is not None and self.begun > since else None
-            # An error is for those who waited for that run; who comes later gets another.
+            # An error is raised for callers that waited for that run; later callers start another.
             if flight is None or flight.has_failed:
                 flight = self._queued
                 if flight is None or flight.is_over:
@@ -170,7 +170,7 @@ class Shared(Generic[T]):
         finally:
             with self._lock:
                 # An interrupted flight stays for the threads waiting for it, or the next caller.
-                # A caller who found it over may have put the next run in its place.
+                # A caller that found it finished may have started the next run.
                 if flight.is_over and self._flights.get(key) is flight:
                     del self._flights[key]
 
@@ -233,7 +233,7 @@ class SharedLoads:
             try:
                 load(names)
             except Exception as exc:
-                # Set before ``own.lock`` is released: who waited for that reads it at once.
+                # Set before ``own.lock`` is released: waiting callers read it at once.
                 own.failure = _copied(exc)
                 raise
 
@@ -248,7 +248,7 @@ class SharedLoads:
         self, own: _Load, names: Collection[str], load: Callable[[Collection[str]], None]
     ) -> list[_Waited]:
         """Load the names that no other run has, wait for these runs, and return them."""
-        # Held before ``_begin`` shows the load to others, who would not wait for a free lock.
+        # Held before ``_begin`` publishes the load: others wouldn't wait for a free lock.
         with own.lock:
             try:
                 others, left = self._begin(own, names)

@@ -1,4 +1,4 @@
-"""A packed group: a packed id and its rows, read where they lie, without making files; its changes.
+"""A packed group: a packed id and its rows, read in place, without making files; its changes.
 
 A group is addressed by offsets into bytes that hold it: ``start`` and ``end`` bound its rows, which
 are in ``RowOrder`` (``fsview.files.row``). A change of a group is packed alike; with both,
@@ -135,7 +135,7 @@ def is_removing(change: bytes, start: int) -> bool:
 def are_behind(change: bytes, group: bytes, start: int) -> bool:
     """Whether a change's rows all sort behind the group's, as after most commits.
 
-    False if one of them replaces, precedes or removes a row, and if the rows alone don't tell
+    False if one of them replaces, precedes or removes a row, and if the rows alone don't show it
     because some are raw or have instants of another length.
     """
     flags = change[start]
@@ -349,6 +349,6 @@ def _is_better(new: DataFile, old: DataFile | None) -> bool:
     """Whether a file's new record replaces its old one; see ``changed_group``."""
     if old is None or old.size == UNKNOWN_SIZE:
         return True
-    # A ghost never replaces a record with a size. Hudi's metadata has no modification times, so a
-    # record made from it doesn't replace a listed one of the same size.
+    # A file of unknown size never replaces a record with a size. Hudi's metadata has no
+    # modification times, so a record made from it doesn't replace a listed one of the same size.
     return new.size != UNKNOWN_SIZE and (new.mtime_ms != 0 or new.size != old.size)

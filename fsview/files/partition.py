@@ -1,11 +1,11 @@
 """The files of one partition, packed: immutable chunks, and the changes made since in runs.
 
-This is a log-structured, copy-on-write layout. All files of a group lie in one ``Chunk``, so a
+This is a log-structured, copy-on-write layout. All files of a group are in one ``Chunk``, so a
 point look-up reads one chunk. The changes of an instant are
 appended as a *run*, a few rows for each group, and merged when read; runs are merged into the
-chunks only when they exceed a share of the chunks' size, or when a change has ghosts. So the cost
-of a change is proportional to its own size, not to the partition's, and versions share all chunks
-and runs that don't differ.
+chunks only when they exceed a share of the chunks' size, or when a change has files of unknown
+size. So the cost of a change is proportional to its own size, not to the partition's, and versions
+share all chunks and runs that don't differ.
 
 Slices aren't stored: how logs fall into slices depends on completion times and pending plans
 (``fsview.query.queries``), which change while the files stay the same.
@@ -248,7 +248,8 @@ class PartitionVersion:
         first_ids: First file id of each chunk.
         has_ghosts: Whether some row is a ghost (``fsview.files.row``).
         runs: Changes not merged into the chunks yet, oldest first, each laid out as a chunk whose
-            groups are ``GroupChanges``. Empty if there are no chunks or if there are ghosts.
+            groups are ``GroupChanges``. Empty if there are no chunks or if there are files of
+            unknown size.
         answers: Encoded answers, kept here by their owner so that they die with the version; not
             part of the value.
     """
@@ -282,7 +283,7 @@ class PartitionVersion:
 
     @classmethod
     def of_group(cls, partition: str, group: bytes) -> PartitionVersion:
-        """Return the version with one packed group, which has no ghosts."""
+        """Return the version with one packed group, all of whose files have a size."""
         return cls(partition, *cut([0], group))
 
     @property
@@ -445,7 +446,7 @@ class PartitionVersion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no files, not even ghosts."""
+        """Whether there are no files, not even ones of unknown size."""
         return not self.chunks  # runs can't remove everything: see REMOVED_SHARE
 
     def __eq__(self, other: object) -> bool:

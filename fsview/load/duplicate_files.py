@@ -1,7 +1,7 @@
 """Duplicate base files: two of one group and instant, of which the commit wrote only one.
 
 Before a writer completes, it deletes the files of failed task attempts. An attempt that is still
-running then may write another file later, and no reader can tell by the names which of the two has
+running then may write another file later, and their names don't show a reader which of the two has
 the commit's rows. The commit's metadata names one. It is read when a partition is loaded, and only
 if the listing shows duplicates. If the metadata is gone or damaged, both stay, and the last counts.
 

@@ -221,7 +221,8 @@ class SnapshotFiller:
                 search = partial(wanted, start)
                 undoing = self._undone_next(start)
                 # Files *before* the timeline: every change that a listing shows is on it then, as a
-                # completed instant (applied again without effect) or as a pending plan (ghosts).
+                # completed instant (applied again without effect) or as a pending plan (files of
+                # unknown size).
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
@@ -282,7 +283,7 @@ class SnapshotFiller:
 def timeline_explains(snapshot: Snapshot, loaded: Loaded) -> bool:
     """Whether a snapshot's timeline, read before a listing, explains every file of the listing."""
     config = snapshot.config
-    # Before version 8 a log's name doesn't tell which instant wrote it.
+    # Before version 8 a log's name doesn't contain the instant that wrote it.
     if config.table_type == MERGE_ON_READ and config.version < 8:
         return False
     active = snapshot.active

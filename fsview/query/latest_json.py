@@ -81,8 +81,8 @@ def newest_as_json(
 ) -> bytes | None:
     """Return the JSON list that a query of ``NEWEST`` answers to its arguments, made from rows.
 
-    ``None`` if files may be ghosts, if the base path contains a placeholder, or if ``plain_only``
-    is set and a group isn't plain.
+    ``None`` if sizes of files may be unknown, if the base path contains a placeholder, or if
+    ``plain_only`` is set and a group isn't plain.
 
     Raises:
         StoreError: The files can't be read back.
@@ -104,7 +104,7 @@ def newest_in_columns(
 ) -> bytes | None:
     """Return the same answer in columns (``fsview.wire.column_form``).
 
-    ``None`` if files may be ghosts, or if ``plain_only`` is set and a group isn't plain.
+    ``None`` if sizes of files may be unknown, or if ``plain_only`` is set and a group isn't plain.
 
     Raises:
         StoreError: The files can't be read back.
@@ -174,7 +174,7 @@ class _Head:
     """What rows of one instant and extension have in common.
 
     Attributes:
-        shown: Whether readers see their items; ``None`` if only the query can tell.
+        shown: Whether readers see their items; ``None`` if only the query shows it.
         name_end: End of the file names: instant and extension.
         instant: The instant; in Hudi's form with the pieces of the template around it.
         end: End of a slice's JSON in Hudi's form, behind its file id.

@@ -2,8 +2,8 @@
 
 Each takes a snapshot and the partition's version and reads nothing else. Groups come in order of
 file id, slices newest first. A group is *replaced* once an instant replaced it; as of a time, if
-that instant was requested at or before the time. The predicates of ``Snapshot`` tell which slices
-and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible``).
+that instant was requested at or before the time. The predicates of ``Snapshot`` determine which
+slices and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible``).
 
 A *slice* begins at an instant and holds at most one base file and any number of logs. From table
 version 8 on a log's name has the time of its delta commit, and the log belongs to the newest slice

@@ -224,7 +224,7 @@ class Record(ABC):
         """Continue what others committed.
 
         Args:
-            told: What they committed.
+            told: The changes that they committed.
             snapshot: Holds the chunks that their rows name.
             unshown: Partitions whose chunks it doesn't hold.
         """

@@ -3,7 +3,7 @@
 An entry holds what was read of the new instants as plain JSON values, so that no other server reads
 them; a timeline is stored as a diff against the previous one. The journal has for each step a list
 of entries: empty if a load only filled partitions in, several if the server could not commit for a
-time; no list if only all rows tell what there is.
+time; no list if only all rows show which rows exist.
 
 *Adoption*, which is pure: from the entries another server computes the history that the first one
 has computed from the timeline. The files of the newest snapshot come from the rows. If the result
@@ -218,7 +218,7 @@ def adopted(
 
     Args:
         history: The history as of the head that was seen.
-        told: What they committed.
+        told: The changes that they committed.
         completion: Completion times seen from an active timeline.
         unfinished: As recorded at the head that was seen.
         kept: How many of the new snapshots are wanted, the last ones.
@@ -258,7 +258,9 @@ def adopted(
         completed += change.completed
     newest = after.newest
     if replace(recorded, completion=newest.completion) != newest:
-        raise ValueError(f"what was told leads to {newest.active.last}, not to what is recorded")
+        raise ValueError(
+            f"the changes told lead to {newest.active.last}, not to the recorded state"
+        )
     files = _files(before, newest, rows, touched, knows_all=told.head.knows_all)
     if told.head.knows_all != (files.known is not None):
         raise ValueError("whether all partitions are known isn't as recorded")

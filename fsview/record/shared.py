@@ -120,7 +120,7 @@ class SharedRecord(OwnRecord):
         return recorded
 
     def _changes(self) -> CommittedSteps | None:
-        """Return what others have committed since; errors as of ``told``."""
+        """Return the changes that others have committed since; errors as of ``told``."""
         try:
             self._check_read()
             changes = self._shared.changes()

@@ -192,7 +192,7 @@ class _Stream:
         self._left_bytes -= size
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, exactly so many."""
+        """Return exactly the given number of next bytes."""
         self.count(size)
         if size <= len(self._piece):
             found, self._piece = bytes(self._piece[:size]), self._piece[size:]

@@ -4,7 +4,7 @@ A load lists files first, then the timeline. Meanwhile the table changes and oth
 Nothing is listed again for that; the steps since are applied to what was found:
 
 1. from the newest snapshot before the files were listed to that of the timeline listed after them;
-2. there, the files that a removal under way may have deleted are added as ghosts;
+2. there, the files that a removal under way may have deleted are added, of unknown size;
 3. from there to the newest snapshot now, as for every partition that is held.
 
 A partition is listed again if a step doesn't say what became of its files.
@@ -97,7 +97,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
             ghosts = found.ghosts.get(partition, ())
             after = with_ghosts(after, ghosts, found.synced.config.base_extensions)
             after = after.with_changes((), found.unwritten.get(partition, ()))
-            # A removal that completes takes its ghosts away; one that begins deletes only listed
+            # A removal that completes removes these files; one that begins deletes only listed
             # files.
             after = _followed(after, since, logs=found.synced.logs_by_completion)
         if partition in unclear:
@@ -143,7 +143,7 @@ def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozense
         found.synced,
         *(link.snapshot for link in history.links_from(found.start) or ()),
     )
-    # Files of theirs that are left were listed in flight, and no rollback has named them.
+    # Their remaining files were listed in flight, and no rollback has named them.
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
     return frozenset(i.requested_time for i in pended if key_of(i) not in keys)
 
@@ -153,7 +153,7 @@ def _followed(
 ) -> PartitionVersion | None:
     """Return a partition after the steps that name it or wrote files of it.
 
-    ``None`` if only a listing can tell what it has then.
+    ``None`` if only a listing shows what it has then.
     """
     listed = version.instants() if steps else frozenset()
     after: PartitionVersion | None = version

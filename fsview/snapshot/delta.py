@@ -2,8 +2,8 @@
 
 A delta can be applied to the files of a partition that was listed before the instant, and taken
 back from files listed after it, to get the state before. Taking back an *added* file loses nothing;
-a *removed* file returns as a ghost, as metadata has no sizes of deleted files, and so does a log
-that was only *extended*, as its earlier size is lost.
+a *removed* file returns with an unknown size, as metadata has no sizes of deleted files, and so
+does a log that was only *extended*, as its earlier size is lost.
 
 Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``. Beyond it: change-data files, the logs
 that a rollback writes or leaves, names matched by partition and file name instead of full paths,
@@ -147,7 +147,7 @@ def applied(version: PartitionVersion, change: PartitionChange) -> PartitionVers
 def taken_back(
     version: PartitionVersion, change: PartitionChange, extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files before a change, with ghosts for those whose size is lost."""
+    """Return the files before a change, those whose size is lost with an unknown one."""
     before = version.with_changes((), [file.name for file in change.added])
     return with_ghosts(before, change.removed | change.extended, extensions)
 
@@ -181,7 +181,7 @@ def without_leftovers(
 def with_ghosts(
     version: PartitionVersion, names: Iterable[str], extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files with a ghost for each of these names that has no file."""
+    """Return the files, and one of unknown size for each of these names that has no file."""
     found = (
         parse_data_file(version.partition, name, UNKNOWN_SIZE, 0, extensions) for name in names
     )
@@ -191,8 +191,8 @@ def with_ghosts(
 def dated(delta: Delta, mtime_ms: int) -> Delta:
     """Return a delta with a modification time in each of its files.
 
-    The names of a version 6 rollback's logs don't tell its instant. Once a restore has deleted the
-    rollback, only their time identifies them (``fsview.snapshot.uncommitted_files``).
+    The names of the logs of a version 6 rollback don't contain its instant. Once a restore has
+    deleted the rollback, only their time identifies them (``fsview.snapshot.uncommitted_files``).
     """
     partitions = {
         partition: replace(change, added=_dated(change.added, mtime_ms))

@@ -119,7 +119,7 @@ class History:
         last = self.newest.timeline.last
         if last is None or last.action != CLEAN:
             return None
-        # Hudi's clients hash no pending log compaction, so either timeline may be theirs.
+        # Hudi's clients hash no pending log compaction, so a client's timeline may be either.
         for timeline in (self.newest.timeline, self.newest.client_timeline):
             before = timeline.filter(lambda i: i.requested_time < last.requested_time)
             if before.hash == timeline_hash:
@@ -234,8 +234,8 @@ class History:
         While a write is undone that had completed, the timeline has the hash from before the write
         again, and its files are still there: as for any write in flight, answers show them that
         show uncommitted files. Once the table has moved on, a client with that hash may be from
-        before the write or from then. So the link has the newest snapshot with ghosts for these
-        files: answers that would name one are refused, the others are the same for both.
+        before the write or from then. So the link has the newest snapshot with these files of
+        unknown size: answers that would name one are refused, the others are the same for both.
 
         Args:
             following: The steps to the next snapshot.
@@ -367,7 +367,7 @@ class History:
         """Return a partition at the newest snapshot, from a listing made during or after ``steps``.
 
         The listing may include some of the steps already; applying a step again changes nothing.
-        ``None`` if only another listing can tell the files.
+        ``None`` if only another listing shows the files.
         """
         logs = self.newest.logs_by_completion
         after: PartitionVersion | None = version

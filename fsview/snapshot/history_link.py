@@ -28,8 +28,8 @@ class Link:
             changed without one (``fsview.snapshot.next_snapshot.settled``).
         barred: Whether clients may no longer be answered from it.
         is_reload: Whether the table was reloaded: earlier snapshots can't be derived from it.
-        unclear: Partitions whose listings made before this snapshot are worth nothing.
-        recalled: Partitions of which it has ghosts that the snapshot before has files of
+        unclear: Partitions whose listings made before this snapshot are useless.
+        recalled: Partitions with files of unknown size whose files the snapshot before has
             (``History.recalled``).
         keeps_bytes: Bytes of the snapshot before that this one doesn't share, without what is
             filled in there later.
@@ -96,7 +96,7 @@ def kept_branches(
 ) -> tuple[Branch, ...]:
     """Return the branches to keep, dropping the oldest that aren't in use.
 
-    The last branch is always kept, or reading it would have been in vain.
+    The last branch is always kept: otherwise it would have been read for nothing.
 
     Args:
         branches: All branches, oldest first.

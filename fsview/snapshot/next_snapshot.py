@@ -139,7 +139,7 @@ def _is_new(snapshot: Snapshot, step: Step, partition: str) -> bool:
     flight aren't known, as in every partition loaded before they were written.
     """
     known = snapshot.files.known
-    # Version 6's names of logs don't tell their writer: a failed one may have left a log there.
+    # In version 6 a log's name doesn't have its writer: a failed one may have left a log there.
     if known is None or partition in known or snapshot.has_unnamed_logs:
         return False
     return step.delta.writes and partition in step.delta.partitions
@@ -148,7 +148,7 @@ def _is_new(snapshot: Snapshot, step: Step, partition: str) -> bool:
 def version_after(
     version: PartitionVersion, step: Step, *, leftovers: bool, logs: bool
 ) -> PartitionVersion | None:
-    """Return a partition's files after a step; ``None`` if only a listing can tell.
+    """Return a partition's files after a step; ``None`` if only a listing shows them.
 
     Args:
         version: The files before.
@@ -181,8 +181,8 @@ def settled(
 ) -> Snapshot:
     """Return the snapshot after its last step, moved to exactly the active timeline as listed.
 
-    Steps don't tell when pending instants are added, move on or vanish, and when instants are
-    archived or undone.
+    No step records that a pending instant is added, changes its state or vanishes, or that an
+    instant is archived or undone.
 
     Args:
         snapshot: After the last step.

@@ -112,7 +112,7 @@ def _bytes_of_versions(before: Snapshot, after: Snapshot, touched: Collection[st
             changed = True
     if not changed:
         return 0
-    # Each touched partition may lie in a different part of the mapping.
+    # Each touched partition may be in a different part of the mapping.
     return size + _ENTRY * (len(held) // PARTS + 1) * len(touched)
 
 

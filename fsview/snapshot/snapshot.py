@@ -174,7 +174,7 @@ class Snapshot:
 
     @property
     def has_unnamed_logs(self) -> bool:
-        """Whether logs may exist that no instant names and whose names don't tell their writer."""
+        """Whether logs may exist that no instant names, in whose names their writer isn't."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
     def is_visible(self, base_instant: str) -> bool:
@@ -208,7 +208,7 @@ class Snapshot:
         """Whether queries of slices show the files, base or log, that ``instant`` wrote.
 
         Raises:
-            UnreadArchiveError: The archive must be read to tell.
+            UnreadArchiveError: Only the archive shows it.
         """
         # In version 6 Hudi shows all logs of a committed slice; its readers skip blocks by instant.
         return not self.logs_by_completion or self.completion.is_completed(instant)

@@ -200,8 +200,8 @@ class TimelineChange:
             ``None``.
         undone: Completed writes that were rolled back or restored away.
         lost: Requested times of the (log) compactions whose plans vanished.
-        unexplained: Those of ``undone`` that no rollback or restore names: only a listing can tell
-            what became of their files.
+        unexplained: Those of ``undone`` that no rollback or restore names: only a listing
+            shows what became of their files.
         given_up: Instants that were pending and vanished uncompleted.
     """
 
@@ -224,7 +224,7 @@ class Reload:
             of the old timeline), ``archived-unseen`` (the archive lacks what an archived instant
             did), ``empty-metadata`` (a completed instant's file is empty), ``plan-vanished`` (the
             plan of a completed compaction is gone; or a clean, rollback or restore began and was
-            taken back, and only a listing can tell what it deleted), or ``instant-vanished`` (a
+            taken back, and only a listing shows what it deleted), or ``instant-vanished`` (a
             write from before the history began is gone, and no instant says why).
         undone: As in ``TimelineChange``; ``None`` if it isn't the same table any more.
         lost: As in ``TimelineChange``.

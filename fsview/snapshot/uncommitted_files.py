@@ -43,7 +43,7 @@ def with_ghosts_of(
     names: Collection[str],
     snapshot: Snapshot,
 ) -> PartitionVersion:
-    """Return the files at a snapshot with ghosts for those of some writes.
+    """Return the files at a snapshot with those of some writes at an unknown size.
 
     Args:
         version: The files.
@@ -63,7 +63,7 @@ def with_ghosts_of(
 
 
 def undated_logs(version: PartitionVersion) -> list[str]:
-    """Return the names of the logs that only metadata told, which has no times of files."""
+    """Return the names of the logs known from metadata only, which has no times of files."""
     logs = (file for file in version.files() if isinstance(file, LogFile))
     return [log.name for log in logs if not log.mtime_ms]
 
@@ -93,10 +93,10 @@ def _uncommitted(version: PartitionVersion, older: Snapshot, newer: Snapshot) ->
 def _without_late_logs(
     version: PartitionVersion, completed: str, zone: str, extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files with ghosts for the logs written after a completion time, in a time zone.
+    """Return the files, with unknown sizes of logs written after a time of a time zone.
 
     If no metadata names a log (its writer is in flight, or failed and was rolled back without
-    naming it), only its modification time tells.
+    naming it), only its modification time shows when it was written.
     """
     # Before table version 8 a log's name doesn't have the instant that wrote it.
     late = [

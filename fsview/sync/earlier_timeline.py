@@ -82,7 +82,8 @@ def shared_branch(
         active = _active_at(branch, at)
         passes = timeline in (active.server_timeline(), active.client_timeline())
         if passes and not _counts_as_committed(timeline, since):
-            # Files of its own: loaded ones are of the other instant, and shared with its readers.
+            # A separate copy of the files: loaded ones belong to the other instant, whose readers
+            # share them.
             start = replace(branch.start, files=LoadedFiles())
             for step in branch.steps[:at]:
                 start = advanced(start, step, start.active, start.completion)

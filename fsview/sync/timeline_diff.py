@@ -104,7 +104,7 @@ def read_change(
         # Empty metadata says nothing: the archive kept none, or a completed file is empty.
         if any(metadata[i] == type(metadata[i])() for i in instants):
             return Reload(cause, undone, lost)
-    # It began and was taken back: only a listing can tell what it deleted.
+    # It began and was taken back: only a listing shows what it deleted.
     if any(i.action in _REMOVING for i in difference.lost):
         return Reload("plan-vanished", undone, lost)
     deltas = _deltas_with_plans(client, reader, old, read)

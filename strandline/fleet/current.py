@@ -11,6 +11,7 @@ from typing import Final
 from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
+from strandline.settings.fleet import DEFAULT_GROUP
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class CurrentFleet:
 
     Attributes:
         url: The address.
-        group: Name of this server's group; ``""``: it is a router, or hasn't joined.
+        group: Name of this server's group, of use once it has joined; ``""``: it is a router.
         known: The fleet; replaced, never changed. A request reads it once.
         is_sure: Returns whether this server has renewed its membership lately.
         catch_up: Has the fleet read again soon.
@@ -100,7 +101,7 @@ class CurrentFleet:
 
     def __init__(self, url: str, layout: Layout = DEFAULT) -> None:
         self.url = url
-        self.group = ""
+        self.group = DEFAULT_GROUP
         self.known = KnownFleet(layout=layout)
         self.is_sure: Callable[[], bool] = lambda: True
         self.catch_up: Callable[[], object] = lambda: None
@@ -110,9 +111,13 @@ class CurrentFleet:
 
     @property
     def leads(self) -> bool:
-        """Whether this server leads the fleet, as far as it is known."""
-        leader = self.known.fleet.leader
-        return leader is not None and leader.url == self.url
+        """Whether this server joined first in its group, as far as that is known.
+
+        Each group has its databases of views, and a router none.
+        """
+        members = (each for each in self.known.fleet.members if each.group == self.group)
+        first = min(members, key=lambda each: (each.joined, each.name), default=None)
+        return bool(self.group) and first is not None and first.url == self.url
 
     def owners(self, table: str, partition: str | None = None) -> tuple[Seat, ...]:
         """Return the seats that have a table now, see ``KnownFleet.owners``."""

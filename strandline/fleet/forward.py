@@ -165,11 +165,33 @@ class Forwarder:
             return True
         return hmac.compare_digest(fields.get(b"authorization", b"")[7:].strip(), self._token)
 
-    def hear(self, epoch: str | None) -> None:
-        """Notice the epoch that another server knows, from the text of its header, if any."""
+    def hear(self, told: str) -> int | None:
+        """Notice the epoch that another server knows.
+
+        Args:
+            told: Text of its header; empty: earlier releases don't send it.
+
+        Returns:
+            The epoch, ``None`` if there is none.
+        """
         # Shorter than any number that could take long to parse.
-        if epoch is not None and epoch.isascii() and epoch.isdecimal() and len(epoch) < 16:
-            self._hear(int(epoch))
+        if not (told.isascii() and told.isdecimal() and len(told) < 16):
+            return None
+        epoch = int(told)
+        self._hear(epoch)
+        return epoch
+
+    def newer_owner(self, table: str, epoch: int | None) -> str | None:
+        """Return another server that owns a table, if a sender can't know that yet.
+
+        Args:
+            table: Text of the table's ``TableId``.
+            epoch: The epoch that the sender knows, ``None`` if it didn't say.
+        """
+        if epoch is None or epoch >= self._epoch():
+            return None
+        urls = [seat.url for seat in self._owners(table, None) if seat.url]
+        return urls[0] if urls and urls[0] != self._url else None
 
     def told_epoch(self) -> dict[str, str]:
         """Return the header with the epoch that this server knows; none before it has joined."""

@@ -1,4 +1,4 @@
-"""``LeaderUpkeep``: garbage collection in the databases of views, by the fleet's leader.
+"""``LeaderUpkeep``: garbage collection in the databases of views, by the first of each group.
 
 ``fsview.store.sql.upkeep`` defines what is deleted. The other servers delete nothing.
 """

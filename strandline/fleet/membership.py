@@ -185,13 +185,13 @@ class Membership:
 
     def _run(self) -> None:
         while True:
-            self._due.wait(self._pause_s())
+            is_told = self._due.wait(self._pause_s())
             # Before the step: a change during it triggers another one.
             self._due.clear()
             if self._is_stopped:
                 return
             try:
-                self._step()
+                self._step(is_told=is_told)
             except (FleetError, ConfigError) as error:
                 if self.trouble is None:
                     logger.warning("the last known seats of the fleet are used: %s", error)
@@ -209,7 +209,7 @@ class Membership:
         left_s = self._seat_since_s + self._warm_s - self._clock.monotonic()
         return min(self._heartbeat_s, max(left_s, 0.0))
 
-    def _step(self) -> None:
+    def _step(self, *, is_told: bool = True) -> None:
         roster, since_s = self._roster, self._seat_since_s
         now_s = self._clock.monotonic()
         if not roster.is_ready:
@@ -218,7 +218,7 @@ class Membership:
                 logger.warning("records are fetched for more than %g s already", self._warm_s)
             if self._is_warm or is_late:
                 roster.become_ready()
-        fleet = roster.step()
+        fleet = roster.step(is_told=is_told)
         seats = once_ready(fleet, roster.name).seats
         if not any(seat.holder == roster.name for seat in seats):
             self._seat_since_s = None

@@ -44,6 +44,8 @@ _RENEWALS: Final = 4
 """Least number of renewals of a lease in ``dead_s``."""
 _ATTEMPTS: Final = 20
 """Most attempts to write what a membership changes, against others that write."""
+REREAD_S: Final = 120.0
+"""After this time the fleet is read again although no watch has reported a change."""
 LOAD_S: Final = 30.0
 """Least time between two updates of a server's load: each triggers a step of all members."""
 
@@ -105,6 +107,8 @@ class Roster:
         self._renewed_s = self.held_s = -math.inf
         self._boot = boot
         self._left: Lease | None = None
+        self._found: FleetRead | None = None
+        self._read_s = -math.inf
         self._since: VacantSince = {}
         self._quiet_until_s = 0.0
         self._is_away = False
@@ -236,11 +240,15 @@ class Roster:
             self._left.release()
             self._left = None
 
-    def step(self) -> Fleet:
+    def step(self, *, is_told: bool = True) -> Fleet:
         """Stay a member, read the fleet, and decide about the seats if this server leads.
 
         Call it at least every ``dead_s / 3`` seconds, and on each change notification. A server
         whose lease has expired joins again.
+
+        Args:
+            is_told: Whether something may have changed. Otherwise the fleet as it was read last is
+                used, for ``REREAD_S`` at most, and the step takes one request to the store.
 
         Returns:
             The fleet as it is now, from the store if another server changed it meanwhile.
@@ -249,12 +257,12 @@ class Roster:
             FleetError: As in ``join`` and ``read_fleet``; ``fleet`` stays as it was.
         """
         try:
-            return self._step()
+            return self._step(is_told=is_told)
         except StateUnavailableError:
             self._is_away = True
             raise
 
-    def _step(self) -> Fleet:
+    def _step(self, *, is_told: bool) -> Fleet:
         if self._lease is None or not self._renew(self._lease):
             if self._lease is not None:
                 logger.warning("%s was taken for dead, and joins again", self._self.url)
@@ -262,8 +270,10 @@ class Roster:
                 # Others' leases may have expired, too, if the store is too slow to renew them.
                 self._is_away = True
             self.join()
-        found = self._read()
+            is_told = True
         now_s = self._clock.monotonic()
+        is_stale = self._is_away or now_s >= self._read_s + REREAD_S
+        found = self._read() if is_told or is_stale or self._found is None else self._found
         is_first, self._is_new = self._is_new, False
         if self._is_away or (is_first and _all_gone(found.fleet)):
             # Leases may have expired only because no server could renew them: no seat is reassigned
@@ -283,6 +293,7 @@ class Roster:
 
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""
+        self._found, self._read_s = None, self._clock.monotonic()
         found, strangers = of_token(read_fleet(self._state, self._keep), self._self.token)
         if strangers - self._strangers:
             told = ", ".join(sorted(strangers))
@@ -293,6 +304,7 @@ class Roster:
         self._unreadable = frozenset(found.unreadable)
         if member_key(self.name) in found.unreadable:
             self._must_tell = True
+        self._found = found
         return found
 
     def _keep(self) -> None:

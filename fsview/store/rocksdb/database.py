@@ -36,7 +36,7 @@ class RocksError(Exception):
     Attributes:
         full: The disk is full.
         locked: The database is open elsewhere.
-        corrupt: The directory doesn't hold a complete database, as far as RocksDB can tell.
+        corrupt: The directory doesn't hold a complete database, as far as RocksDB detects.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ _SLICE: Final = 32  # added by a commit before it makes room again
 _LARGE: Final = 16  # largest blob that becomes resident when read while the budget is used up
 _TRIM: Final = 64  # freed bytes after which the heap is trimmed
 
-_RETRY_EVERY: Final = 64  # while writes fail, one read in so many evicts and so tries again
+_RETRY_EVERY: Final = 64  # while writes fail, one read of this many evicts, which tries again
 
 
 class SpillArea:

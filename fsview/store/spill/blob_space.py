@@ -125,7 +125,7 @@ _CRC_BITS: Final = 32
 _SIZE_BITS: Final = 40
 
 UNIT_BYTES: Final = 64
-_FEW: Final = 16  # up to so many extents are freed one by one: each shifts three lists
+_FEW: Final = 16  # most extents that are freed one by one: each shifts three lists
 
 
 def _place(offset: int, blob: bytes) -> Place:

@@ -118,7 +118,7 @@ class Building:
         for look in range(_LOOKS + 1):
             if look:
                 self._wait(TURN_S / _LOOKS)
-            # What one has left who died.
+            # The remains of a builder that died.
             delete_all(self._table.batch, self.fold, self._at_once)
             with self._table.batch() as session:
                 check(session)

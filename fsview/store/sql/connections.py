@@ -53,10 +53,9 @@ class Connections(Generic[C]):
         Args:
             name: Name of the database, for messages.
             make: Opens a connection.
-            close: Closes one, and takes back what its transaction did.
-            is_alive: Whether an idle one can be used still, as far as that is known here.
-            reset: Takes back what a transaction did; returns whether the connection can be used
-                still.
+            close: Closes one, and rolls back its transaction.
+            is_alive: Whether an idle one is still usable, as far as this process knows.
+            reset: Rolls back a transaction; returns whether the connection is still usable.
             most: Most that are in use at a time; ``None``: any number.
             wait_s: Longest time to wait for one of them.
         """
@@ -74,7 +73,7 @@ class Connections(Generic[C]):
 
     @contextmanager
     def lent(self) -> Iterator[C]:
-        """Lend a connection, which is closed if the body raises.
+        """Yield a connection, which is closed if the body raises.
 
         One that works is kept if the body refuses something with an error of this project.
 

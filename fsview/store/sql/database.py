@@ -313,7 +313,7 @@ class Database(ABC):
         reader or a writer of the database needs. Who died, or is stopped, doesn't keep it.
 
         Returns:
-            Whether it was had: the wait may have been in vain.
+            Whether the turn was acquired before the time limit.
 
         Raises:
             StoreError: The database can't be asked for it. The end of the block raises nothing.

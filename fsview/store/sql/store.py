@@ -85,7 +85,7 @@ class SharedStore(Store):
         """Open the store of a table, or a new one; a database that is away is read later.
 
         Args:
-            database: Where it lies; must be closed after the store.
+            database: Its database; must be closed after the store.
             table_id: The table.
             kept_steps: Steps that others may be behind and still find all; 0 if there are none.
             at_once: Rows, or blobs, in one transaction. A step that changes more than five times
@@ -371,7 +371,7 @@ class SharedStore(Store):
                     session.change_rows(rows)
                 session.add_blobs(blobs)
                 self._spare(session, frozenset(named))
-                # Where all rows are others, names don't tell what changed.
+                # If all rows have changed, their names don't show the change.
                 names = () if anew else tuple(rows)
                 session.add_to_journal(CommittedStep(to, names, news))
                 session.move_head(to)

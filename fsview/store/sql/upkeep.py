@@ -57,7 +57,7 @@ class Upkeep:
         self._databases = databases
         self._kept_steps = kept_steps
         self._at_once = at_once
-        # Folding what a dead server has built takes a builder of its own name.
+        # Folding the generation of a dead server needs a builder with a name of its own.
         self._builder = token_bytes(_BUILDER_BYTES)
         self._lock = threading.Lock()
         self._table: SharedTable | None = None

@@ -216,8 +216,8 @@ class Forwarding:
         urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
         is_passed_on = forwarder.is_passed_on(request.fields)
         if is_passed_on:
-            forwarder.hear(request.fields.get(_EPOCH, b"").decode("latin-1"))
-            reply = await self._answered(here, asked, request, began_s)
+            epoch = forwarder.hear(request.fields.get(_EPOCH, b"").decode("latin-1"))
+            reply = await self._answered(here, asked, request, began_s, epoch)
             return replace(reply, headers={**reply.headers, **forwarder.told_epoch()})
         is_here = self._serves(asked.base_path)
         group = self._other_group(asked.table)
@@ -236,14 +236,27 @@ class Forwarding:
         return await self._answered(here, asked, request, began_s)
 
     async def _answered(
-        self, here: Application, asked: _Asked, request: Request, began_s: float
+        self,
+        here: Application,
+        asked: _Asked,
+        request: Request,
+        began_s: float,
+        epoch: int | None = None,
     ) -> Reply:
-        """Return this server's answer, unless another one must create the markers."""
+        """Return this server's answer, unless another one must create the markers.
+
+        Args:
+            here: See ``answer``.
+            asked: What the request asks.
+            request: The request.
+            began_s: When it came, by the loop's clock.
+            epoch: The epoch of the server that has passed it on.
+        """
         kind, forwarder = asked.kind, self._forwarder
         is_passed_on = forwarder.is_passed_on(request.fields)
         if not kind.is_safe and self._safe_mode is not None:
             try:
-                answer = await self._in_doubt(self._safe_mode, asked, request, is_passed_on)
+                answer = await self._in_doubt(self._safe_mode, asked, request, epoch)
             except StateUnavailableError as error:
                 return _later(error, request)
             except ServiceError as error:
@@ -264,22 +277,27 @@ class Forwarding:
         return reply
 
     async def _in_doubt(
-        self, safe_mode: SafeMode, asked: _Asked, request: Request, is_passed_on: bool
+        self, safe_mode: SafeMode, asked: _Asked, request: Request, epoch: int | None
     ) -> PeerAnswer | None:
         """Return another server's answer to a creation in doubt; ``None``: answer it here."""
+        is_passed_on = self._forwarder.is_passed_on(request.fields)
         unsure = request.fields.get(_UNSURE, b"").decode("latin-1") if is_passed_on else ""
         creation = _forwarded(asked, request)
-        if not unsure:
-            if safe_mode.is_sure:
-                return None
+        if not unsure and not safe_mode.is_sure:
             return await safe_mode.elsewhere(asked.table, creation)
+        settled = {**creation.headers, _UNSURE: SETTLED.encode()}
+        if not unsure:
+            # The only second hop: two servers that create markers may call the same one new.
+            owner = self._forwarder.newer_owner(asked.table, epoch)
+            if owner is None:
+                return None
+            return await self._forwarder.ask((owner,), replace(creation, headers=settled))
         if not safe_mode.is_sure:
             raise StateUnavailableError("this server can't reach the fleet's state store either")
         if unsure == SETTLED:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
-        headers = {**creation.headers, _UNSURE: SETTLED.encode()}
-        return await self._forwarder.ask(urls, replace(creation, headers=headers)) if urls else None
+        return await self._forwarder.ask(urls, replace(creation, headers=settled)) if urls else None
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""

@@ -27,9 +27,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.read.state.reader_lease import HELD_FROM
 from strandline.table_services.archive.policy import ArchiveSettings
-from strandline.table_services.clean.plan import SAVEPOINTED, partitions_left_over
+from strandline.table_services.clean.parts import part_of
+from strandline.table_services.clean.plan import SAVEPOINTED, kept_from, partitions_left_over
 from timeline.instant import (
     CLEAN,
     CLUSTERING,
@@ -70,14 +70,25 @@ class LastClean:
     begun: str = ""
 
     @classmethod
-    def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
-        """Return it from its metadata."""
+    def of(cls, instant: Instant, metadata: CleanMetadata, source: str) -> LastClean:
+        """Return it from its metadata, to which failures of earlier parts were added.
+
+        Args:
+            instant: The clean.
+            metadata: Its content.
+            source: Path of its file, for errors.
+
+        Raises:
+            CorruptMetadataError: Its mark of a part has another form.
+        """
         extra = metadata.extra_metadata or {}
         saved = extra.get(SAVEPOINTED, "").split(",")
         earliest = metadata.earliest_commit_to_retain.strip()
         left = bool(partitions_left_over(metadata))
         savepoints = tuple(sorted(filter(None, saved)))
-        return cls(instant.requested_time, earliest, savepoints, left, extra.get(HELD_FROM))
+        part = part_of(extra, source)
+        begun = "" if part is None else part.series
+        return cls(instant.requested_time, earliest, savepoints, left, kept_from(extra), begun)
 
     @property
     def bound(self) -> str:
@@ -189,7 +200,7 @@ def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
         # A savepoint of that time, even if it was deleted since, has kept the files of groups
         # replaced after it.
         start = min((clean.bound, *clean.savepoints[:1]))
-        # A lease that has ended since has kept the groups replaced after its instant.
+        # A lease or a plan that has ended since has kept the groups replaced after that time.
         if clean.held is not None:
             start = min(start, clean.held)
     # One that completed later was pending when the clean was planned, which left its files.

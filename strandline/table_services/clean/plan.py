@@ -7,10 +7,12 @@ Invariant, for the earliest instant to retain ``E``:
 Such a reader reads each file group's newest slice at or before its own last instant, which is ``E``
 or later. So of the slices that began before ``E`` only the newest can be read; the older ones are
 deleted. A group replaced before ``E`` can't be read and is deleted as a whole. Files named by a
-savepoint, slices that a pending compaction will read, and uncommitted files are kept.
+savepoint, slices that a pending compaction will read, and uncommitted files are kept. If a group
+was replaced that a pending plan reads, ``E`` isn't later than the instant that replaced it.
 
 ``KEEP_LATEST_FILE_VERSIONS`` has no ``E``: the newest slices of each group stay, and the invariant
-holds for the newest timeline alone. Replaced groups are deleted at once, as in Hudi.
+holds for the newest timeline alone. Replaced groups are deleted at once, as in Hudi, but for the
+slices that pending plans read.
 
 Readers' leases (``strandline.read.state.reader_lease``) cap ``E``. Without ``E`` the slices that a
 lease's reader may read stay: in every group the newest one at the lease's earliest instant, and
@@ -26,14 +28,14 @@ only got new groups or logs.
 Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
 aren't examined; after the deletion of a savepoint all partitions are examined, not only those
 written by its commit; files that a clean failed to delete are planned again; an empty partition
-keeps its directory, because a writer may be about to write to it; the slice of a pending compaction
-stays also in a replaced group, because the compaction may be writing it.
+keeps its directory, because a writer may be about to write to it; what a pending compaction, log
+compaction or clustering reads or writes stays also in a replaced group.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
@@ -64,6 +66,9 @@ FROM_THE_START: Final = ""
 KEPT_VERSIONS: Final = "strandline.clean.versions"
 """Key in a clean's extra metadata: number of slices per group that it kept. The next clean with the
 same number needn't search for slices that were superseded before."""
+NEEDED_FROM: Final = "strandline.clean.needed"
+"""Key in the extra metadata of a clean with file versions: requested time at which the first group
+was replaced of which it kept slices for pending plans. Absent: it kept none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,7 @@ class Rule(Enum):
     READ = "the newest slice of its file group before {0}, the earliest instant to retain"
     VERSION = "one of the newest {0} slices of its file group"
     COMPACTION = "a pending compaction or log compaction reads the slice of {0} or later ones"
+    CLUSTERING = "a pending clustering reads it"
     SAVEPOINT = "the savepoint {0} names a file of its slice"
     LEASE = "held by the lease {0}"
     UNCOMMITTED = "its instant {0} isn't committed"
@@ -233,8 +239,8 @@ def instants_since(
     if start is None or last_clean.requested_time < start:
         return None
     # A slice that only a lease held was superseded, or its group replaced, since the lease's
-    # earliest instant.
-    held = known.extra_metadata.get(HELD_FROM)
+    # earliest instant; one that only a plan needed, since the first of these groups was replaced.
+    held = kept_from(known.extra_metadata)
     if held is not None and held < start:
         return None
     # In layout 1 completion times come from the storage's clock, the clean's time doesn't.
@@ -244,6 +250,19 @@ def instants_since(
         if (i.completion_time or i.requested_time) > last_clean.requested_time
         or (held is not None and i.requested_time >= held)
     )
+
+
+def kept_from(extra_metadata: Mapping[str, str]) -> str | None:
+    """Return since when replaced groups stayed for leases or plans in a clean with file versions.
+
+    Args:
+        extra_metadata: The clean's extra metadata.
+
+    Returns:
+        A requested time; ``None``: all went.
+    """
+    found = (extra_metadata.get(key) for key in (HELD_FROM, NEEDED_FROM))
+    return min((time for time in found if time is not None), default=None)
 
 
 def _writes_and_savepoints(timeline: Timeline) -> Timeline:
@@ -332,7 +351,9 @@ def retention_of(plan: CleanerPlan) -> Retention:
     """
     earliest, versions = plan.earliest_instant_to_retain, plan.extra_metadata.get(KEPT_VERSIONS, "")
     if earliest is None:
-        return Retention(plan.policy, None, int(versions) if versions.isdecimal() else 1)
+        number = int(versions) if versions.isdecimal() else 1
+        needed_from = plan.extra_metadata.get(NEEDED_FROM)
+        return Retention(plan.policy, None, number, needed_from=needed_from)
     instant = Instant(earliest.timestamp, earliest.action, State.COMPLETED)
     return Retention(plan.policy, instant)
 
@@ -426,6 +447,7 @@ def deleted_slices(
     *,
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
+    clustered: Collection[tuple[str, str]] = (),
 ) -> Iterator[Fate]:
     """Yield the slices that a clean of these partitions deletes, by partition.
 
@@ -438,10 +460,11 @@ def deleted_slices(
             doesn't have are kept.
         savepoints: Savepoints whose files are kept.
         compactions: Pending compactions and log compactions.
+        clustered: (partition, file id) of the groups that pending clusterings read.
 
     Cost: the memory of one partition's groups.
     """
-    decide = fates_in(timeline, kept, savepoints, compactions)
+    decide = fates_in(timeline, kept, savepoints, compactions, clustered)
     for partition in partitions:
         for fate in decide(groups_of(partition)):
             if fate.rule.deletes:
@@ -453,6 +476,7 @@ def fates_in(
     kept: Retention,
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
+    clustered: Collection[tuple[str, str]] = (),
 ) -> Callable[[PartitionGroups], Iterator[Fate]]:
     """Return the function from a partition's groups to fates.
 
@@ -465,28 +489,49 @@ def fates_in(
         at = op.partition, op.file_id
         needed[at] = min(op.base_instant, needed.get(at, op.base_instant))
 
+    def replaced(group: FileGroup, leases: Sequence[Lease] = ()) -> Iterator[Fate]:
+        at = group.partition, group.file_id
+        return _of_replaced(group, is_committed, leases, needed.get(at), reads=at in clustered)
+
     def decide(groups: PartitionGroups) -> Iterator[Fate]:
         for group in groups.groups:
             found = fates(group, kept, is_committed, needed.get((group.partition, group.file_id)))
             yield from map(savepoints.spared, found)
         for group in groups.replaced:
-            yield from map(savepoints.spared, _of_replaced(group, is_committed))
+            yield from map(savepoints.spared, replaced(group))
         for group in groups.read:
-            found = _of_replaced(group, is_committed, kept.leases)
-            yield from map(savepoints.spared, found)
+            yield from map(savepoints.spared, replaced(group, kept.leases))
 
     return decide
 
 
 def _of_replaced(
-    group: FileGroup, is_committed: Callable[[str], bool], leases: Sequence[Lease] = ()
+    group: FileGroup,
+    is_committed: Callable[[str], bool],
+    leases: Sequence[Lease],
+    needed_from: str | None,
+    *,
+    reads: bool,
 ) -> Iterator[Fate]:
-    """Yield the fate of each slice of a replaced group that leases may hold."""
-    held = _held([each for each in group.slices if is_committed(each.base_instant)], leases)
+    """Yield the fate of each slice of a replaced group that leases may hold.
+
+    Args:
+        group: The group with all its slices, newest first.
+        is_committed: Whether the instant of a requested time is committed.
+        leases: The leases.
+        needed_from: As in ``fates``.
+        reads: Whether a pending clustering reads the group.
+    """
+    committed = [each for each in group.slices if is_committed(each.base_instant)]
+    held = _held(committed, leases)
     for found in group.slices:
         began = found.base_instant
         if not is_committed(began):
             yield Fate(found, Rule.UNCOMMITTED, began)
+        elif needed_from is not None and began >= needed_from:
+            yield Fate(found, Rule.COMPACTION, needed_from)
+        elif reads and found is committed[0]:
+            yield Fate(found, Rule.CLUSTERING)
         elif began in held:
             yield Fate(found, Rule.LEASE, str(held[began]))
         else:
@@ -527,6 +572,8 @@ def cleaner_plan(
         since = held_from(kept.leases)
         if since is not None:
             extra[HELD_FROM] = since
+        if kept.needed_from is not None:
+            extra[NEEDED_FROM] = kept.needed_from
     return CleanerPlan(
         earliest_instant_to_retain=None
         if earliest is None

@@ -59,7 +59,17 @@ from timeline.errors import (
     InstantNotFoundError,
     ViewBehindError,
 )
-from timeline.instant import CLEAN, SAVEPOINT, Instant
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    Instant,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
@@ -76,6 +86,11 @@ M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
+
+_REPLACES: Final = frozenset({REPLACE_COMMIT, CLUSTERING})
+_PLANS: Final = frozenset({COMPACTION, LOG_COMPACTION}) | _REPLACES
+
+_UNDOES: Final = frozenset({ROLLBACK, RESTORE})
 
 TOGETHER: Final = 100
 """Partitions that the view loads together."""
@@ -118,7 +133,7 @@ class CleanMemory:
 
     Attributes:
         empty_plan: Bounds of the last planning that found nothing.
-        saved: Metadata of savepoints by requested time.
+        saved: Metadata of the savepoints by requested time, as last listed.
         last_clean: The last completed clean that was read or written, and its metadata, without the
             files that it deleted; with what other parts of its series failed to delete.
         leases: Readers' leases by id, as last listed.
@@ -290,8 +305,10 @@ class CleanPlanner:
         leases = () if free else self.leases.live(sweep=sweep)
         held = kept.held_by(leases, timeline)
         if held is None:
-            logger.info("nothing is cleaned as long as %s holds everything", leases[0])
+            oldest = min(leases, key=lambda lease: lease.earliest)
+            logger.info("nothing is cleaned as long as there is the lease %s", oldest)
             return None
+        held = held.needing(self._first_replaced(timeline))
         return Bounds(held, last, known, self._savepoints(timeline), leases)
 
     def metadata_of(self, last: Instant | None) -> CleanMetadata | None:
@@ -346,22 +363,26 @@ class CleanPlanner:
             leases: Readers' leases that it would break.
 
         Cost: nothing if there was none of these since; else two look-ups a partition, for leases
-            two more, and a list if some of its files are deleted already.
+            two more, and a list if some of its files are deleted already. A new view loads the
+            partitions as for a plan.
         """
         changed = is_changed_since(timeline, clean)
         if not changed and not leases:
             return Spared()
         self._view.sync()
         savepoints, compactions = self._savepoints(timeline), self._compactions()
+        clustered = self._clustered(kept)
         held = kept.held_by(leases, timeline)
 
         def staying(kept: Retention, partition: str) -> set[str]:
-            decide = fates_in(timeline, kept, savepoints, compactions)
+            decide = fates_in(timeline, kept, savepoints, compactions, clustered)
             found = decide(self._groups(partition, kept))
             return set(
                 chain.from_iterable(file_sizes(f.found) for f in found if not f.rule.deletes)
             )
 
+        if held is not None:
+            self._load([*names])
         live: set[File] = set()
         unknown: set[File] = set()
         for partition, planned in names.items():
@@ -439,14 +460,16 @@ class CleanPlanner:
             timeline,
             bounds.kept,
             partitions,
-            lambda partition: self._groups(partition, bounds.kept),
+            lambda partition: self._examined(partition, bounds.kept),
             savepoints=bounds.savepoints,
             compactions=self._compactions(),
+            clustered=self._clustered(bounds.kept),
         )
 
     def _decided(self, timeline: Timeline, bounds: Bounds, partition: str) -> tuple[Fate, ...]:
-        decide = fates_in(timeline, bounds.kept, bounds.savepoints, self._compactions())
-        fates = tuple(decide(self._groups(partition, bounds.kept)))
+        compactions, clustered = self._compactions(), self._clustered(bounds.kept)
+        decide = fates_in(timeline, bounds.kept, bounds.savepoints, compactions, clustered)
+        fates = tuple(decide(self._examined(partition, bounds.kept)))
         earliest = bounds.kept.earliest
         if earliest is None:
             return fates
@@ -532,6 +555,26 @@ class CleanPlanner:
         if not all(known.contains(instant) for instant in needed):
             self._view.sync()
 
+    def _examined(self, partition: str, kept: Retention) -> PartitionGroups:
+        """Return the groups of a partition.
+
+        Raises:
+            ViewBehindError: A rollback or restore that isn't finished has deleted files there whose
+                sizes nobody has read; or another clean did meanwhile.
+        """
+        try:
+            return self._groups(partition, kept)
+        except ViewBehindError as exc:
+            undoing = (i for i in self._meta.active_timeline().pending() if i.action in _UNDOES)
+            found = next(undoing, None)
+            if found is None:
+                raise
+            raise ViewBehindError(
+                f"partition {partition!r} can't be cleaned as long as {found} isn't finished:"
+                f" {exc.message}",
+                hint="if its writer died, the next write or rollback finishes it; then clean again",
+            ) from exc
+
     def _groups(self, partition: str, kept: Retention) -> PartitionGroups:
         view = self._view
         groups = view.all_file_groups(partition)
@@ -554,6 +597,46 @@ class CleanPlanner:
             *self._view.pending_log_compaction_operations(),
         )
 
+    def _clustered(self, kept: Retention) -> frozenset[tuple[str, str]]:
+        """Return (partition, file id) of the groups that pending clusterings read, if it matters.
+
+        By an earliest instant, it is this that keeps them.
+        """
+        if kept.needed_from is None:
+            return frozenset()
+        found = self._view.file_groups_in_pending_clustering()
+        return frozenset((each.partition, each.file_id) for each in found)
+
+    def _first_replaced(self, timeline: Timeline) -> Instant | None:
+        """Return the write that replaced the first of the groups that pending plans read.
+
+        Cost: nothing unless a plan pends, and replacecommits have completed since it was requested;
+            then reads of these, and two lists of the timeline.
+        """
+        plans = [i for i in timeline.pending() if i.action in _PLANS]
+        if not plans:
+            return None
+        # Completion times of layout 1 are the storage's, which can't be compared.
+        since = "" if self._meta.config.layout_version == 1 else plans[0].requested_time
+        replaces = [
+            i
+            for i in timeline.completed()
+            if i.action in _REPLACES and max(i.requested_time, i.completion_time or "") > since
+        ]
+        if not replaces:
+            return None
+        self._catch_up((*plans, *replaces))
+        read = {(op.partition, op.file_id) for op in self._compactions()}
+        if any(i.action in _REPLACES for i in plans):
+            clustered = self._view.file_groups_in_pending_clustering()
+            read |= {(each.partition, each.file_id) for each in clustered}
+
+        def has_replaced(instant: Instant) -> bool:
+            replaced = self._commit(instant).rest.partition_to_replace_file_ids
+            return any((at, file_id) in read for at, ids in replaced.items() for file_id in ids)
+
+        return next((i for i in replaces if read and has_replaced(i)), None)
+
     def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
         """Yield the content of the parts before the last one of a series."""
         part = part_of(metadata.extra_metadata, self._meta.path_of(last))
@@ -564,13 +647,14 @@ class CleanPlanner:
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""
-        saved = self._memory.saved
         has_any = SAVEPOINT in timeline.actions
         found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
+        known, saved = self._memory.saved, dict[str, SavepointMetadata]()
         for instant in found:
-            if instant.requested_time not in saved:
-                saved[instant.requested_time] = self.read(instant, SavepointMetadata)
-        return Savepoints.of({i.requested_time: saved[i.requested_time] for i in found})
+            time = instant.requested_time
+            saved[time] = known.get(time) or self.read(instant, SavepointMetadata)
+        self._memory.saved = saved
+        return Savepoints.of(saved)
 
     def _has_archive(self) -> bool:
         return bool(self._storage.list(self._meta.config.archive_folder))

@@ -103,9 +103,10 @@ EMPTY_HOURS: Final = Setting(
 MAX_COMMITS: Final = Setting(
     "hoodie.clean.trigger.max.commits",
     1,
-    "Number of write instants that must complete after a clean before the next one is planned.",
+    "Number of write instants that must complete after a clean before the next one is planned. With"
+    " 0 a call of `clean` plans one even without a write, as `strandline clean --apply` does.",
     "client",
-    minimum=1,
+    minimum=0,
 )
 PARALLELISM: Final = Setting(
     "hoodie.clean.parallelism",
@@ -137,7 +138,7 @@ class CleanSettings:
         retained: Number of completed write instants that stay readable, at least 1.
         hours: Hours for which the state at each write stays readable, at least 1.
         versions: Number of slices that stay in each file group, at least 1.
-        max_commits: Number of write instants between two cleans, at least 1.
+        max_commits: Number of write instants between two cleans; 0: a clean needs no write.
         max_to_clean: Maximum number of write instants by which the earliest retained one advances.
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.
@@ -199,12 +200,28 @@ class Retention:
         earliest: The earliest instant to retain, a completed write; ``None``: the policy has none.
         versions: Number of slices that stay in each file group, for ``KEEP_LATEST_FILE_VERSIONS``.
         leases: Readers' leases whose slices stay, for ``KEEP_LATEST_FILE_VERSIONS``.
+        needed_from: Requested time at which the first group was replaced that a pending plan reads,
+            for ``KEEP_LATEST_FILE_VERSIONS``; ``None``: there is none.
     """
 
     policy: str
     earliest: Instant | None = None
     versions: int = 0
     leases: tuple[Lease, ...] = ()
+    needed_from: str | None = None
+
+    def needing(self, replaced: Instant | None) -> Retention:
+        """Return what is kept if replaced groups stay that pending plans read.
+
+        Args:
+            replaced: The write that replaced the first of these groups; ``None``: there is none.
+        """
+        if replaced is None:
+            return self
+        if self.earliest is None:
+            return replace(self, needed_from=replaced.requested_time)
+        is_later = self.earliest.requested_time > replaced.requested_time
+        return replace(self, earliest=replaced) if is_later else self
 
     def held_by(self, leases: Sequence[Lease], timeline: Timeline) -> Retention | None:
         """Return what is kept if readers' leases are respected, too.

@@ -96,6 +96,7 @@ def preview(planner: CleanPlanner, timeline: Timeline, policy: str) -> CleanPrev
 
     Raises:
         CorruptMetadataError: A plan, a savepoint or a commit can't be read.
+        ViewBehindError: A rollback isn't finished in a partition to be cleaned.
 
     Cost: that of planning, and a read of each pending clean.
     """
@@ -157,7 +158,7 @@ def why(planner: CleanPlanner, meta: TableMetaClient, timeline: Timeline, file: 
     Raises:
         InputError: It isn't the path of a data file of this table, or neither timeline nor archive
             shows that the table ever had the file.
-        ViewBehindError: A clean is running in the file's partition.
+        ViewBehindError: A clean is running in the file's partition, or a rollback isn't finished.
         CorruptMetadataError: An instant can't be read.
 
     Cost: that of planning for one partition; if the file is gone, a read of each clean, archived

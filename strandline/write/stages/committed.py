@@ -205,8 +205,11 @@ def _with_clean(context: WriteContext, timeline: Timeline) -> Timeline:
 
     It may be an empty one, which isn't reported as a result.
     """
-    known, last = context.clean_memory.last_clean, last_clean(timeline)
-    if known is None or (last is not None and last.requested_time >= known[0].requested_time):
+    known = context.clean_memory.last_clean
+    if known is None:
+        return timeline
+    last = last_clean(timeline)
+    if last is not None and last.requested_time >= known[0].requested_time:
         return timeline
     # One that was archived in the meantime is older.
     return timeline.with_instant(known[0])

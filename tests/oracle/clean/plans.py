@@ -8,7 +8,8 @@ Ours differs by intention, and ``expected`` says how:
 
 * by hours, the earliest instant to retain isn't later than a pending write;
 * a partition without files keeps its folder;
-* the slice of a pending compaction stays also in a replaced group, as it may be being written;
+* what a pending compaction, log compaction or clustering reads or writes stays also in a replaced
+  group;
 * after ten writes an empty clean is made even if the setting doesn't ask for it, but none that
   doesn't advance the earliest instant to retain.
 """
@@ -243,7 +244,7 @@ class OurPlanner:
 
     def expected(self, asked: Asked, hudis: HudiPlan) -> Plan | None:
         """Return our plan, from Hudi's."""
-        plan = self._without_uncommitted(hudis.plan)
+        plan = self._without_needed(hudis.plan)
         if plan.files:
             return plan
         if plan.earliest is None or self._retained >= plan.earliest[0]:
@@ -256,19 +257,32 @@ class OurPlanner:
         is_long_ago = len(writes_after(self._timeline, self._cleaned)) >= WRITES_A_MARK
         return plan if is_asked or is_long_ago else None
 
-    def _without_uncommitted(self, plan: Plan) -> Plan:
-        """Return a plan without the uncommitted slices of replaced groups."""
+    def _without_needed(self, plan: Plan) -> Plan:
+        """Return a plan without the slices of replaced groups that pending services need."""
         pending = {instant.requested_time for instant in self._timeline.pending()}
+        needed_from = {
+            (op.partition, op.file_id): op.base_instant
+            for op in (
+                *self._view.pending_compaction_operations(),
+                *self._view.pending_log_compaction_operations(),
+            )
+        }
+        clustered = {
+            (each.partition, each.file_id)
+            for each in self._view.file_groups_in_pending_clustering()
+        }
         files = {}
         for partition, paths in plan.files.items():
-            uncommitted = {
+            needed = {
                 name
                 for group in self._view.all_replaced_file_groups(partition)
                 for each in group.slices
                 if each.base_instant in pending
+                or each.base_instant >= needed_from.get((partition, group.file_id), "~")
+                or ((partition, group.file_id) in clustered and each is group.slices[0])
                 for name in file_sizes(each)
             }
-            left = frozenset(each for each in paths if each.rpartition("/")[2] not in uncommitted)
+            left = frozenset(each for each in paths if each.rpartition("/")[2] not in needed)
             if left:
                 files[partition] = left
         return replace(plan, files=files)

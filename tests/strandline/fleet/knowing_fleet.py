@@ -44,7 +44,6 @@ class KnowingServer:
         self.port = listener.getsockname()[1]
         self.url = options.url(self.port)
         self.current = HeardFleet(self.url)
-        self.current.group = "default"
         self.is_sure, self.caught_up = True, 0
         self.current.is_sure = lambda: self.is_sure
         self.current.catch_up = self._catch_up

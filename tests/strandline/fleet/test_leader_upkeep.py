@@ -68,6 +68,21 @@ def test_the_leader_looks_again_and_again_also_after_a_fault(
     assert "garbage collection in the databases of views failed" in caplog.text
 
 
+def test_each_group_has_one_that_leads_and_a_router_never_does(current: CurrentFleet) -> None:
+    router = replace(B, group="")
+    fleet = Fleet((A, replace(B, group="hot"), replace(A, name="c", url="http://c:1", group="hot")))
+    current.tell(Fleet((replace(A, group=""), B)), 1)
+    assert current.leads, "the router that joined before has no databases"
+    current.group = "hot"
+    current.tell(replace(fleet, members=fleet.members[:2]), 2)
+    assert current.leads
+    current.tell(fleet, 3)
+    assert not current.leads
+    current.group = ""
+    current.tell(Fleet((router,)), 4)
+    assert not current.leads
+
+
 def test_who_has_not_joined_does_not_lead(current: CurrentFleet) -> None:
     assert not current.leads
     current.tell(Fleet((A, replace(B, joined=3))), 1)

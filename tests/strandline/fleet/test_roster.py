@@ -349,6 +349,46 @@ def test_what_a_server_holds_is_told_at_times_if_it_has_changed_much(servers: Se
     assert a.step().leader is not None
 
 
+class Counted(Meanwhile):
+    """A store that counts the requests of its client."""
+
+    requests = 0
+
+    def _reached(self):
+        self.requests += 1
+        return super()._reached()
+
+
+def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -> None:
+    """Five in ten seconds, as a router of DH-HDFS, reading the whole fleet at times included."""
+    others = [servers.start(name) for name in "bc"]
+    state = Counted(servers.client())
+    a = Roster(state, "http://a:1", clock=servers.clock)
+    a.join()
+    servers.run(1, *others, a)
+    before = state.requests, len(state.leases)
+    renewals = 0
+    for _ in range(200):  # ten minutes
+        servers.clock.advance(3_000)
+        for other in others:
+            other.step()
+        a.step(is_told=False)
+        renewals += 1
+    assert len(state.leases) == before[1]
+    assert renewals + state.requests - before[0] <= 5 * 60
+    assert held(a.fleet) == held(others[0].fleet)
+    # A change that nobody reported is noticed in the end, a reported one at once.
+    servers.start("d")
+    others[0].step()
+    assert len(a.step(is_told=False).members) == 3
+    assert len(a.step().members) == 4
+    others[1].leave()
+    servers.run(39, others[0], step_s=3)
+    a.step(is_told=False)
+    servers.run(1, others[0], step_s=3)
+    assert len(a.step(is_told=False).members) < 4
+
+
 def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
     servers: Servers, hooked: Meanwhile
 ) -> None:

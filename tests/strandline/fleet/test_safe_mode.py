@@ -152,6 +152,24 @@ def test_doubt_is_only_believed_of_servers_with_the_token(servers, table):
     assert create(owner, table, "a", {**told, FORWARDED: "1"}).status == 503
 
 
+def test_a_creation_that_a_late_server_forwards_goes_on_to_the_new_owner(servers, table):
+    """A look-up is answered by whoever gets it; creations at both might both be new."""
+    owner, copy, standby = servers
+    for server in (owner, standby):
+        server.current.tell(fleet_of(standby, copy), 2)
+    assert create(copy, table, "a").body == b"true"
+    assert kept(servers) == [0, 0, 1]
+    # The owner of the newer epoch is down: the former one creates it, as the next copy does.
+    standby.end.close()
+    assert create(copy, table, "a").body == b"false"
+    assert kept(servers[:2]) == [1, 0]
+    # With the same epoch it is the copy's turn, as the owner can't be reached.
+    owner.current.tell(fleet_of(copy, owner), 3)
+    copy.current.tell(fleet_of(owner, copy), 3)
+    assert create(copy, table, "b").body == b"true"
+    assert kept(servers[:2]) == [1, 0]
+
+
 def test_a_newer_epoch_in_a_request_or_an_answer_has_the_fleet_read_once(servers, table):
     owner, copy, _ = servers
     asked = known(table.storage, partition="p=1")

@@ -175,6 +175,29 @@ def test_a_server_that_hangs_is_replaced_and_joins_anew(fleet: Fleet, table: Sma
     wait_until(lambda: len(b.fleet()["members"]) == 3)
 
 
+def test_an_owner_that_hung_calls_no_marker_new_that_its_successor_made(
+    fleet: Fleet, table: SmallTable
+) -> None:
+    """It has kept the markers of its directory, and doesn't know yet that it has lost its seat."""
+    a, b = (fleet.start(name, "--fleet-copies", "1") for name in "ab")
+    wait_for_seats((a, b), {0: a.url, 1: b.url})
+    owner, other = placed((a, b), table.storage.base_path, Layout(copies=1))
+    standby = fleet.start("s", "--standby", "--fleet-copies", "1")
+    folder = {"markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}"}
+
+    def create(server: FleetServer, name: str) -> bytes:
+        marker = {**folder, "markername": marker_name(INSTANT, name)}
+        return server.ask(CREATE_MARKER, marker, "POST").body
+
+    assert [create(server, "a") for server in (owner, other)] == [b"true", b"false"]
+    owner.send(signal.SIGSTOP)
+    wait_until(lambda: standby.url in other.seats().values())
+    assert [create(other, name) for name in "abc"] == [b"false", b"true", b"true"]
+    owner.send(signal.SIGCONT)
+    assert [create(owner, name) for name in "abc"] == [b"false"] * 3
+    assert standby.status()["markers"]["directories"] == 1
+
+
 def test_a_server_that_is_told_to_end_leaves_at_once(fleet: Fleet, tmp_path: Path) -> None:
     # It would count as a member for an hour.
     slow = ("--fleet-heartbeat", "600", "--fleet-dead", "3600")

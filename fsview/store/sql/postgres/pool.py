@@ -49,7 +49,7 @@ class OwnSchema:
     Attributes:
         namespace: Name of the schema, which is in the search path of each connection.
         version: Version of the tables, which ``schema_version`` has.
-        making: Key of the advisory lock of who makes the tables.
+        making: Key of the advisory lock held while the tables are made.
         statements: What makes them, the schema first.
     """
 
@@ -105,7 +105,7 @@ class Limits:
         idle_s: Time after which the database ends a transaction without statements.
         lock_s: Longest wait for a lock.
         statement_s: Longest time that a statement may take.
-        pause_s: Time for which a database that didn't answer isn't asked.
+        pause_s: Time for which a database that didn't answer gets no requests.
     """
 
     answer_s: float
@@ -187,7 +187,7 @@ class PostgresPool:
         options = (given.get("options"), limits.options(schema.namespace))  # the last counts
         self._url = url
         self._with: dict[str, Any] = {
-            "autocommit": True,  # transactions begin where the code says so
+            "autocommit": True,  # transactions begin explicitly
             "options": " ".join(filter(None, options)),
             "target_session_attrs": given.get("target_session_attrs", "read-write"),
             "application_name": given.get("application_name", "strandline"),
@@ -204,12 +204,12 @@ class PostgresPool:
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
-        """Lend a connection, whose transactions begin where the code says so.
+        """Yield a connection from the pool, in no transaction.
 
         Raises:
             WrongTablesError: The tables can't be used.
-            StoreUnavailableError: The database can't be reached, or kept somebody waiting in vain
-                a moment ago, or all connections are in use.
+            StoreUnavailableError: The database can't be reached, or didn't answer a caller shortly
+                before, or all connections are in use.
             StoreLockedError: Others have kept locked what was asked for.
             StoreError: Any other error of the database, or of the body; it is closed.
         """
@@ -233,7 +233,7 @@ class PostgresPool:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN") -> Iterator[Any]:
-        """Lend the cursor of a transaction, which is taken back if the body raises; see ``lent``.
+        """Yield the cursor of a transaction, which is rolled back if the body raises; see ``lent``.
 
         Args:
             begin: The statement that begins it.
@@ -242,7 +242,7 @@ class PostgresPool:
             yield cursor
 
     def listen(self) -> Any:
-        """Return a new connection that waits for notices as long as it takes.
+        """Return a new connection that waits for notifications without a time limit.
 
         Raises:
             psycopg.Error: The database can't be reached, or refuses.
@@ -263,12 +263,12 @@ class PostgresPool:
             raise
 
     def _reset(self, connection: Any) -> bool:
-        """Take back what a transaction did; return whether that was possible."""
+        """Roll back a transaction; return whether that was possible."""
         try:
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
         except self.driver.Error as exc:
-            logger.debug("a transaction can't be taken back: %s", exc)
+            logger.debug("a transaction can't be rolled back: %s", exc)
             return False
         return True
 
@@ -292,7 +292,7 @@ class PostgresPool:
 
 @contextmanager
 def _transaction(connection: Any, begin: str = "BEGIN", *, binary: bool = False) -> Iterator[Any]:
-    """Begin a transaction and commit it; who lends the connection takes back one that failed."""
+    """Begin a transaction and commit it; ``Connections`` rolls back one that failed."""
     with connection.cursor(binary=binary) as cursor:
         cursor.execute(begin)
         yield cursor
@@ -309,7 +309,7 @@ def _is_alive(connection: Any) -> bool:
 
 
 def _close(connection: Any) -> None:
-    """Close a connection, which takes back what its transaction did."""
+    """Close a connection, which rolls back its transaction."""
     connection.close()
 
 

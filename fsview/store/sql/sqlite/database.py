@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 LOCK_TIMEOUT_S: Final = 10.0
 
 _LOOK_S: Final = 0.005
-"""How long a server that waits for its turn doesn't look."""
+"""Time between two polls of a server that waits for its turn."""
 PAUSE_S: Final = 0.005
 """How long others may begin to write between two transactions; one of 1,000 rows takes as long."""
 _HOLDER_BYTES: Final = 16
@@ -163,7 +163,7 @@ class SqliteDatabase(Database):
                     ) from exc
                 place.set_aside(str(exc))
                 self._look()
-            if not place.is_locked():  # its journal told that it is ours
+            if not place.is_locked():  # its journal shows that it is ours
                 place.lock()
             place.note()
             place.share(self._wait)
@@ -244,7 +244,7 @@ class SqliteDatabase(Database):
             self._writing.release()
 
     def pause(self) -> None:
-        """See ``Database``: who waits for the file looks at it at times only."""
+        """See ``Database``: a process that waits for the file polls it."""
         if self._pause_s:
             self._wait(self._pause_s)
 

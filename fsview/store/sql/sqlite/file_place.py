@@ -7,7 +7,7 @@
                         was found damaged in it, and of which version its tables are
     views.db.aside-2    a file that was damaged; the last two are kept
 
-SQLite's own locks end with each transaction, so they don't tell whether a server has a file open.
+SQLite's own locks end with each transaction, so they don't show whether a server has a file open.
 The lock isn't on the file itself: closing any descriptor of that would end SQLite's locks on it.
 """
 
@@ -177,7 +177,7 @@ class FilePlace:
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text.encode(errors="replace"), 0)
-        except OSError as exc:  # then only its content tells
+        except OSError as exc:  # then only its content shows it
             logger.debug("%s can't be written: %s", self._lock_file, exc)
 
     def doubt(self) -> str:

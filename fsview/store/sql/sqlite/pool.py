@@ -170,7 +170,7 @@ class SqlitePool:
 
     @contextmanager
     def lent(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection, whose transactions begin where the code says so.
+        """Yield a connection from the pool, in no transaction.
 
         Raises:
             StoreUnavailableError: The file was deleted or replaced, or can't be read or written.
@@ -187,7 +187,7 @@ class SqlitePool:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
-        """Lend a connection in a transaction, which is taken back if the body raises; see ``lent``.
+        """Yield a connection in a transaction, rolled back if the body raises; see ``lent``.
 
         Args:
             begin: The statement that begins it; ``WRITE`` if it is going to write.
@@ -199,7 +199,7 @@ class SqlitePool:
     def mapped(self) -> Iterator[None]:
         """Map errors of SQLite in the block to ``StoreError``, by their texts.
 
-        Python 3.10 doesn't tell their codes.
+        Python 3.10 doesn't expose their codes.
         """
         try:
             yield
@@ -312,7 +312,7 @@ class SqlitePool:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterator[None]:
-    """Run the block in a transaction, which is taken back if it fails."""
+    """Run the block in a transaction, which is rolled back if it fails."""
     connection.execute(begin)
     try:
         yield
@@ -323,7 +323,7 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterato
 
 
 def _abandon(connection: sqlite3.Connection) -> None:
-    """Close a connection, and take back what its transaction did."""
+    """Roll back a connection's transaction and close it."""
     # First, and not by closing: a connection whose query wasn't read to its end outlives that.
     with suppress(sqlite3.Error):
         connection.rollback()
@@ -331,11 +331,11 @@ def _abandon(connection: sqlite3.Connection) -> None:
 
 
 def _reset(connection: sqlite3.Connection) -> bool:
-    """Take back what a transaction did; return whether that was possible."""
+    """Roll back a transaction; return whether that was possible."""
     try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     except sqlite3.Error as exc:
-        logger.debug("a transaction can't be taken back: %s", exc)
+        logger.debug("a transaction can't be rolled back: %s", exc)
         return False
     return True

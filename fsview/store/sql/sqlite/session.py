@@ -258,9 +258,9 @@ class SqliteSession(GenerationSession):
         Args:
             holder: Random.
             now_s: Of the machine's monotonic clock.
-            seconds: The same for all who ask.
+            seconds: The same for all callers.
         """
-        # Reading first: who waits would lock the file each time it looks.
+        # Read first: otherwise a waiting caller would lock the file at each poll.
         # A much later end than it can have is one from before the machine was started.
         taken = "SELECT 1 FROM turn WHERE table_id = ?1 AND until > ?2 AND until < ?2 + 2 * ?3"
         if self._all(taken, now_s, seconds):

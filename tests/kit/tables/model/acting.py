@@ -57,6 +57,9 @@ class ActingMachine(RuleBasedStateMachine):
         """Return a view of the table that is followed from now on."""
         return Watcher(self.table, self.retained)
 
+    overwritten: frozenset[str] = frozenset({"COMPACT"})
+    """Pending operations on a group that don't keep it from being overwritten."""
+
     # Writers.
 
     def begin(
@@ -130,7 +133,7 @@ class ActingMachine(RuleBasedStateMachine):
         if operation == "INSERT_OVERWRITE_TABLE":
             chosen = list(PARTITIONS)
         there = [group for p in chosen for group in self.table.live_groups(p)]
-        there = [group for group in there if self.table.concerning(group) <= {"COMPACT"}]
+        there = [group for group in there if self.table.concerning(group) <= self.overwritten]
         new = [] if operation == "DELETE_PARTITION" else chosen
         if there:
             write = writes.begin_overwrite(self.table, there, new, operation, leftovers=leftovers)

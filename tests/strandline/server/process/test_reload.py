@@ -138,7 +138,7 @@ def test_in_a_fleet_neither_token_nor_roots_change(tmp_path: Path) -> None:
         assert read.read().splitlines() == [
             "SIGHUP: nothing has changed",
             f"SIGHUP: kept as before: the token in {place.token}: all servers of a fleet have the"
-            f" same; kept as before: roots {tmp_path}/one, {tmp_path}/two: all servers of a fleet"
+            f" same; kept as before: roots {tmp_path}/one, {tmp_path}/two: all servers of a group"
             " have the same",
         ]
     assert parts.admission.bears_token(b"Bearer first")

@@ -68,7 +68,9 @@ def earliest(table: ModelTable, policy: Policy, leases: Iterable[Lease], known: 
     for lease in leases:
         if found is not None and found > lease.earliest:
             found = _last(completed, until=lease.earliest)
-    return found
+    # A group that a pending plan reads stays if it is replaced.
+    times = [time for group in read_by_plans(table) if (time := table.truth.replaced_at(group))]
+    return found if found is None else min((found, *times))
 
 
 def _last(times: list[str], *, before: str = "~", until: str = "~") -> str | None:
@@ -108,17 +110,20 @@ def _began(table: ModelTable, file: DataFile) -> str:
     return file.appended_to if by_name else file.writer
 
 
-def planned(table: ModelTable, policy: Policy) -> set[str]:
-    """Return the files that pending compactions, log compactions and clusterings read.
+def read_by_plans(table: ModelTable) -> set[Group]:
+    """Return the groups that pending compactions, log compactions and clusterings read."""
+    truth = table.truth
+    plans = (*truth.compactions.values(), *truth.log_compactions.values())
+    compacted = {operation.group for operations in plans for operation in operations}
+    return compacted.union(*truth.clusterings.values())
 
-    Groups that were replaced meanwhile aren't kept for them if the policy keeps file versions.
-    """
+
+def planned(table: ModelTable) -> set[str]:
+    """Return the files that pending compactions, log compactions and clusterings read."""
     truth = table.truth
     found: set[str] = set()
     for plans in (truth.compactions, truth.log_compactions):
         for operation in (op for ops in plans.values() for op in ops):
-            if policy.name == VERSIONS and truth.replaced_at(operation.group):
-                continue
             names = {operation.base_file, *operation.logs} - {None}
             found |= {f"{operation.group[0]}/{name}" for name in names}
     for group in (each for groups in truth.clusterings.values() for each in groups):
@@ -152,6 +157,9 @@ def stays(table: ModelTable, policy: Policy, since: str, leases: Iterable[Lease]
         if replaced is not None and policy.name == VERSIONS:
             oldest = min((lease.earliest for lease in leases), default="~")
             kept += _held(committed, leases) if replaced > oldest else []
+            kept += [s for s in committed if s.base_instant >= needed]
+            clustered = any(group in groups for groups in truth.clusterings.values())
+            kept += committed[:1] if clustered else []
         elif replaced is not None:
             kept += committed if replaced >= since else []
         elif policy.name == VERSIONS:
