@@ -1,4 +1,4 @@
-"""Names of data files: parsing all, and making those of base files.
+"""Names of data files: parsing and making them.
 
 A base file is ``<file_id>_<write_token>_<instant><extension>``; a log file is
 ``.<file_id>_<instant>.log.<version>_<write_token>`` (``.archive.`` for archived logs, ``.cdc`` at
@@ -51,9 +51,26 @@ def is_data_file(name: str) -> bool:
     return (dot >= 0 and name[dot:] in DATA_EXTENSIONS) or ".log" in name
 
 
+def is_log_name(name: str) -> bool:
+    """Whether a data file's name is that of a log."""
+    return name.startswith(".") and ".log." in name
+
+
 def base_file_name(file_id: str, write_token: str, instant: str, extension: str) -> str:
     """Return the name of a base file; ``extension`` begins with a dot."""
     return f"{file_id}_{write_token}_{instant}{extension}"
+
+
+def log_file_name(file_id: str, write_token: str, instant: str, version: int = 1) -> str:
+    """Return the name of a log file.
+
+    Args:
+        file_id: The file group's id.
+        write_token: Token of the task attempt that writes it.
+        instant: The delta commit's requested time, from table version 8 on.
+        version: Number of the log among those of this time, from 1.
+    """
+    return f".{file_id}_{instant}.log.{version}_{write_token}"
 
 
 def parse_base_name(name: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from strandline.cli.output import errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.table_api.table import Table
 from strandline.table_services.archive.policy import KEEP_MAX, KEEP_MIN
@@ -19,10 +19,23 @@ _COLUMNS: Final = ("instant", "action", "completed")
 
 
 @click.command()
-@click.argument("table")
-@click.option("--keep-min", type=int, metavar="N", help="Writes that stay (20 if not given).")
-@click.option("--keep-max", type=int, metavar="N", help="Writes from which on older ones go (30).")
-@apply_options("Archive them. Else only what would go is shown.", "its lock or its cleaner.")
+@click.argument("table", type=click.Path())
+@click.option(
+    "--keep-min",
+    type=int,
+    metavar="N",
+    help="Completed writes that stay: hoodie.keep.min.commits (20 if not given).",
+)
+@click.option(
+    "--keep-max",
+    type=int,
+    metavar="N",
+    help="Nothing is archived unless the timeline has more writes than this:"
+    " hoodie.keep.max.commits (30 if not given).",
+)
+@apply_options(
+    "Archive them. Else only what would go is shown.", "its lock or its cleaner. Repeatable."
+)
 @output_option
 def archive(
     table: str,
@@ -35,8 +48,9 @@ def archive(
     """Show which instants of a table an archival would move, or move them.
 
     TABLE is the base path, a path or a URL. Nothing is changed without --apply. Instants stay that
-    a pending instant, a savepoint, the last clean or a compaction still needs. Other writers of the
-    table need a lock, whose options --option passes.
+    a pending instant, a savepoint, a reader's lease, the last clean or a compaction still needs.
+    Other writers of the table need a lock, whose options --option passes. Of merge-on-read tables
+    of version 6 it is only shown.
     """
     with errors_in_a_line():
         own = KEEP_MIN.name, KEEP_MAX.name
@@ -57,4 +71,4 @@ def _print(instants: Iterable[Instant], output: str, what: str) -> None:
         for i in instants
     ]
     print_rows(rows, _COLUMNS, output, {}, "instants")
-    click.echo(f"{len(rows)} instants {what}", err=True)
+    click.echo(f"{counted(len(rows), 'instant')} {what}", err=True)

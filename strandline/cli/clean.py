@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from strandline.cli.output import errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
 from strandline.cli.writer_options import apply_options, writer_options
 from strandline.server.log_format import escaped
-from strandline.settings.setting import settings_of
 from strandline.table_api.table import Table
+from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import (
+    MAX_COMMITS,
     POLICIES,
     POLICY,
     RETENTION_OF,
-    CleanSettings,
 )
 from strandline.table_services.clean.preview import CLEANABLE_SCHEMA
 from strandline.write.client import WriteClient
@@ -47,12 +47,13 @@ class DeletionProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: ProgressBar[int] | None = None
-        self._deleted = 0
+        self._deleted = self._total = 0
 
     def __call__(self, deleted: int, total: int) -> None:
         """Show that ``deleted`` of ``total`` files were deleted."""
-        if deleted < self._deleted:
+        if deleted < self._deleted or total != self._total:
             self._end()
+            self._total = total
         if self._stream.isatty():
             self._draw(deleted, total)
         elif deleted * _LINES // total > self._deleted * _LINES // total:
@@ -102,7 +103,7 @@ _RETAIN = click.option(
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=click.Path())
 @_POLICY
 @_RETAIN
 @apply_options("Delete them. Else only what would go is shown.", "its lock. Repeatable.")
@@ -119,10 +120,11 @@ def clean(
 
     TABLE is the base path, a path or a URL. Nothing is changed without --apply. With it, cleans
     that crashed are finished first, and failed writes are rolled back if that is left to cleans.
-    Other writers of the table need a lock, whose options --option passes.
+    Other writers of the table need a lock, whose options --option passes. Of merge-on-read tables
+    of version 6 it is only shown.
     """
     with errors_in_a_line():
-        own = [each.name for each in settings_of(CleanSettings)]
+        own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]
         parsed = writer_options(options, apply=apply, own=own, flags="--policy and --retain")
         if apply:
             _apply(table, policy, retain, parsed, output)
@@ -131,7 +133,7 @@ def clean(
     rows = found.files.to_pylist()
     head = {"policy": found.policy, "earliest": found.earliest}
     print_rows(rows, CLEANABLE_SCHEMA.names, output, head, "files")
-    total = f"{len(rows)} files of {found.bytes} bytes would be deleted"
+    total = f"{counted(len(rows), 'file')}, {found.bytes} bytes, would be deleted"
     kept = f"; retained from {found.earliest} on" if found.earliest else ""
     click.echo(f"{total} by {found.policy}{kept}", err=True)
 
@@ -139,40 +141,43 @@ def clean(
 def _apply(
     table: str, policy: str, retain: int | None, options: dict[str, str], output: str
 ) -> None:
-    given = {POLICY.name: policy, **options}
+    # What was shown is deleted, even if no write has completed since the last clean.
+    given = {MAX_COMMITS.name: "0", POLICY.name: policy, **options}
     if retain is not None:
         given[RETENTION_OF[policy].name] = str(retain)
     progress = DeletionProgress(sys.stderr)
     with progress, WriteClient(LocalEngine(), table, given) as client:
         done = client.clean(progress=progress)
-    row: dict[str, Any] = (
-        {"instant": None, "files_deleted": 0, "bytes_deleted": 0} if done is None else asdict(done)
-    )
+    row: dict[str, Any] = asdict(done or CleanResult("", 0, 0, "", 0.0))
+    row["instant"] = row["instant"] or None
     if output == "table":
-        click.echo(
-            "nothing was deleted"
-            if done is None
-            else f"clean {done.instant} deleted {done.files_deleted} files of"
-            f" {done.bytes_deleted} bytes"
-        )
+        click.echo("nothing was deleted" if done is None else _in_words(done))
     else:
         print_rows([row], list(row), "jsonl", {}, "")
 
 
+def _in_words(done: CleanResult) -> str:
+    deleted = f"{counted(done.files_deleted, 'file')}, {done.bytes_deleted} bytes"
+    failed = f"; {done.files_failed} couldn't be deleted, the next clean tries again"
+    return f"clean {done.instant} deleted {deleted}{failed if done.files_failed else ''}"
+
+
 @click.command()
-@click.argument("table")
-@click.argument("file")
+@click.argument("table", type=click.Path())
+@click.argument("file", type=click.Path())
 @_POLICY
 @_RETAIN
 @output_option
 def why(table: str, file: str, policy: str, retain: int | None, output: str) -> None:
     """Show why a file of a table is still there, or gone.
 
-    TABLE is the base path, FILE the path of a base or log file below it. The rule, the instant, the
-    savepoint or the pending service that keeps it is named, or the clean that has deleted it.
+    TABLE is the base path, FILE the path of a base or log file below it, or with it: day=1/NAME or
+    TABLE/day=1/NAME. The rule, the instant, the savepoint, the lease or the pending service that
+    keeps it is named, or the clean that has deleted it. That the table never had the file is an
+    error, with exit code 2.
     """
     with errors_in_a_line():
-        found = Table(table).why(file, policy, retain)
+        found = Table(table).why(_below(table, file), policy, retain)
     if output == "table":
         state = "would be deleted" if found.goes else "stays"
         state = state if found.is_there else "deleted"
@@ -180,3 +185,8 @@ def why(table: str, file: str, policy: str, retain: int | None, output: str) -> 
     else:
         row = asdict(found)
         print_rows([row], list(row), "jsonl", {}, "")
+
+
+def _below(table: str, file: str) -> str:
+    """Return a file's path without the table's, as a shell completes it, and without ``./``."""
+    return file.removeprefix(f"{table.rstrip('/')}/").removeprefix("./")

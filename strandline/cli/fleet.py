@@ -8,18 +8,27 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import click
 
+from executor_proxy.connection import KeptConnections
+from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS, Layout
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
 from strandline.fleet.changes import add_mount, drain, remove_mount
+from strandline.fleet.load import as_text as load_as_text
+from strandline.fleet.load import by_group, capacities_of, loads_of
+from strandline.fleet.milp import open_solver
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
-from strandline.fleet.records import read_fleet
+from strandline.fleet.plan import as_text as plan_as_text
+from strandline.fleet.plan import plan
+from strandline.fleet.records import FleetRead, read_fleet
 from strandline.fleet.simulation import (
     ENUMERATED_TABLES,
     MAX_GROUPS,
@@ -34,9 +43,17 @@ from strandline.fleet.simulation import (
 )
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
+from strandline.server.api.pages import STATUS
+from strandline.server.http.authorization import read_token_file
 from strandline.server.log_format import escaped
 from strandline.settings.fleet import DEFAULT_GROUP
-from timeline.errors import ConfigError, FleetError, StoreError
+from timeline.errors import (
+    ConfigError,
+    FleetError,
+    RemoteFailureError,
+    ServiceError,
+    StoreError,
+)
 from timeline.storage.table_id import TableId
 
 MOST_POINTS: Final = 50_000
@@ -178,6 +195,62 @@ def _show_mounts(mounts: MountTable, as_json: bool) -> None:
 
 
 @fleet.command()
+@click.argument("url")
+@click.option("--token-file", type=click.Path(), help="As serve's.")
+@click.option("--ca", help="As serve's --fleet-ca.")
+@AS_JSON
+def load(url: str, token_file: str | None, ca: str | None, as_json: bool) -> None:
+    """Show what each table of the fleet at URL takes: CPU and memory.
+
+    URL is that of serve's --fleet. All members are asked: a member that doesn't answer is an error,
+    as its tables would seem idle. CPU is in seconds a second, the peak of five minutes since a
+    server has the table open, summed over servers; MB are those of one copy.
+    """
+    with _refusals():
+        statuses, found = _asked(url, token_file, ca)
+        tables = loads_of(statuses, found.fleet.mounts, _layout_of(found))
+    if as_json:
+        groups = {
+            name: {"peak_cpu": round(cpu, 6), "packed_bytes": size}
+            for name, (cpu, size) in by_group(tables).items()
+        }
+        told = {"groups": groups, "tables": [asdict(one) for one in tables]}
+        click.echo(json.dumps(told))
+    else:
+        click.echo("\n".join(map(escaped, load_as_text(tables).splitlines())))
+
+
+@fleet.command("plan")
+@click.argument("url")
+@click.option("--token-file", type=click.Path(), help="As serve's.")
+@click.option("--ca", help="As serve's --fleet-ca.")
+@click.option("--greedy", is_flag=True, help="Don't ask the solver.")
+@AS_JSON
+def plan_command(
+    url: str, token_file: str | None, ca: str | None, greedy: bool, as_json: bool
+) -> None:
+    """Propose which tables of the fleet at URL should move to another group, and say why.
+
+    URL is that of serve's --fleet; all members are asked, as by load. Nothing moves as long as each
+    group is below 60 % of a core for each of its servers, and 80 % of their memory. The solver
+    needs the extra strandline[plan]; --greedy does without. Nothing is changed.
+    """
+    with _refusals():
+        solver = None if greedy else open_solver()
+        statuses, found = _asked(url, token_file, ca)
+        seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
+        made = plan(
+            loads_of(statuses, found.fleet.mounts, _layout_of(found)),
+            capacities_of(statuses, seats),
+            solver=solver,
+        )
+    if as_json:
+        click.echo(json.dumps({**asdict(made), "better": made.better.algorithm}))
+    else:
+        click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
+
+
+@fleet.command()
 @click.argument("store_url")
 @click.argument("table")
 @AS_JSON
@@ -273,6 +346,41 @@ def simulate_command(
     click.echo(json.dumps(asdict(found)) if as_json else _as_text(found))
 
 
+def _asked(
+    url: str, token_file: str | None, ca: str | None
+) -> tuple[dict[str, dict[str, Any]], FleetRead]:
+    """Return address → status of all members, and the fleet."""
+    token = read_token_file(token_file) if token_file else None
+    with closing(_opened(url)) as state:
+        found = read_fleet(state)
+    urls = sorted(member.url for member in found.fleet.members if not member.is_router)
+    return {each: _status_of(each, token, ca) for each in urls}, found
+
+
+def _layout_of(found: FleetRead) -> Layout:
+    members = found.fleet.members
+    return members[0].layout if members else DEFAULT
+
+
+def _status_of(url: str, token: str | None, ca: str | None) -> dict[str, Any]:
+    """Return a server's status with all its tables.
+
+    Raises:
+        ServiceError: It can't be reached, refuses, or answers with something else.
+    """
+    server = KeptConnections(url, ca)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    status: dict[str, Any] = {"next_table": "", "tables": {}}
+    while (start := status["next_table"]) is not None:
+        target = f"{STATUS}?{urlencode({'table': start})}"
+        answer = server.exchange(Outgoing("GET", STATUS, target, headers, is_safe=True), Timeouts())
+        if answer.status != HTTPStatus.OK:
+            raise RemoteFailureError(f"{url} answered {STATUS} with {answer.status}")
+        told = json.loads(answer.body)
+        status = {**told, "tables": status["tables"] | told["tables"]}
+    return status
+
+
 def _check_table(table: str) -> None:
     if not table:
         raise ConfigError("the table is empty; allowed: the base path of a table")
@@ -302,7 +410,7 @@ def _refusals() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(escaped(str(error))) from error
-    except (FleetError, StoreError) as error:
+    except (FleetError, ServiceError, StoreError) as error:
         raise click.ClickException(escaped(str(error))) from error
 
 

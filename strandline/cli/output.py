@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +17,8 @@ from timeline.errors import ConfigError, InputError, StrandlineError, TableNotFo
 
 FORMATS: Final = ("table", "json", "jsonl")
 
+_BELOW: Final = "  "
+
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--output`` to a command."""
@@ -22,7 +27,8 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="Columns for people, one JSON object, or a JSON object a line.",
+        help="Columns for people (on a terminal that is too narrow, a line for each value), one"
+        " JSON object, or a JSON object a line.",
     )(command)
 
 
@@ -34,6 +40,9 @@ def print_rows(
     name: str,
 ) -> None:
     """Print rows to stdout.
+
+    A table that is wider than the terminal is printed with a line for each value; into a pipe or a
+    file it isn't, so that a script finds the same columns everywhere.
 
     Args:
         rows: The rows.
@@ -49,8 +58,19 @@ def print_rows(
         for row in rows:
             click.echo(json.dumps(dict(row), ensure_ascii=False))
     else:
-        for line in _as_table([[_cell(row[c]) for c in columns] for row in rows], columns):
+        cells = [[_cell(row[c]) for c in columns] for row in rows]
+        lines = list(_as_table(cells, columns))
+        if sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+            if any(len(line) > width for line in lines):
+                lines = list(_as_records(cells, columns, width))
+        for line in lines:
             click.echo(line)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: ``1 file``, ``2 files``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _cell(value: Any) -> str:
@@ -66,6 +86,31 @@ def _as_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> Iterator
     for line in lines:
         cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
         yield "  ".join(cells).rstrip()
+
+
+def _as_records(rows: Sequence[Sequence[str]], columns: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the values that aren't empty, each with its column's name, wrapped at spaces.
+
+    A value with a word that doesn't fit beside the name begins below it. Rows are separated by an
+    empty line.
+    """
+    indent = max(map(len, columns)) + 2
+    for at, row in enumerate(rows):
+        if at:
+            yield ""
+        for name, cell in zip(columns, row, strict=True):
+            fits = all(len(word) <= width - indent for word in cell.split())
+            if cell and not fits:
+                yield name
+            if cell:
+                yield from textwrap.wrap(
+                    cell,
+                    width,
+                    initial_indent=f"{name:<{indent}}" if fits else _BELOW,
+                    subsequent_indent=" " * indent if fits else _BELOW,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
 
 
 @contextmanager

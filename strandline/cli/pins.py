@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import errors_in_a_line, output_option, print_rows
+from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
 from strandline.table_api.pinned import PINS_SCHEMA
 from strandline.table_api.table import Table
 from timeline.errors import InputError
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=click.Path())
 @click.option("--revoke", multiple=True, metavar="ID", help="End this lease. Repeatable.")
 @output_option
 def pins(table: str, revoke: tuple[str, ...], output: str) -> None:
@@ -31,7 +31,8 @@ def pins(table: str, revoke: tuple[str, ...], output: str) -> None:
             raise InputError(f"{table} has no lease {', '.join(missing)}")
         rows = found.pins().to_pylist()
     print_rows([_as_text(row) for row in rows], PINS_SCHEMA.names, output, {}, "pins")
-    click.echo(f"{len(revoke)} leases revoked, {len(rows)} left", err=True)
+    left = f"{counted(len(revoke), 'lease')} revoked, {len(rows)} left"
+    click.echo(left if revoke else counted(len(rows), "lease"), err=True)
 
 
 def _as_text(row: dict[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from timeline.errors import ConfigError
+
+_PREFIXES: Final = "hoodie.", "strandline."
 
 
 def apply_options(does: str, others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -53,6 +55,10 @@ def writer_options(
         name, equals, value = option.partition("=")
         if not equals or not name:
             raise ConfigError(f"--option is {option!r}; allowed: NAME=VALUE")
+        if not name.startswith(_PREFIXES):
+            raise ConfigError(
+                f"--option sets {name!r}; allowed: options that begin with {' or '.join(_PREFIXES)}"
+            )
         if name in own:
             raise ConfigError(f"--option sets {name}; allowed: {flags}")
         parsed[name] = value

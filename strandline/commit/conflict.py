@@ -25,6 +25,7 @@ from typing import Final
 from timeline.instant import (
     CLUSTERING,
     COMPACTION,
+    DELTA_COMMIT,
     REPLACE_COMMIT,
     WRITE_ACTIONS,
     Instant,
@@ -358,5 +359,10 @@ def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) 
 
 
 def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:
-    """Return whether both may commit: an earlier compaction only rewrites what ours read."""
-    return other.operation == COMPACT and other.instant.requested_time < ours.requested_time
+    """Return whether both may commit: an earlier compaction only rewrites what ours read.
+
+    So does a later one, if ours is a delta commit: from version 8 on our logs belong to the slice
+    that the compaction began, as ours completes after it was requested.
+    """
+    is_earlier = other.instant.requested_time < ours.requested_time
+    return other.operation == COMPACT and (is_earlier or ours.action == DELTA_COMMIT)

@@ -21,7 +21,7 @@ from typing import Final
 from strandline.commit.lock.base import Wait
 from strandline.commit.others_heartbeats import HeartbeatSettings, is_expired, read_beat
 from timeline.clock import Clock
-from timeline.instant import COMMIT, Instant, State
+from timeline.instant import COMMIT, DELTA_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline
 
@@ -61,7 +61,7 @@ def wait_for_late_readers(
             each
             for each in timeline.pending()
             if each.state is State.REQUESTED
-            and each.action == COMMIT
+            and each.action in (COMMIT, DELTA_COMMIT)
             and each.requested_time < ours.requested_time
             and _may_be_late(meta, each, settings, clock)
         ]

@@ -24,27 +24,32 @@ from strandline.fleet.placement import TOLERANCE, Assignment, Placement, Weights
 from strandline.fleet.plan import Answer, Solver
 from timeline.errors import ConfigError
 
-PRUNED_BELOW: Final = 0.002
-"""Share of a mark below which a table moves only with its folder."""
+PRUNED_BELOW: Final = (0.002, 0.0002)
+"""Shares of a mark below which a table moves only with its folder; the second, if nothing fits."""
 LIMIT_S: Final = 10.0
 _OPTIMAL: Final = 0
 _OUT_OF_TIME: Final = 1
 _NO_FIT: Final = 2
-_SLACK: Final = TOLERANCE / 2
-"""Shares above a mark that the program allows; it may be off by another 1e-6."""
+GAP: Final = 0.01
+"""How far above the least cost is near enough, as a share; a proof takes 20 times as long."""
+_PERCENT: Final = 100.0
+"""Shares are percentages in the program, as in the paper: its tolerance is an absolute 1e-6."""
+_SLACK: Final = _PERCENT * TOLERANCE / 2
+"""Percentages above a mark that the program allows."""
 
 
-def open_solver(limit_s: float = LIMIT_S) -> Solver:
+def open_solver(limit_s: float = LIMIT_S, gap: float = GAP) -> Solver:
     """Return the solver.
 
     Args:
         limit_s: Seconds after which it returns the best that it has.
+        gap: How far above the least cost an assignment is near enough, as a share.
 
     Raises:
         ConfigError: scipy isn't installed.
     """
     try:
-        optimize, sparse = import_module("scipy.optimize"), import_module("scipy.sparse")
+        engine = import_module("scipy.optimize"), import_module("scipy.sparse")
     except ImportError as exc:
         raise ConfigError(
             f"the solver for plans needs scipy, which can't be imported: {exc}",
@@ -52,7 +57,18 @@ def open_solver(limit_s: float = LIMIT_S) -> Solver:
         ) from exc
 
     def solve(placement: Placement, weights: Weights) -> Answer:
-        return _Program(placement, weights, optimize, sparse).solved(limit_s)
+        deadline = time.monotonic() + limit_s
+        program = _Program(placement, weights, PRUNED_BELOW[0], gap, engine)
+        found = program.within_marks(deadline)
+        for least in PRUNED_BELOW[1:]:
+            # The tables left out may be what fits.
+            wider = _Program(placement, weights, least, gap, engine)
+            if found.status == _NO_FIT and len(wider.moves) > len(program.moves):
+                program = wider
+                found = program.within_marks(deadline)
+        if found.status == _NO_FIT:
+            found = program.least_above(deadline)
+        return program.answer(found, limit_s)
 
     return solve
 
@@ -73,52 +89,78 @@ class _Rows:
         self.high.append(high)
 
 
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """A result of scipy's where it wasn't asked, or of another question."""
+
+    status: int
+    x: Sequence[float] | None = None
+    message: str = "nothing can move"
+
+
 class _Program:
     """Variables: moves of tables, then of folders, then how far groups stay above their marks."""
 
-    def __init__(self, placement: Placement, weights: Weights, optimize: Any, sparse: Any) -> None:
-        self._optimize, self._sparse = optimize, sparse
+    def __init__(
+        self,
+        placement: Placement,
+        weights: Weights,
+        least: float,
+        gap: float,
+        engine: tuple[Any, Any],
+    ) -> None:
+        (self._optimize, self._sparse), self._gap = engine, gap
         self._placement, self._weights = placement, weights
         self._before = placement.shares(placement.home)
         groups = range(len(placement.groups))
         free = [at for at, one in enumerate(placement.tables) if not one.fixed]
-        self._tables = [at for at in free if _matters(placement, [at])]
-        self._folders = [each for each in placement.siblings if _matters(placement, each)]
-        self._moves: list[tuple[tuple[int, ...], int]] = [
+        self._tables = [at for at in free if _matters(placement, [at], least)]
+        self._folders = [each for each in placement.siblings if _matters(placement, each, least)]
+        self.moves: list[tuple[tuple[int, ...], int]] = [
             ((at,), group) for at in self._tables for group in groups if group != placement.home[at]
         ]
-        self._first_folder = len(self._moves)
-        self._moves += [
+        self._first_folder = len(self.moves)
+        self.moves += [
             (each, group)
             for each in self._folders
             for group in groups
             if group != placement.home[each[0]]
         ]
 
-    def solved(self, limit_s: float) -> Answer:
-        """Return the best assignment that is found in time."""
-        if not self._moves:
-            return Answer(self._placement.home)
-        deadline = time.monotonic() + limit_s
+    def within_marks(self, deadline: float) -> Any:
+        """Return scipy's result, with the marks as caps."""
+        if not self.moves:
+            return _Nothing(_NO_FIT)
+        return self._run(self._costs(), [], None, deadline)
+
+    def least_above(self, deadline: float) -> Any:
+        """Return scipy's result, in which groups above a mark now stay above it by the least.
+
+        No other group gets there.
+        """
+        if not self.moves:
+            return _Nothing(_OPTIMAL, ())
+        over = [
+            (group, nth, _PERCENT * (share - 1))
+            for group, shares in enumerate(self._before)
+            for nth, share in enumerate(shares)
+            if share > 1 + TOLERANCE
+        ]
+        weight = (self._weights.load, self._weights.space)
         cost = self._costs()
-        found = self._run(cost, [], None, deadline)
-        proven = found.status == _OPTIMAL
-        if found.status == _NO_FIT:
-            # Slack is allowed where a group is above a mark now: no other gets there.
-            over = [
-                (group, nth, share - 1)
-                for group, shares in enumerate(self._before)
-                for nth, share in enumerate(shares)
-                if share > 1 + TOLERANCE
-            ]
-            weight = (self._weights.load, self._weights.space)
-            slack = [weight[nth] for _, nth, _ in over]
-            found = self._run([*[0.0] * len(cost), *slack], over, None, deadline)
-            if found.status == _OPTIMAL:
-                then = self._run([*cost, *[0.0] * len(over)], over, float(found.fun), deadline)
-                proven = then.status == _OPTIMAL
-                found = found if then.x is None else then
+        least = self._run(
+            [*[0.0] * len(cost), *(weight[n] for _, n, _ in over)], over, None, deadline
+        )
+        if least.status != _OPTIMAL:
+            return least
+        then = self._run([*cost, *[0.0] * len(over)], over, float(least.fun), deadline)
+        # Without a second result, the first is the best, but perhaps not the cheapest.
+        return _Nothing(then.status, least.x) if then.x is None else then
+
+    def answer(self, found: Any, limit_s: float) -> Answer:
+        """Return what a result means."""
         if found.x is not None:
+            proven = found.status == _OPTIMAL
             note = "" if proven else f"the solver was stopped after {limit_s:g} s"
             return Answer(self._assignment(found.x), note)
         if found.status == _OUT_OF_TIME:
@@ -130,12 +172,12 @@ class _Program:
         matters = set(self._tables)
         entry = weights.entries / placement.folders
         costs = []
-        for nth, (tables, group) in enumerate(self._moves):
+        for nth, (tables, group) in enumerate(self.moves):
             # A folder's bytes are its tables', and its mount replaces theirs.
             own = [at for at in tables if nth < self._first_folder or at not in matters]
             moved = sum(placement.bytes_at(at, group) for at in own)
             replaced = 0 if nth < self._first_folder else len(tables) - len(own)
-            costs.append(weights.moved * moved / placement.least_bytes + entry * (1 - replaced))
+            costs.append(weights.moved * moved / placement.needed_bytes + entry * (1 - replaced))
         return costs
 
     def _run(
@@ -147,7 +189,7 @@ class _Program:
     ) -> Any:
         """Solve once; ``most`` is the greatest weighted slack."""
         rows = self._rows(over)
-        moves, weight = len(self._moves), (self._weights.load, self._weights.space)
+        moves, weight = len(self.moves), (self._weights.load, self._weights.space)
         if most is not None:
             slack = [(moves + nth, weight[what]) for nth, (_, what, _) in enumerate(over)]
             rows.add(slack, 0, most + _SLACK)
@@ -159,7 +201,7 @@ class _Program:
             integrality=[1] * moves + [0] * len(over),
             bounds=self._optimize.Bounds(0, [1] * moves + [share + _SLACK for _, _, share in over]),
             constraints=self._optimize.LinearConstraint(matrix, rows.low, rows.high),
-            options={"time_limit": left, "mip_rel_gap": 0},
+            options={"time_limit": left, "mip_rel_gap": self._gap},
         )
 
     def _rows(self, over: Sequence[tuple[int, int, float]]) -> _Rows:
@@ -168,7 +210,7 @@ class _Program:
         of_table: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         matters = set(self._tables)
         caps: defaultdict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
-        for variable, (tables, group) in enumerate(self._moves):
+        for variable, (tables, group) in enumerate(self.moves):
             of_table[tables].append(variable)
             own = tables
             if variable < self._first_folder:
@@ -180,34 +222,34 @@ class _Program:
                         rows.add([(move_of[at, group], 1), (variable, -1)], 0, infinite)
             home = placement.home[tables[0]]
             for nth in (0, 1):
-                comes = sum(placement.share(at, group)[nth] for at in own)
-                goes = sum(placement.share(at, home)[nth] for at in own)
+                comes = _PERCENT * sum(placement.share(at, group)[nth] for at in own)
+                goes = _PERCENT * sum(placement.share(at, home)[nth] for at in own)
                 caps[group, nth].append((variable, comes))
                 caps[home, nth].append((variable, -goes))
         for variables in of_table.values():
             rows.add([(variable, 1) for variable in variables], 0, 1)
-        slack = {(group, nth): len(self._moves) + at for at, (group, nth, _) in enumerate(over)}
+        slack = {(group, nth): len(self.moves) + at for at, (group, nth, _) in enumerate(over)}
         for group, shares in enumerate(self._before):
             for nth, share in enumerate(shares):
                 cells = caps[group, nth]
                 if (group, nth) in slack:
                     cells.append((slack[group, nth], -1))
-                rows.add(cells, -infinite, 1 + _SLACK - share)
+                rows.add(cells, -infinite, _PERCENT * (1 - share) + _SLACK)
         return rows
 
     def _assignment(self, values: Sequence[float]) -> Assignment:
         at = list(self._placement.home)
-        for (tables, group), value in zip(self._moves, values, strict=False):
+        for (tables, group), value in zip(self.moves, values, strict=False):
             if value > 0.5:
                 for table in tables:
                     at[table] = group
         return tuple(at)
 
 
-def _matters(placement: Placement, tables: Sequence[int]) -> bool:
+def _matters(placement: Placement, tables: Sequence[int], least: float) -> bool:
     """Return whether tables take enough of any group to be considered."""
     return any(
-        sum(placement.share(at, group)[nth] for at in tables) >= PRUNED_BELOW
+        sum(placement.share(at, group)[nth] for at in tables) >= least
         for group in range(len(placement.groups))
         for nth in (0, 1)
     )

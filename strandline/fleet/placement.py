@@ -142,7 +142,8 @@ class Placement:
         home: Where each table is.
         siblings: For each folder whose tables may move as one, their places: two or more tables
             directly below it, none deeper, all in one group, none fixed or mounted.
-        least_bytes: Bytes that have to move at least, to bring all groups below their marks.
+        needed_bytes: Bytes that have to move to bring all groups below their marks, if load is
+            spread evenly over bytes.
         folders: What mounts written are divided by.
 
     Raises:
@@ -169,7 +170,7 @@ class Placement:
         self._byte_marks = [marks.memory * sum(group.memory) for group in self.groups]
         self.siblings: Final = tuple(self._siblings())
         self.folders: Final = max(len(self.groups), _first_folders(self.tables))
-        self.least_bytes: Final = max(self._least_bytes(), 1.0)
+        self.needed_bytes: Final = max(self._needed_bytes(), 1.0)
 
     def bytes_at(self, table: int, group: int) -> int:
         """Return the memory that a table takes in a group, with all its copies there."""
@@ -211,7 +212,7 @@ class Placement:
         moves = self.together(assignment)
         moved = sum(self.bytes_at(at, assignment[at]) for each in moves for at in each)
         return (
-            weights.moved * moved / self.least_bytes + weights.entries * len(moves) / self.folders
+            weights.moved * moved / self.needed_bytes + weights.entries * len(moves) / self.folders
         )
 
     def _siblings(self) -> Iterator[tuple[int, ...]]:
@@ -231,24 +232,13 @@ class Placement:
             if folder and together and not kept and not deeper:
                 yield tuple(places)
 
-    def _least_bytes(self) -> float:
-        """Return the least bytes that leave each group, if parts of tables could move."""
-        total = 0.0
-        for group, (load, space) in enumerate(self.shares(self.home)):
-            too_large = max(space - 1, 0) * self._byte_marks[group]
-            too_busy = max(load - 1, 0) * self._load_marks[group]
-            busy = [
-                at for at, home in enumerate(self.home) if home == group and self.tables[at].load
-            ]
-            # Those with the fewest bytes for their load go first.
-            busy.sort(key=lambda at: self.bytes_at(at, self.home[at]) / self.tables[at].load)
-            for_load = 0.0
-            for at in busy:
-                taken = min(self.tables[at].load, too_busy)
-                for_load += self.bytes_at(at, group) * taken / self.tables[at].load
-                too_busy -= taken
-            total += max(too_large, for_load)
-        return total
+    def _needed_bytes(self) -> float:
+        """Return the bytes above each group's marks, or as large a part as its load's above."""
+        return sum(
+            self._byte_marks[group] * space * max(1 - 1 / max(load, space), 0)
+            for group, (load, space) in enumerate(self.shares(self.home))
+            if max(load, space) > 1
+        )
 
 
 def excess(shares: Sequence[Sequence[float]], weights: Weights) -> float:

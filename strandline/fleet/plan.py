@@ -9,7 +9,7 @@ propose moves, and the better proposal is the plan's:
 
 A proposal is better if its groups exceed their marks by less, then if its cost is lower. The cost
 has the paper's two factors of what a plan changes, each as a share and weighted: bytes moved, by
-those that have to move at least, and mounts written, by the number of groups or of first folders,
+those that have to move, and mounts written, by the number of groups or of first folders,
 whichever is greater. Its other two factors, load and space of the groups, count only above the
 marks: among equal groups their sums are the same in every arrangement, and among unequal ones they
 would move tables that needn't. Siblings that all move together are one mount, of their folder.
@@ -383,3 +383,27 @@ def _unfit(placement: Placement, assignment: Assignment, group: int, shares: Gro
     else:
         why = "no other group has room for what would have to move"
     return Unfit(shares.name, tuple(too_large), f"{shares.name} stays at {stays}: {why}")
+
+
+def as_text(made: Plan) -> str:
+    """Return a plan as lines of text: the better proposal first, then the other one."""
+    shown = [made.better]
+    shown += [each for each in (made.greedy, made.milp) if each not in (None, made.better)]
+    lines = [f"{made.note}\n"] if made.note else []
+    for nth, proposal in enumerate(shown):
+        name = proposal.algorithm + (", the better one" if nth == 0 and len(shown) > 1 else "")
+        size = proposal.moved_bytes / 1e6
+        lines.append(
+            f"{name}: {len(proposal.moves)} moves, {size:.1f} MB, cost {proposal.cost:.3f}"
+        )
+        lines += [
+            f"  {move.prefix}: {move.source} -> {move.destination}: {move.reason}"
+            for move in proposal.moves
+        ]
+        lines += [f"  {unfit.reason}" for unfit in proposal.unfit]
+        lines += [
+            f"  {group.name}: load {group.load_before:.0%} -> {group.load_after:.0%} of its mark,"
+            f" memory {group.memory_before:.0%} -> {group.memory_after:.0%}"
+            for group in proposal.groups
+        ]
+    return "\n".join(lines)

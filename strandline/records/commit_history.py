@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from fsview.model.file_name import is_log_name
 from strandline.records.schema.avro_schema import avro_to_arrow
 from strandline.records.schema.column_ids import LATEST_SCHEMA
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
@@ -29,10 +30,10 @@ class CommitFacts:
     """Facts kept of one commit.
 
     Attributes:
-        bytes_written: Total over its files.
-        records_written: Total over its files.
+        bytes_written: Total over its base files; records in logs have another size.
+        records_written: Total over its base files.
         avro_schema: The table's schema at the commit; ``None`` if the commit doesn't have it.
-        file: Path of one of its files; ``None`` if it wrote none.
+        file: Path of one of its base files; ``None`` if it wrote none.
         column_ids: JSON of that schema's columns with ids (schema on read), which allow a column to
             have another name in older files; empty if they have none.
     """
@@ -46,7 +47,12 @@ class CommitFacts:
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFacts:
         """Extract the facts from a commit's metadata."""
-        stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+        stats = [
+            stat
+            for stats in metadata.partition_to_write_stats.values()
+            for stat in stats
+            if not is_log_name((stat.path or "").rpartition("/")[2])
+        ]
         schema = metadata.extra_metadata.get("schema")
         is_of_table = schema and metadata.operation_type not in _WITHOUT_SCHEMA
         return cls(
@@ -128,7 +134,7 @@ class CommitHistory:
         return None
 
     def newest_file(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
-        """Return the path of a file of the newest commit that wrote one; ``None`` without one.
+        """Return the path of a base file of the newest commit that wrote one, if any did.
 
         Raises:
             CorruptMetadataError: A commit can't be read; the message names its file.

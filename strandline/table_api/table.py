@@ -372,9 +372,13 @@ class Table:
         Cost: that of ``files``, and the reads of planning a clean.
         """
         settings = clean_settings(policy, retain)
-        with closing(self._view()) as view:
-            timeline = self._meta.active_timeline()
-            return preview(self._planner(view, settings), timeline, settings.policy)
+
+        def previewed() -> CleanPreview:
+            with closing(self._view()) as view:
+                timeline = self._meta.active_timeline()
+                return preview(self._planner(view, settings), timeline, settings.policy)
+
+        return of_one_state(previewed)
 
     def archivable(
         self, keep_min: int | None = None, keep_max: int | None = None
@@ -395,7 +399,7 @@ class Table:
         times = TimeGenerator(SystemClock(), self.config.timezone)
         since = held_from(self._leases().live())
         archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
-        return archiver.plan(self._meta.active_timeline())
+        return of_one_state(lambda: archiver.plan(self._meta.active_timeline()))
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.
@@ -418,9 +422,13 @@ class Table:
         Cost: a list of the partition; if the file is gone, a read of each clean, and the archive.
         """
         settings = clean_settings(policy, retain)
-        with closing(self._view()) as view:
-            timeline = self._meta.active_timeline()
-            return why(self._planner(view, settings), self._meta, timeline, file)
+
+        def explained() -> FileFate:
+            with closing(self._view()) as view:
+                timeline = self._meta.active_timeline()
+                return why(self._planner(view, settings), self._meta, timeline, file)
+
+        return of_one_state(explained)
 
     def _planner(self, view: FileSystemView, settings: CleanSettings) -> CleanPlanner:
         times = TimeGenerator(SystemClock(), self.config.timezone)

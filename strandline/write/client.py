@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, overwrite and delete rows of a copy-on-write table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a table.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """
@@ -18,6 +18,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.others_heartbeats import HeartbeatSettings
 from strandline.commit.settings import CLOCK_SKEW
+from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Refusals, Settings
@@ -231,15 +232,14 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be written, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired.
+            LockError: The table's lock wasn't acquired, or was lost; nothing was deleted, unless a
+                crashed clean was finished first.
             StorageError: An instant can't be written; the next clean finishes this one.
         """
         context = self._open_context()
         beside = self._settled()
         if dry_run:
-            found = open_target(context.storage, context.settings, context.history, create=False)
-            with closing(open_view(context.storage)) as view:
-                return context.clean_preview(found.meta, view)
+            return of_one_state(self._clean_preview)
         target = self._target()
         context.last_timeline.forget()
         context.rollbacks(target.meta).repair_lazily()
@@ -255,7 +255,7 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be written, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired.
+            LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
@@ -368,6 +368,12 @@ class WriteClient:
         """Wait for an asynchronous clean, which the next write reports; return it, if any."""
         cleaner = self._context.async_cleaner
         return None if cleaner is None else cleaner.settle()
+
+    def _clean_preview(self) -> CleanPreview:
+        context = self._context
+        found = open_target(context.storage, context.settings, context.history, create=False)
+        with closing(open_view(context.storage)) as view:
+            return context.clean_preview(found.meta, view)
 
     def _target(self) -> Target:
         context = self._context

@@ -122,7 +122,12 @@ class WriteContext:
         times = self.times(meta.config.timezone)
         settings, memory = self.clean_settings, self.clean_memory
         delete = self._delete(meta.storage)
-        cleaner = Cleaner(meta, view, times, settings, memory, delete=delete, progress=progress)
+        cleaner = Cleaner(
+            *(meta, view, times, settings, memory),
+            delete=delete,
+            progress=progress,
+            check_lock=self.lock.check,
+        )
         with self.lock.held("cleaning"):
             return cleaner.run()
 
@@ -148,8 +153,12 @@ class WriteContext:
             Rollbacks(meta, times, self.clock, lock, policy, wait).repair_lazily()
             with lock.held("cleaning"):
                 view.sync()
-                run = Cleaner(meta, view, times, settings, memory, delete=delete, lock=lock)
-                return run.run()
+                return Cleaner(
+                    *(meta, view, times, settings, memory),
+                    delete=delete,
+                    lock=lock,
+                    check_lock=lock.check,
+                ).run()
 
         purpose = f"clean of {self.storage.base_path}"
         cleaner.start(clean, lambda call: self.engine.beside(call, purpose))
@@ -188,8 +197,8 @@ class WriteContext:
             # With sweep, as only the storage's clock tells whether a lease has expired.
             since = held_from(leases.live(sweep=True))
             settings, cleans = self.archive_settings, self.clean_settings
-            memory = self.archive_memory
-            return Archiver(meta, times, settings, cleans, since, memory).run()
+            memory, check = self.archive_memory, self.lock.check
+            return Archiver(meta, times, settings, cleans, since, memory, check).run()
 
     def archive_is_idle(self, timeline: Timeline, meta: TableMetaClient) -> bool:
         """Return whether an archival would find nothing to do.
@@ -200,7 +209,7 @@ class WriteContext:
         """
         cleaned, known = self.clean_memory.last_clean, self.archive_memory.last_clean
         if cleaned is not None and (known is None or cleaned[0].requested_time >= known.time):
-            known = LastClean.of(*cleaned)
+            known = LastClean.of(*cleaned, meta.path_of(cleaned[0]))
         return is_archive_idle(
             timeline,
             self.archive_settings,

@@ -36,9 +36,10 @@ class WriteResult:
         operation: Hudi's name of the operation, such as ``UPSERT`` or ``INSERT_OVERWRITE``.
         written_by: ``driver``, or ``executors`` if they wrote files.
         rows_inserted: Rows added.
-        rows_updated: Stored rows replaced.
-        rows_deleted: Stored rows removed.
-        files: Number of base files written.
+        rows_updated: Stored rows replaced; in a merge-on-read table rows appended to logs, which
+            may lose against stored ones.
+        rows_deleted: Stored rows removed, or deletes appended to logs.
+        files: Number of files written.
         bytes_written: Total size of those files.
         seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
             ``archive``, ``rollback``.

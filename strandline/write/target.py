@@ -19,6 +19,7 @@ from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
 from strandline.commit.settings import conflict_strategy
 from strandline.read.instants import Archive, may_lack_writes
+from strandline.read.state.changed_table import of_one_state
 from strandline.records.commit_history import CommitHistory
 from strandline.records.file.base_file import MIN_KEY, read_footer
 from strandline.records.key.generator import COMPLEX, KeyGenerator
@@ -49,6 +50,7 @@ from strandline.write.options.table_options import (
     generator_of,
     new_config,
     refuse_disagreement,
+    refuse_for_logs,
     refuse_metadata_table,
     refuse_unsupported,
     row_rules,
@@ -63,13 +65,18 @@ from timeline.errors import (
     UnsupportedTableError,
     WriteConflictError,
 )
-from timeline.instant import RESTORE
+from timeline.instant import COMMIT, DELTA_COMMIT, RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.partition_metadata import FILE_NAME
-from timeline.table.property_name import EVENT_TIME, PARTIAL_UPDATE_MODE, SLASHED_DATES
+from timeline.table.property_name import (
+    EVENT_TIME,
+    MERGE_ON_READ,
+    PARTIAL_UPDATE_MODE,
+    SLASHED_DATES,
+)
 from timeline.timeline import Timeline
 
 _DEFAULT_RULES: Final = EvolutionRules()
@@ -107,6 +114,16 @@ class Target:
     def config(self) -> TableConfig:
         """The table's properties."""
         return self.meta.config
+
+    @property
+    def merges_on_read(self) -> bool:
+        """Whether updates go to logs."""
+        return self.config.table_type == MERGE_ON_READ
+
+    def action_of(self, operation: Operation) -> str:
+        """Return the action of the instant of a write."""
+        is_delta = self.merges_on_read and operation.action == COMMIT
+        return DELTA_COMMIT if is_delta else operation.action
 
     @property
     def event_time(self) -> bool:
@@ -436,16 +453,21 @@ def open_target(
     _refuse_moves(config, index, storage.base_path)
     meta = TableMetaClient(storage, config)
     left = None if last is None else last.take(config)
-    timeline = meta.active_timeline() if left is None else left
-    _refuse_restore(timeline, storage.base_path)
-    # An unreadable commit must fail here, before anything is written.
-    list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
-    avro_schema = history.avro_schema(meta, timeline)
-    generator = generator_as_stored(generator, meta, timeline, history)
-    mode = None if config.names_merge_mode else merge_mode(values)
-    mode = mode or config.record_merge_mode
-    is_left = left is not None
-    return Target(meta, True, timeline, avro_schema, generator, mode, index, is_left)
+
+    def of_one_timeline() -> Target:
+        timeline = meta.active_timeline() if left is None else left
+        _refuse_restore(timeline, storage.base_path)
+        # An unreadable commit must fail here, before anything is written.
+        list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
+        avro_schema = history.avro_schema(meta, timeline)
+        stored = generator_as_stored(generator, meta, timeline, history)
+        mode = None if config.names_merge_mode else merge_mode(values)
+        mode = mode or config.record_merge_mode
+        is_left = left is not None
+        return Target(meta, True, timeline, avro_schema, stored, mode, index, is_left)
+
+    # Others may archive commits, or clean, between the list and the reads.
+    return of_one_state(of_one_timeline)
 
 
 def _new_target(storage: Storage, values: Settings) -> Target:
@@ -483,8 +505,10 @@ def _refuse_moves(config: TableConfig, index: IndexOptions, base_path: str) -> N
 
 
 def _index(values: Settings, config: TableConfig) -> IndexOptions:
-    """Return a table's index; refuse a conflict strategy that it doesn't allow."""
+    """Return a table's index; refuse one, or a conflict strategy, that it doesn't allow."""
     index = IndexOptions.of(values, config)
+    if config.table_type == MERGE_ON_READ:
+        refuse_for_logs(values, index)
     conflict_strategy(values, by_bucket=index.is_bucket)
     return index
 

@@ -174,6 +174,8 @@ def _option(option: click.Option) -> tuple[str, str, str, str]:
 
 
 def _metavar(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return f"[{'|'.join(option.type.choices)}]"
     return option.metavar or option.type.name.split()[0].upper()
 
 

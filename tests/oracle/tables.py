@@ -99,7 +99,7 @@ def die_before_completion(
     at = next(
         number
         for number, (kind, name) in enumerate(watched.log, 1)
-        if kind == "create" and name.endswith((".commit", ".replacecommit"))
+        if kind == "create" and name.endswith((".commit", ".deltacommit", ".replacecommit"))
     )
     doomed = FaultyStorage(open_storage(str(path)), [Fault(at, Effect.CRASH_BEFORE)])
     try:

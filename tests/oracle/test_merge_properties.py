@@ -163,3 +163,21 @@ def test_our_reader_merges_logs_as_hudi(hudi: Hudi, tmp_path: Path, name: str) -
     for batch in updates:
         hudi.write(batch, path, options(kind, "MERGE_ON_READ", "upsert"), partitions=1)
         assert our_rows(path) == hudi.read(path)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", KINDS)
+def test_our_logs_are_merged_as_hudis(hudi: Hudi, tmp_path: Path, name: str) -> None:
+    """The same batches into two tables: each reader gets the same rows from both."""
+    kind, theirs, ours = KINDS[name], tmp_path / "theirs", tmp_path / "ours"
+    stored, *updates = batches(kind, 9)
+    hudi.write(stored, theirs, options(kind, "MERGE_ON_READ", "bulk_insert"), partitions=1)
+    shutil.copytree(theirs, ours)
+    own = {"hoodie.embed.timeline.server": "false", "hoodie.parquet.small.file.limit": "0"}
+    with WriteClient(LocalEngine(tasks=1, cores=1), str(ours), own) as client:
+        for batch in updates:
+            hudi.write(batch, theirs, options(kind, "MERGE_ON_READ", "upsert"), partitions=1)
+            client.upsert(batch)
+            expected = hudi.read(theirs)
+            assert hudi.read(ours) == expected
+            assert our_rows(ours) == expected

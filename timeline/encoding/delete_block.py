@@ -3,6 +3,7 @@
 The content is the block's version and the length of the rest (4 bytes each), then an Avro record
 ``HoodieDeleteRecordList`` without its schema. Its ordering value is a union of wrappers, and the
 branch is the value's type. A generic reader loses the branch, so the record is decoded here.
+Executors, which have no fastavro, write delete blocks, so it is encoded here, too.
 Versions 1 and 2 use Java serialisation.
 
 Source: Hudi 1.2.0 ``HoodieDeleteBlock``, ``HoodieAvroWrapperUtils``, ``HoodieDelete.avsc``.
@@ -11,17 +12,17 @@ Source: Hudi 1.2.0 ``HoodieDeleteBlock``, ``HoodieAvroWrapperUtils``, ``HoodieDe
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from timeline.encoding.avro_binary import Cursor
+from timeline.encoding.avro_binary import Cursor, put_long
 from timeline.encoding.log_block import take_int
 
 _SUPPORTED: Final = 3
-_DECIMAL_SCALE: Final = 15
+DECIMAL_SCALE: Final = 15
 """The scale of all decimals in delete blocks."""
 _EXACT: Final = Context(prec=400)
 _MOST_DECIMAL_BYTES: Final = 160
@@ -99,6 +100,75 @@ def deleted_records(content: bytes) -> Iterator[DeletedRecord]:
         raise ValueError(f"{len(records.data) - records.pos} bytes after the last record")
 
 
+def delete_content(records: Sequence[DeletedRecord], partition: str) -> bytes:
+    """Return the content of a delete block.
+
+    Args:
+        records: The deleted records. One without ordering values gets Java's ``Integer`` 0, as
+            Hudi's delete operation writes it; one with several gets a list of them.
+        partition: Their partition path.
+
+    Raises:
+        ValueError: A record has no key, or an ordering value that its type can't hold.
+    """
+    out = bytearray()
+    if records:
+        put_long(out, len(records))
+    for record in records:
+        if not record.key:
+            raise ValueError(f"a deleted record with the key {record.key!r}")
+        for text in (record.key, partition):
+            put_long(out, 1)
+            _put_bytes(out, text.encode())
+        _put_ordering(out, record.ordering)
+    out.append(0)
+    return struct.pack(">ii", _SUPPORTED, len(out)) + out
+
+
+def _put_ordering(out: bytearray, ordering: Sequence[OrderingValue | None]) -> None:
+    """Append the branch and value of a record's ordering values."""
+    if not ordering:
+        _put_value(out, _NO_ORDERING)
+    elif len(ordering) == 1:
+        _put_value(out, ordering[0])
+    else:
+        put_long(out, _ARRAY)
+        put_long(out, 1)
+        put_long(out, len(ordering))
+        for value in ordering:
+            _put_value(out, value, inside=True)
+        out.append(0)
+
+
+def _put_value(out: bytearray, value: OrderingValue | None, *, inside: bool = False) -> None:
+    """Append the branch and the value of one ordering column; ``inside``: of a list."""
+    if value is None:
+        put_long(out, 0)
+        return
+    if value.type is ValueType.LOCAL_DATE and not inside:
+        raise ValueError(f"{value} outside of a list")
+    put_long(out, _ARRAY if value.type is ValueType.LOCAL_DATE else value.type.value)
+    try:
+        _WRITERS[value.type](out, value.value)
+    except (struct.error, TypeError, AttributeError, ArithmeticError) as exc:
+        raise ValueError(f"{value} can't be written: {exc}") from exc
+
+
+def _put_bytes(out: bytearray, data: bytes) -> None:
+    put_long(out, len(data))
+    out += data
+
+
+def _put_decimal(out: bytearray, value: Decimal) -> None:
+    scaled = value.scaleb(DECIMAL_SCALE, _EXACT)
+    number = int(scaled)
+    if number != scaled:
+        raise ValueError(f"{value} has more than {DECIMAL_SCALE} decimals")
+    # The shortest two's complement, as in Java's ``BigInteger.toByteArray``.
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    _put_bytes(out, number.to_bytes(size, "big", signed=True))
+
+
 def _record(cursor: Cursor) -> DeletedRecord:
     key = _optional_text(cursor)
     if not key:
@@ -169,7 +239,7 @@ def _decimal(cursor: Cursor) -> Decimal:
     if len(digits) > _MOST_DECIMAL_BYTES:
         raise ValueError(f"a decimal of {len(digits)} bytes")
     number = int.from_bytes(digits, "big", signed=True)
-    return Decimal(number).scaleb(-_DECIMAL_SCALE, _EXACT)
+    return Decimal(number).scaleb(-DECIMAL_SCALE, _EXACT)
 
 
 _LOCAL_DATE: Final = ValueType.LOCAL_DATE.value
@@ -187,4 +257,19 @@ _READERS: Final[Mapping[ValueType, Callable[[Cursor], Scalar]]] = {
     ValueType.TIME_MICROS: Cursor.take_long,
     ValueType.TIMESTAMP_MICROS: Cursor.take_long,
     ValueType.LOCAL_DATE: Cursor.take_long,
+}
+_NO_ORDERING: Final = OrderingValue(ValueType.INT, 0)
+_WRITERS: Final[Mapping[ValueType, Callable[[bytearray, Any], None]]] = {
+    ValueType.BOOLEAN: lambda out, value: out.append(1 if value else 0),
+    ValueType.INT: put_long,
+    ValueType.LONG: put_long,
+    ValueType.FLOAT: lambda out, value: out.extend(struct.pack("<f", value)),
+    ValueType.DOUBLE: lambda out, value: out.extend(struct.pack("<d", value)),
+    ValueType.BYTES: _put_bytes,
+    ValueType.STRING: lambda out, value: _put_bytes(out, value.encode()),
+    ValueType.DATE: put_long,
+    ValueType.DECIMAL: _put_decimal,
+    ValueType.TIME_MICROS: put_long,
+    ValueType.TIMESTAMP_MICROS: put_long,
+    ValueType.LOCAL_DATE: put_long,
 }

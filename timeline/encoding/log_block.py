@@ -157,22 +157,43 @@ def scan_blocks(
             pos = form.end
 
 
-def block_bytes(kind: int, header: Mapping[int, str], content: bytes) -> bytes:
+def block_bytes(kind: int, header: Mapping[int, str], content: bytes | memoryview = b"") -> bytes:
     """Return a block as a log file has it, with an empty footer.
 
     Args:
         kind: Its type.
-        header: Ordinal → value.
+        header: Ordinal → value; written in this order, as readers accept any.
         content: Its content.
+
+    Raises:
+        ValueError: The header has more entries than readers accept.
     """
-    parts = [struct.pack(">iii", VERSION, kind, len(header))]
+    if len(header) > MOST_ENTRIES:
+        raise ValueError(f"a header of {len(header)} entries; allowed: at most {MOST_ENTRIES}")
+    head = [struct.pack(">iii", VERSION, kind, len(header))]
     for ordinal, value in header.items():
         text = value.encode()
-        parts += [struct.pack(">ii", ordinal, len(text)), text]
-    parts += [struct.pack(">q", len(content)), content, struct.pack(">i", 0)]
-    body = b"".join(parts)
-    size = len(body) + _TRAILER
-    return MAGIC + struct.pack(">q", size) + body + struct.pack(">q", size + len(MAGIC))
+        head += [struct.pack(">ii", ordinal, len(text)), text]
+    head.append(struct.pack(">q", len(content)))
+    footer = struct.pack(">i", 0)
+    size = sum(map(len, head)) + len(content) + len(footer) + _TRAILER
+    begin, end = struct.pack(">q", size), struct.pack(">q", size + len(MAGIC))
+    return b"".join([MAGIC, begin, *head, content, footer, end])
+
+
+def avro_content(count: int, records: bytes | memoryview) -> bytes:
+    """Return the content of an Avro block.
+
+    Args:
+        count: Number of records.
+        records: For each record its length (4 bytes, big-endian), then its bytes.
+
+    Raises:
+        ValueError: The number doesn't fit the block.
+    """
+    if not 0 <= count < 1 << 31:
+        raise ValueError(f"{count} records; allowed: 0 to {(1 << 31) - 1}")
+    return struct.pack(">ii", _AVRO_VERSIONS[-1], count) + records
 
 
 def avro_values(block: LogBlock) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -125,6 +125,11 @@ S = TypeVar("S", bound="Storage")
 NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """The system's errors for a name at which nothing can exist."""
 
+_HINTS: Final[Mapping[str, str]] = {
+    "NoCredentialsError": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of"
+    " credentials that botocore knows",
+}
+"""Class of an object store's client's error → what the reader can do about it."""
 _BAD_SEGMENTS: Final = frozenset({"", ".", ".."})
 
 
@@ -169,7 +174,9 @@ def mapped_client_errors(full: str) -> Iterator[None]:
         except (OSError, StrandlineError):
             raise
         except Exception as exc:
-            raise StorageUnavailableError(f"{full}: {str(exc) or type(exc).__name__}") from exc
+            hint = _HINTS.get(type(exc).__name__)
+            message = f"{full}: {str(exc) or type(exc).__name__}"
+            raise StorageUnavailableError(message, hint=hint) from exc
 
 
 @dataclass(frozen=True, slots=True)

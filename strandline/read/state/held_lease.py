@@ -19,6 +19,7 @@ import uuid
 from datetime import datetime
 from typing import Final
 
+from strandline.read.state.changed_table import of_one_state
 from strandline.read.state.pin import instant_time, refuse_cleaned, retained_by, savepoint_times
 from strandline.read.state.reader_lease import HELD_FROM, Lease, Leases, checked_ttl
 from strandline.read.state.slice_source import NEWEST
@@ -96,16 +97,22 @@ class HeldLease:
         """
         ttl_s = checked_ttl(ttl_s)
         time = NEWEST if as_of is None else instant_time(as_of, meta.config.timezone)
-        seen = meta.active_timeline()
-        if as_of is not None:
-            refuse_cleaned(meta, seen, time, "as_of")
+
+        def listed() -> Timeline:
+            timeline = meta.active_timeline()
+            if as_of is not None:
+                refuse_cleaned(meta, timeline, time, "as_of")
+            return timeline
+
+        # Both looks are repeated if a clean was withdrawn before it was read.
+        seen = of_one_state(listed)
         read = seen.filter(lambda instant: instant.requested_time <= time)
         holder = f"process {os.getpid()} on {socket.gethostname()}"
         lease = Lease.at(uuid.uuid4().hex, read, ttl_s, holder)
         held = cls(meta, lease, clock)
         try:
             held._leases.create(lease)
-            held._look(seen, time)
+            of_one_state(lambda: held._look(seen, time))
             held.keep_renewing()
         except BaseException:
             held.release()

@@ -226,7 +226,7 @@ class Leases:
                 clock is taken for the storage's.
 
         Cost: that of ``all``; to sweep, if this machine's clock shows that any has expired, a
-            write and a stat for the storage's time, and a delete for each expired one.
+            write and a stat for the storage's time, and a stat and a delete for each expired one.
         """
         found, now_ms = self.all(), self._clock.now_ms()
         for lease in found:
@@ -235,13 +235,15 @@ class Leases:
                     "%s/%s/%s holds all files of the table: %s",
                     *(self._storage.base_path, LEASE_FOLDER, _printable(lease.id), lease.problem),
                 )
-        if sweep and any(lease.is_expired(now_ms) for lease in found):
-            # This machine's clock may be ahead.
-            now_ms = self._storage_ms()
-            for lease in found:
-                if lease.is_expired(now_ms):
-                    self._sweep(lease)
-        return tuple(lease for lease in found if not lease.is_expired(now_ms))
+        if not sweep or not any(lease.is_expired(now_ms) for lease in found):
+            return tuple(lease for lease in found if not lease.is_expired(now_ms))
+        # This machine's clock may be ahead.
+        now_ms = self._storage_ms()
+        return tuple(
+            lease
+            for lease in found
+            if not (lease.is_expired(now_ms) and self._swept(lease, now_ms))
+        )
 
     def create(self, lease: Lease) -> None:
         """Create the file of a lease.
@@ -279,12 +281,26 @@ class Leases:
         """
         return self._storage.delete(lease_path(lease_id))
 
-    def _sweep(self, lease: Lease) -> None:
+    def _swept(self, lease: Lease, now_ms: int) -> bool:
+        """Delete a lease that has expired; return whether it has.
+
+        Args:
+            lease: A lease that has expired by the time at which it was last written when listed.
+            now_ms: The storage's time.
+        """
+        # It may have been renewed since it was listed: other leases were read and a file was
+        # written meanwhile. One that isn't renewed by now has been given up by its holder.
+        info = self._storage.stat(lease_path(lease.id))
+        if info is None:
+            return True
+        if not replace(lease, renewed_ms=info.mtime_ms).is_expired(now_ms):
+            return False
         logger.info("the lease %s has expired", lease)
         try:
             self.delete(lease.id)
         except StorageError as error:
             logger.warning("an expired lease is left to the next clean: %s", error)
+        return True
 
     def _read(self, entry: FileInfo) -> Lease | None:
         """Return the lease in a listed file; ``None`` if it was released meanwhile."""

@@ -15,6 +15,7 @@ exceed it, the oldest are dropped (FIFO).
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -181,6 +182,8 @@ T = TypeVar("T")
 
 REQUESTS: Final = "requests"
 """Counter of requests, by table, route and way (computed or ready)."""
+REQUESTS_CPU_US: Final = "requests_cpu_us"
+"""Counter of the CPU time of threads that compute answers, by table, in microseconds."""
 
 AS_OF_INSTANT: Final = "strandline-last-instant"
 AS_OF_HASH: Final = "strandline-timeline-hash"
@@ -330,6 +333,7 @@ class Answers:
         Raises:
             StrandlineError: The request is refused, or storage fails.
         """
+        began_s = time.thread_time()
         route, lease = question.route, self._leased(question.base_path)
         table = lease.table
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
@@ -338,6 +342,8 @@ class Answers:
             # A streamed reply holds the view.
             view.lease = lease
             reply = self._reply(view, question, has_left)
+        took_us = round(1e6 * (time.thread_time() - began_s))
+        self._metrics.add(REQUESTS_CPU_US, took_us, table=str(table.table_id))
         self._views.close_excess()
         if route.synced and question.pin is None:
             return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from fsview.metrics import Metrics
+from fsview.metrics import TABLE, Metrics
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
@@ -41,12 +41,13 @@ from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application
-from strandline.server.lookup.answer import REQUESTS, Answers
+from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath
 from strandline.server.lookup.sampling_check import SamplingCheck
 from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
+from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError
@@ -101,6 +102,7 @@ class Parts:
         self._started = self._clock.monotonic()
         self._lock = threading.Lock()
         self._counted: Counter[HotCount] = Counter()
+        self._loads = TableLoads()
         self._settings = options.shown
         self._restarts = options.restarts
         self.connections: Callable[[], Mapping[str, int]] = dict
@@ -236,6 +238,10 @@ class Parts:
             "settings": dict(self._settings),
         }
         tables = self.views.status(start, at_most)
+        if self._forwarder is not None:
+            loads = self._loads.figures
+            shown = ((name, {**of, "load": loads(name)}) for name, of in tables.figures)
+            tables = tables._replace(figures=shown)
         figures["open_tables"] = tables.open
         figures["open_tables_at_most"] = self.views.most_open
         figures["next_table"] = tables.further
@@ -302,13 +308,32 @@ class Parts:
             threading.Thread(target=self._give_away, name="tables", daemon=True).start()
 
     def _give_away(self) -> None:
-        """Close tables that have belonged to other servers for ``GIVEN_AWAY_S`` seconds."""
+        """Close tables that have belonged to other servers for ``GIVEN_AWAY_S`` seconds.
+
+        Samples of the tables' loads are taken at the same times.
+        """
         assert self._forwarder is not None
         while not self._ending.wait(GIVEN_AWAY_S / _LOOKS):
+            self.note_loads()
             try:
                 self.views.close_foreign(self._forwarder.has, GIVEN_AWAY_S)
             except StrandlineError as error:
                 logger.warning("tables of other servers can't be closed: %s", error)
+
+    def note_loads(self) -> None:
+        """Take a sample of the CPU time that requests for each open table took."""
+        with self._lock:
+            self._count_hot()
+        cpu_s: defaultdict[str, float] = defaultdict(float)
+        open_tables = {str(table.table_id) for table in self.views.open_tables()}
+        for (name, labels), count in self.metrics.counts().items():
+            has = dict(labels)
+            table = has.get(TABLE, "")
+            if table in open_tables and name == REQUESTS_CPU_US:
+                cpu_s[table] += count / 1e6
+            elif table in open_tables and name == REQUESTS and has["way"] == "ready":
+                cpu_s[table] += count * READY_CPU_S
+        self._loads.note(self._clock.monotonic(), cpu_s)
 
     def _find_roots(self) -> None:
         """Search for missing roots every ``RETRY_S`` seconds, until all exist."""

@@ -1,4 +1,4 @@
-"""``Archived``: one instant to be archived, with the files of its states and their contents."""
+"""``ArchivedFiles``: one instant to be archived, with the files of its states; their contents."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
     Parquet file → manifest_<V+1> → _version_
 
-The last step makes the file visible. A crash before it leaves files that no valid manifest names;
-the next archival replaces them. Then files of a level are merged into one of the next, and old
-manifests and files that none of the kept ones names are deleted.
+The last step makes the file visible; in the first archival, with no ``_version_`` to replace, the
+manifest does. A crash before it leaves files that no valid manifest names; the next archival
+replaces them. Then files of a level are merged into one of the next, and old manifests and files
+that none of the kept ones names are deleted.
 
 Source: Hudi 1.2.0 ``LSMTimelineWriter``, ``MetadataConversionUtils.createLSMTimelineInstant``.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -99,6 +100,7 @@ class HistoryWriter:
         folder: The archive's folder.
         settings: The archiver's settings.
         most_rows: Rows of a file that a merge makes.
+        check_lock: As in ``Archiver``.
     """
 
     def __init__(
@@ -108,11 +110,13 @@ class HistoryWriter:
         settings: ArchiveSettings,
         *,
         most_rows: int = FILE_ROWS,
+        check_lock: Callable[[], object] = lambda: None,
     ) -> None:
         self._storage = storage
         self._folder = folder
         self._settings = settings
         self._most_rows = most_rows
+        self._check_lock = check_lock
 
     def manifest(self) -> Manifest:
         """Read the valid manifest.
@@ -200,7 +204,9 @@ class HistoryWriter:
         number = before.number + 1
         listed = [{"fileName": entry.name, "fileLen": entry.size} for entry in files]
         text = json.dumps({"files": listed}, indent=2)
-        # A crash may have left a manifest of this number that never became valid.
+        # A crash may have left a manifest of this number that never became valid. One of another
+        # archiver, which has the lock by now, would be replaced, too, and its instants lost.
+        self._check_lock()
         self._storage.replace(f"{self._folder}/manifest_{number}", text.encode())
         self._storage.replace(f"{self._folder}/{VERSION}", str(number).encode())
         return Manifest(number, tuple(files))
@@ -213,6 +219,8 @@ class HistoryWriter:
         if len(numbers) <= kept:
             return
         valid = {entry.name for number in numbers[:kept] for entry in self._files_of(number)}
+        # Without the lock this could be a file that another archiver's manifest is about to name.
+        self._check_lock()
         for number in numbers[kept:]:
             self._storage.delete(f"{self._folder}/manifest_{number}")
         for entry in entries:

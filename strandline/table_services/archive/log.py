@@ -17,7 +17,7 @@ from typing import Any, Final
 from strandline.table_services.archive.content import ArchivedFiles, Key, key_of
 from timeline.archive.log_archive import BODIES, read_log_file
 from timeline.encoding import avro
-from timeline.encoding.log_block import AVRO_DATA, SCHEMA, block_bytes
+from timeline.encoding.log_block import AVRO_DATA, SCHEMA, avro_content, block_bytes
 from timeline.errors import AlreadyExistsError, ConcurrentWriteError
 from timeline.instant import CLEAN, REPLACE_COMMIT, Instant, State
 from timeline.metadata import codec
@@ -28,7 +28,6 @@ _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*", re.ASCII)
 _TOKEN: Final = "1-0-1"  # noqa: S105 - a write token in a file's name
 _RECORD: Final = "HoodieArchivedMetaEntry"
 _NAMESPACE: Final = "org.apache.hudi.avro.model"
-_AVRO_VERSION: Final = 3
 
 
 class ArchiveLog:
@@ -174,11 +173,5 @@ def _blocks(records: Iterable[Mapping[str, Any]], batch: int) -> Iterator[bytes]
 
 
 def _block(schema: str, records: Sequence[bytes]) -> bytes:
-    parts = [_int(_AVRO_VERSION), _int(len(records))]
-    for record in records:
-        parts += [_int(len(record)), record]
-    return block_bytes(AVRO_DATA, {SCHEMA: schema}, b"".join(parts))
-
-
-def _int(number: int) -> bytes:
-    return number.to_bytes(4, "big")
+    framed = b"".join(len(record).to_bytes(4, "big") + record for record in records)
+    return block_bytes(AVRO_DATA, {SCHEMA: schema}, avro_content(len(records), framed))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.parts import part_of
 from strandline.table_services.clean.plan import SAVEPOINTED, kept_from, partitions_left_over
 from timeline.instant import (
     CLEAN,
@@ -69,14 +70,25 @@ class LastClean:
     begun: str = ""
 
     @classmethod
-    def of(cls, instant: Instant, metadata: CleanMetadata) -> LastClean:
-        """Return it from its metadata."""
+    def of(cls, instant: Instant, metadata: CleanMetadata, source: str) -> LastClean:
+        """Return it from its metadata, to which failures of earlier parts were added.
+
+        Args:
+            instant: The clean.
+            metadata: Its content.
+            source: Path of its file, for errors.
+
+        Raises:
+            CorruptMetadataError: Its mark of a part has another form.
+        """
         extra = metadata.extra_metadata or {}
         saved = extra.get(SAVEPOINTED, "").split(",")
         earliest = metadata.earliest_commit_to_retain.strip()
         left = bool(partitions_left_over(metadata))
         savepoints = tuple(sorted(filter(None, saved)))
-        return cls(instant.requested_time, earliest, savepoints, left, kept_from(extra))
+        part = part_of(extra, source)
+        begun = "" if part is None else part.series
+        return cls(instant.requested_time, earliest, savepoints, left, kept_from(extra), begun)
 
     @property
     def bound(self) -> str:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from strandline.table_services.archive.content import (
@@ -79,6 +79,8 @@ class Archiver:
         clean_settings: The cleaner's settings: what it retains stays on the timeline.
         earliest_held: As in ``to_archive``.
         memory: Shared by the driver's archivers of this table; ``None`` for a new one.
+        check_lock: Raises ``LockError`` if the table's lock was lost; called right before a file
+            of the archive is replaced or deleted. In layout 1 each file is created exclusively.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Archiver:
         clean_settings: CleanSettings,
         earliest_held: str | None = None,
         memory: ArchiveMemory | None = None,
+        check_lock: Callable[[], object] = lambda: None,
     ) -> None:
         self._meta = meta_client.for_cause("archive")
         self._times = time_generator
@@ -99,7 +102,7 @@ class Archiver:
         self._memory = ArchiveMemory() if memory is None else memory
         storage = meta_client.storage.for_cause("archive")
         folder = meta_client.config.archive_folder
-        self._history = HistoryWriter(storage, folder, settings)
+        self._history = HistoryWriter(storage, folder, settings, check_lock=check_lock)
         self._log = ArchiveLog(storage, folder, settings.log_batch)
 
     def plan(self, timeline: Timeline) -> tuple[Instant, ...]:
@@ -130,6 +133,7 @@ class Archiver:
         Raises:
             CorruptMetadataError: The manifest, the newest file of a version 6 archive, the last
                 clean, or an instant to be archived can't be read; nothing is deleted then.
+            LockError: The lock was lost; the next archival goes on.
             StorageError: A file can't be written or deleted; the next archival goes on.
 
         Cost: one list of the timeline; two reads, or in layout 1 a list and a read, of the archive;
@@ -201,11 +205,10 @@ class Archiver:
         if known is not None and known.time == last.requested_time:
             return known
         metadata = self._clean(last)
-        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
+        source = self._meta.path_of(last)
+        part = part_of(metadata.extra_metadata, source)
         earlier = map(self._clean, earlier_parts(timeline, last, part))
-        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier))
-        if part is not None:
-            found = replace(found, begun=part.series)
+        found = LastClean.of(last, with_failures(without_deleted(metadata), earlier), source)
         self._memory.last_clean = found
         return found
 

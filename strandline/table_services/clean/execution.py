@@ -70,7 +70,8 @@ class CleanResult:
     Attributes:
         instant: Requested time of the clean; of the last part, if it was divided into several.
         files_deleted: Number of files deleted, including those that were already missing.
-        bytes_deleted: Their size according to the view; 0 for a clean finished from its plan.
+        bytes_deleted: Size of the planned files according to the view, those that couldn't be
+            deleted included; 0 for a clean finished from its plan.
         earliest_commit_to_retain: Oldest instant that stays readable; empty if the plan had none.
         seconds: Duration from reading the timeline to the completed instant.
         finished: Requested times of crashed cleans that were finished first.

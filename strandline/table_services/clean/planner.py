@@ -133,7 +133,7 @@ class CleanMemory:
 
     Attributes:
         empty_plan: Bounds of the last planning that found nothing.
-        saved: Metadata of savepoints by requested time.
+        saved: Metadata of the savepoints by requested time, as last listed.
         last_clean: The last completed clean that was read or written, and its metadata, without the
             files that it deleted; with what other parts of its series failed to delete.
         leases: Readers' leases by id, as last listed.
@@ -305,7 +305,8 @@ class CleanPlanner:
         leases = () if free else self.leases.live(sweep=sweep)
         held = kept.held_by(leases, timeline)
         if held is None:
-            logger.info("nothing is cleaned as long as %s holds everything", leases[0])
+            oldest = min(leases, key=lambda lease: lease.earliest)
+            logger.info("nothing is cleaned as long as there is the lease %s", oldest)
             return None
         held = held.needing(self._first_replaced(timeline))
         return Bounds(held, last, known, self._savepoints(timeline), leases)
@@ -646,13 +647,14 @@ class CleanPlanner:
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return the savepoints; each is read once, because it never changes."""
-        saved = self._memory.saved
         has_any = SAVEPOINT in timeline.actions
         found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
+        known, saved = self._memory.saved, dict[str, SavepointMetadata]()
         for instant in found:
-            if instant.requested_time not in saved:
-                saved[instant.requested_time] = self.read(instant, SavepointMetadata)
-        return Savepoints.of({i.requested_time: saved[i.requested_time] for i in found})
+            time = instant.requested_time
+            saved[time] = known.get(time) or self.read(instant, SavepointMetadata)
+        self._memory.saved = saved
+        return Savepoints.of(saved)
 
     def _has_archive(self) -> bool:
         return bool(self._storage.list(self._meta.config.archive_folder))

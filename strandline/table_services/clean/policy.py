@@ -103,9 +103,10 @@ EMPTY_HOURS: Final = Setting(
 MAX_COMMITS: Final = Setting(
     "hoodie.clean.trigger.max.commits",
     1,
-    "Number of write instants that must complete after a clean before the next one is planned.",
+    "Number of write instants that must complete after a clean before the next one is planned. With"
+    " 0 a call of `clean` plans one even without a write, as `strandline clean --apply` does.",
     "client",
-    minimum=1,
+    minimum=0,
 )
 PARALLELISM: Final = Setting(
     "hoodie.clean.parallelism",
@@ -137,7 +138,7 @@ class CleanSettings:
         retained: Number of completed write instants that stay readable, at least 1.
         hours: Hours for which the state at each write stays readable, at least 1.
         versions: Number of slices that stay in each file group, at least 1.
-        max_commits: Number of write instants between two cleans, at least 1.
+        max_commits: Number of write instants between two cleans; 0: a clean needs no write.
         max_to_clean: Maximum number of write instants by which the earliest retained one advances.
         empty_hours: Hours after the last clean from which an empty one is due; 0 or less: never.
         parallelism: Number of files deleted at a time.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
@@ -83,6 +83,8 @@ class Cleaner:
         delete: Deletes files; ``None`` for threads of this process.
         progress: Called while files are deleted.
         lock: As in ``CleanExecution``.
+        check_lock: Raises ``LockError`` if the table's lock was lost; called once all parts of a
+            clean are requested, and before pending ones are withdrawn.
 
     Attributes:
         planner: Plans its cleans.
@@ -99,6 +101,7 @@ class Cleaner:
         delete: Delete | None = None,
         progress: Progress | None = None,
         lock: TableLock | None = None,
+        check_lock: Callable[[], object] = lambda: None,
     ) -> None:
         self._meta = meta_client.for_cause("clean")
         self._storage = meta_client.storage.for_cause("clean")
@@ -110,6 +113,7 @@ class Cleaner:
             self._meta, time_generator, delete or self._in_threads, lock
         )
         self._progress = progress
+        self._check_lock = check_lock
 
     def run(self) -> CleanResult | None:
         """Finish crashed cleans, then plan and run one clean.
@@ -121,6 +125,7 @@ class Cleaner:
         Raises:
             CorruptMetadataError: The last clean, a pending one, a savepoint or a commit can't be
                 read.
+            LockError: The lock was lost before anything was deleted, or wasn't acquired again.
             ViewBehindError: A rollback isn't finished in a partition to be cleaned.
             StorageError: An instant can't be written. A file that can't be deleted raises no error:
                 it is recorded as failed, and the next clean plans it again.
@@ -181,7 +186,10 @@ class Cleaner:
                 lease = broken[each.instant][0]
                 logger.info("withdrawing %s, which would break the lease %s", each.instant, lease)
                 lost.append(each)
-        self._execution.withdraw(each.instant for each in lost)
+        if lost:
+            # Another cleaner, which has the lock by now, may be carrying them out.
+            self._check_lock()
+            self._execution.withdraw(each.instant for each in lost)
         results: list[tuple[Part | None, CleanResult]] = []
         for each in pending:
             if each in lost:
@@ -270,6 +278,10 @@ class Cleaner:
                 instant = self._execution.request(now, planned)
                 kept = planned.plan if part.is_last and not requested else None
                 requested.append(_Requested(instant, kept, planned.files, planned.bytes))
+            if requested:
+                # If the lock was lost, another writer may have rolled back a commit that the plan
+                # relies on. Now that the plan is on the timeline, rollbacks respect it.
+                self._check_lock()
         except StrandlineError:
             if requested:
                 self._give_up([*(each.instant for each in requested), _asked(now)])

@@ -16,7 +16,7 @@ from fsview.model.file_group import BaseFile
 from fsview.model.file_name import DATA_EXTENSIONS, MAX_NAME, parse_base_name, parse_data_file
 from strandline.commit.conflict import CLUSTER
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
-from timeline.instant import COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
+from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CommitMetadata,
@@ -174,7 +174,7 @@ def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
         IllegalTransitionError: It isn't the newest commit, or is protected.
     """
     name = f"{target.action} {target.requested_time}"
-    if target.action not in (COMMIT, REPLACE_COMMIT):
+    if target.action not in (COMMIT, DELTA_COMMIT, REPLACE_COMMIT):
         raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
     if not target.is_completed:
         raise IllegalTransitionError(

@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 from time import sleep
 
-from fsview.model.file_group import BaseFile
+from fsview.model.file_group import BaseFile, LogFile
 from fsview.model.file_name import data_files
 from strandline.commit.completion_outcome import rollback_of
 from strandline.commit.late_reader import wait_for_late_readers
@@ -59,7 +59,16 @@ from strandline.table_services.rollback.policy import RollbackPolicy
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, CorruptMetadataError, InstantNotFoundError
-from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK, Instant, State
+from timeline.instant import (
+    CLEAN,
+    COMMIT,
+    DELTA_COMMIT,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    Instant,
+    State,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
@@ -467,7 +476,7 @@ class Rollbacks:
 
     def _is_write(self, instant: Instant) -> bool:
         """Return whether a pending instant is a write, which only its own writer continues."""
-        if instant.action == COMMIT:
+        if instant.action in (COMMIT, DELTA_COMMIT):
             return True
         if instant.action != REPLACE_COMMIT:
             return False
@@ -528,7 +537,12 @@ def files_of_pending(meta: TableMetaClient, instant: Instant) -> Iterable[str]:
 
 
 def _listed_files(meta: TableMetaClient, instant: str) -> list[str]:
-    """Return the paths of an instant's base files, found by listing the table."""
+    """Return the paths of an instant's files, found by listing the table.
+
+    From version 8 on the name of a log has the instant that wrote it; before, that of its slice,
+    which may have logs of other instants.
+    """
+    named = (BaseFile,) if meta.config.version < 8 else (BaseFile, LogFile)
     folders: dict[str, list[FileInfo]] = {}
     for info in meta.storage.list_tree(""):
         folder, _, name = info.name.rpartition("/")
@@ -539,5 +553,5 @@ def _listed_files(meta: TableMetaClient, instant: str) -> list[str]:
         for folder, listing in folders.items()
         if folder.partition("/")[0] != META_FOLDER
         for file in data_files(folder, listing, extensions)
-        if isinstance(file, BaseFile) and file.instant == instant
+        if isinstance(file, named) and file.instant == instant
     ]

@@ -21,6 +21,7 @@ from strandline.commit import settings as commit_settings
 from strandline.commit.lock import settings as lock_settings
 from strandline.commit.settings import check_concurrency, conflict_strategy
 from strandline.records.file.base_file_writer import BaseFileSettings
+from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.service import SERVICE_SETTINGS
@@ -296,6 +297,16 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
         # As in HoodieFileWriterFactory.enableBloomFilter: an index that needs filters gets them.
         has_bloom=values.get(settings.BLOOM_ENABLED)
         or values.get(INDEX_TYPE) in (BLOOM, GLOBAL_BLOOM),
+    )
+
+
+def log_file_settings(values: Settings) -> LogFileSettings:
+    """Return the settings of logs."""
+    return LogFileSettings(
+        data_format=values.get(settings.LOG_FORMAT),
+        block_bytes=values.get(settings.LOG_BLOCK_SIZE),
+        file_bytes=values.get(settings.LOG_FILE_SIZE),
+        parquet=base_file_settings(values),
     )
 
 

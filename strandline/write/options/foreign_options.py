@@ -272,8 +272,7 @@ HARMLESS: Final = (
         "rollback.parallelism file.listing.parallelism simple.index. global.simple.index. "
         "global.index. bloom.index. record.index. bucket.index. write.status.storage.level "
         "write.tagged.record.storage.level write.executor. write.buffer. memory. common. "
-        "datasource.write.row.writer.enable combine.before.delete copyonwrite.insert. "
-        "merge.small.file.group.candidates.limit",
+        "datasource.write.row.writer.enable combine.before.delete copyonwrite.insert.",
         "tuning of Hudi's own execution; here Spark's settings decide",
     ),
     _entry(
@@ -285,7 +284,7 @@ HARMLESS: Final = (
     _entry(
         "compact. compaction. datasource.compaction. log.compaction. logfile. "
         "merge.use.record.positions write.record.positions optimized.log.blocks.scan.enable",
-        "copy-on-write tables have no logs to compact",
+        "the writer doesn't compact; of merge-on-read tables, options that ask for it are refused",
     ),
     _entry(
         "archive. archivelog.",

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from strandline.records.file.base_file_writer import CODECS
+from strandline.records.file.log_file_writer import AVRO, PARQUET
 from strandline.records.key import timestamp_path
 from strandline.records.schema import schema_evolution
 from strandline.settings.setting import Setting, declared
+from timeline.table.property_name import COPY_ON_WRITE, MERGE_ON_READ
 
 UNSORTED: Final = "NONE"
 PARTITION_SORT: Final = "PARTITION_SORT"
@@ -40,10 +42,10 @@ DATABASE: Final = Setting(
 )
 TABLE_TYPE: Final = Setting(
     "hoodie.datasource.write.table.type",
-    "COPY_ON_WRITE",
-    "The table's type; this release writes copy-on-write tables only.",
+    COPY_ON_WRITE,
+    "The table's type: with `MERGE_ON_READ`, for versions 8 and 9, updates and deletes go to logs.",
     "table",
-    allowed=("COPY_ON_WRITE",),
+    allowed=(COPY_ON_WRITE, MERGE_ON_READ),
 )
 TABLE_VERSION: Final = Setting(
     "hoodie.write.table.version",
@@ -210,6 +212,37 @@ SMALL_FILE_LIMIT: Final = Setting(
     "table",
     unit="bytes",
     minimum=0,
+)
+SMALL_FILE_CANDIDATES: Final = Setting(
+    "hoodie.merge.small.file.group.candidates.limit",
+    1,
+    "In a merge-on-read table, number of small base files without logs of a partition, the smallest"
+    " first, that inserts rewrite.",
+    "table",
+    minimum=0,
+)
+LOG_FORMAT: Final = Setting(
+    "hoodie.logfile.data.block.format",
+    AVRO,
+    "Format of the rows in logs: `avro` or `parquet`.",
+    "table",
+    allowed=(AVRO, PARQUET),
+)
+LOG_BLOCK_SIZE: Final = Setting(
+    "hoodie.logfile.data.block.max.size",
+    256 * _MB,
+    "Size at which a block of rows in a log is ended.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+LOG_FILE_SIZE: Final = Setting(
+    "hoodie.logfile.max.size",
+    1024 * _MB,
+    "Size of a log after which a write begins another one.",
+    "table",
+    unit="bytes",
+    minimum=1,
 )
 RECORD_SIZE: Final = Setting(
     "hoodie.copyonwrite.record.size.estimate",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from strandline.commit.lock.settings import PROVIDER
+from strandline.read.logs.mergeable import refuse_unmergeable
 from strandline.records.file.base_file import EXTENSION
 from strandline.records.key.generator import CUSTOM, SIMPLE, TIMESTAMP, TYPES, KeyGenerator
 from strandline.records.key.timestamp_path import (
@@ -35,17 +36,31 @@ from strandline.write.options.client_options import (
     key_generator_type,
     merge_mode,
 )
+from strandline.write.options.index_settings import BLOOM, BUCKET, INDEX_TYPE, IndexOptions
+from strandline.write.options.index_settings import SIMPLE as SIMPLE_INDEX
 from strandline.write.options.settings import METADATA_TABLE, TIME_SETTINGS
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
+from timeline.table.property_name import CUSTOM as CUSTOM_MERGE
 from timeline.table.property_name import (
-    COPY_ON_WRITE,
     DROPS_PARTITION_COLUMNS,
     EVENT_TIME,
+    MERGE_ON_READ,
     METADATA_PARTITIONS,
     PARTITION_FIELDS,
 )
-from timeline.table.property_name import CUSTOM as CUSTOM_MERGE
+
+FIRST_WITH_LOGS: Final = 8
+"""The first table version whose logs this writer writes: in their names is the writing instant."""
+_INLINE: Final = "hoodie.compact.inline"
+_ASYNC: Final = "hoodie.datasource.compaction.async.enable"
+_COMPACTIONS: Final[Mapping[str, str]] = {
+    _INLINE: "true",
+    "hoodie.compact.schedule.inline": "true",
+    "hoodie.log.compaction.inline": "true",
+    _ASYNC: "false",
+}
+"""Options of Hudi's → the value that asks for compactions by a writer."""
 
 _FALSE_PROPERTIES: Final = (
     "hoodie.table.cdc.enabled",
@@ -86,10 +101,16 @@ def new_config(values: Settings) -> TableConfig:
     refusals.raise_any()
     partitions = column_names(values, settings.PARTITION_PATH)
     kind = key_generator_type(values) or (CUSTOM if any(":" in p for p in partitions) else None)
-    version = values.get(settings.TABLE_VERSION)
+    version, table_type = values.get(settings.TABLE_VERSION), values.get(settings.TABLE_TYPE)
+    if table_type == MERGE_ON_READ and version < FIRST_WITH_LOGS:
+        raise ConfigError(
+            f"{settings.TABLE_VERSION.name} is {version} and {values.called(settings.TABLE_TYPE)}"
+            f" is {table_type}; allowed: {FIRST_WITH_LOGS} or 9, or copy-on-write"
+        )
     config = TableConfig.create(
         name=values.get(settings.TABLE_NAME),
         version=version,
+        table_type=table_type,
         record_key_fields=keys,
         # Hudi stores the types of CUSTOM from version 8 on.
         partition_fields=plain_names(partitions) if version < 8 else partitions,
@@ -124,6 +145,7 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
         (settings.TABLE_NAME, config.name),
         (settings.DATABASE, config.database),
         (settings.TABLE_VERSION, config.version),
+        (settings.TABLE_TYPE, config.table_type),
         (settings.HIVE_STYLE, config.hive_style_partitioning),
         (settings.URL_ENCODE, config.url_encode_partitioning),
         (settings.TIMEZONE, config.timezone),
@@ -168,7 +190,11 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
             " property",
         )
     refusals = [
-        (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
+        (
+            config.table_type == MERGE_ON_READ and config.version < FIRST_WITH_LOGS,
+            f"is {MERGE_ON_READ} of version {config.version}; allowed: {FIRST_WITH_LOGS} or 9"
+            " (let Hudi write, clean and archive it; its rows can be read)",
+        ),
         (
             config.key_generator_type not in TYPES,
             f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
@@ -188,6 +214,44 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     for refused, reason in refusals:
         if refused:
             raise UnsupportedTableError(f"{base_path} {reason}")
+    if config.table_type == MERGE_ON_READ:
+        # A writer must know by which rule readers merge its logs.
+        refuse_unmergeable(config)
+
+
+def refuse_for_logs(values: Settings, index: IndexOptions) -> None:
+    """Refuse options that a merge-on-read table can't be written with.
+
+    Raises:
+        ConfigError: An option asks for a compaction, or for an index that isn't supported there.
+    """
+    refusals = Refusals()
+    if index.is_global:
+        refusals.add(
+            ConfigError(
+                f"{INDEX_TYPE.name} is {index.type}, but the table is merge-on-read; allowed:"
+                f" {SIMPLE_INDEX}, {BLOOM}, {BUCKET}",
+                hint="keys that logs have deleted or moved would be found at stale places",
+            )
+        )
+    for name, asks in _COMPACTIONS.items():
+        given = values.other.get(name, "").strip().lower()
+        if given == asks and not _is_off(values, name):
+            refusals.add(
+                ConfigError(
+                    f"{name} is {given}, but the table is merge-on-read, and this writer doesn't"
+                    f" compact; allowed: {'false' if asks == 'true' else 'true'}",
+                    hint="run Hudi's compaction between writes, such as the procedure"
+                    " run_compaction",
+                )
+            )
+    refusals.raise_any()
+
+
+def _is_off(values: Settings, name: str) -> bool:
+    """Whether an option that makes compactions inline by default is overruled."""
+    inline = values.other.get(_INLINE, "").strip().lower()
+    return name == _ASYNC and inline == "false"
 
 
 def refuse_metadata_table(config: TableConfig, base_path: str) -> None:

@@ -153,7 +153,7 @@ def _roll_back(request: WriteRequest, begun: Begun) -> bool:
 
 def _requested(request: WriteRequest, target: Target, heartbeat: Heartbeat) -> Transaction:
     """Request the instant; roll it back if it was requested from an outdated timeline."""
-    context, action = request.context, request.operation.action
+    context, action = request.context, target.action_of(request.operation)
     try:
         with request.account.timed("commit"):
             return _request_pinned(context, target, heartbeat, action)

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from fsview.model.file_group import BaseFile
-from fsview.model.file_system_view import FileSystemView, LookupQuery
+from fsview.model.file_group import BaseFile, FileSlice
+from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
 from fsview.sync.metadata_reader import pending_clustering
 from strandline.write.context import WriteRequest
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.operation import Replaces
-from strandline.write.options.settings import GLOBAL_SORT, RECORD_SIZE
+from strandline.write.options.settings import GLOBAL_SORT, RECORD_SIZE, SMALL_FILE_CANDIDATES
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.tagged import Tagged
 from strandline.write.tasks.in_place import placed_in_parts
@@ -73,12 +73,27 @@ def placed(request: WriteRequest, tagged: Tagged) -> Placed:
 def _placement(request: WriteRequest, tagged: Tagged, clustered: Clustered) -> Placement:
     """Return the target files of rows; new rows stay in their parts if that adds few files."""
     rows, sizing = tagged.rows, tagged.sizing
-    moved = place(rows.updates, rows.inserts, rows.files, clustered, sizing, fills=tagged.fills)
+    moved = place(
+        rows.updates,
+        rows.inserts,
+        rows.files,
+        clustered,
+        sizing,
+        fills=tagged.fills,
+        rewrites=_rewrites(request, tagged),
+    )
     if rows.in_parts is None:
         return moved
     staying = replace(sizing, record_bytes=_record_bytes(request, tagged.begun, sizing))
     cores = tagged.begun.rows.engine.cores
     return placed_in_parts(rows.in_parts, moved, staying, cores) or moved
+
+
+def _rewrites(request: WriteRequest, tagged: Tagged) -> int | None:
+    """Return how many small files inserts rewrite; ``None``: every write rewrites files."""
+    if not tagged.begun.target.merges_on_read:
+        return None
+    return request.context.settings.get(SMALL_FILE_CANDIDATES)
 
 
 def _record_bytes(request: WriteRequest, begun: Begun, sizing: Sizing) -> int:
@@ -102,7 +117,8 @@ def _replaced_groups(
         request.context.storage.reusing_listing(),
         closing(location.open(embedded.report)) as view,
     ):
-        files = _stored_files(view, replaces, partitions)
+        stored = _stored_slices if begun.target.merges_on_read else _stored_files
+        files = stored(view, replaces, partitions)
     replaced: dict[str, list[str]] = {partition: [] for partition in partitions}
     for partition, file_id in sorted((file.partition, file.file_id) for file in files):
         instant = clustered.get((partition, file_id))
@@ -114,6 +130,17 @@ def _replaced_groups(
             )
         replaced.setdefault(partition, []).append(file_id)
     return {partition: tuple(file_ids) for partition, file_ids in replaced.items()}
+
+
+def _stored_slices(
+    view: FileSystemView, replaces: Replaces, partitions: list[str]
+) -> tuple[FileSlice, ...]:
+    """Return the newest slices of the partitions, or of the table; some may have only logs."""
+    asked = partition_names(view) if replaces is Replaces.TABLE else partitions
+    if not asked:
+        return ()
+    (answers,) = view.look_up([LookupQuery("latest_file_slices", tuple(asked))])
+    return tuple(found for answer in answers for found in answer)
 
 
 def _stored_files(

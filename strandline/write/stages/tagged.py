@@ -6,7 +6,7 @@ search the keys in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +25,16 @@ from strandline.write.index.search_tagging import SearchTagging
 from strandline.write.operation import Operation
 from strandline.write.options.index_settings import (
     BLOOM,
+    BUCKET,
     GLOBAL_BLOOM,
+    INDEX_TYPE,
     IndexOptions,
 )
 from strandline.write.options.settings import COMBINE_INSERT
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.checked import ordering_fields
 from strandline.write.tasks.placement import Sizing, StoredFile
+from timeline.errors import UnsupportedTableError
 from timeline.storage.base import Storage
 
 
@@ -82,6 +85,8 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
         with request.account.timed("tag"):
             scope = tagging.scope(fills=fills)
             files = () if scope is SearchScope.NOTHING else _stored_files(request, begun, scope)
+            if operation.needs_match and not target.index.is_bucket:
+                _refuse_only_logs(files, context.storage.base_path)
             rows = held.enter_context(tagging.tagged(begun.rows, files))
         yield Tagged(begun, rows, sizing, fills)
 
@@ -89,7 +94,10 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
 def _stored_files(
     request: WriteRequest, begun: Begun, scope: SearchScope
 ) -> tuple[StoredFile, ...]:
-    """Return the newest base files of partitions, or of the table, at the write's timeline."""
+    """Return the newest base files of partitions, or of the table, at the write's timeline.
+
+    In a merge-on-read table they are those of slices, merged while a compaction pends on them.
+    """
     report, partitions, context = LookupReport(), tuple(sorted(begun.rows.counts)), request.context
     location = context.embedded.lookup_location(
         begun.transaction.timeline,
@@ -102,11 +110,47 @@ def _stored_files(
             if scope is SearchScope.TABLE:
                 view.load_all_partitions()
                 found = sorted(view.all_latest_base_files(), key=lambda file: file.path)
+            elif begun.target.merges_on_read:
+                return _merged(view, partitions, begun.transaction.time)
             else:
                 found = _newest(view, partitions)
     finally:
         request.account.add({}, report)
     return tuple(StoredFile(file.partition, file.file_id, file.name, file.size) for file in found)
+
+
+def _merged(view: FileSystemView, partitions: tuple[str, ...], time: str) -> tuple[StoredFile, ...]:
+    """Return the base files of partitions, in their order, with whether they have logs."""
+    if not partitions:
+        return ()
+    name = "latest_merged_file_slices_before_or_on"
+    (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
+    slices = [each for found in answers for each in found]
+    return tuple(
+        StoredFile(
+            each.partition,
+            each.file_id,
+            each.base_file.name if each.base_file else "",
+            each.base_file.size if each.base_file else 0,
+            bool(each.log_files),
+        )
+        for each in slices
+    )
+
+
+def _refuse_only_logs(files: Iterable[StoredFile], base_path: str) -> None:
+    """Refuse look-ups in base files if a group has only logs, as Flink's writers make them.
+
+    Raises:
+        UnsupportedTableError: There is such a group; the message names it.
+    """
+    for file in files:
+        if not file.name:
+            raise UnsupportedTableError(
+                f"file group {file.file_id} in partition {file.partition!r} of {base_path} has only"
+                f" logs, in which keys aren't looked up; allowed: {INDEX_TYPE.name}={BUCKET}",
+                hint="compact the table with Hudi",
+            )
 
 
 def _newest(view: FileSystemView, partitions: tuple[str, ...]) -> list[BaseFile]:

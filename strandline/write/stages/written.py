@@ -30,7 +30,7 @@ from strandline.server.marker.name import check_name
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import D, EngineContext, storage_calls
 from strandline.write.index.base import TaggedRows
-from strandline.write.options.client_options import base_file_settings
+from strandline.write.options.client_options import base_file_settings, log_file_settings
 from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED, UNSORTED
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.placed import Placed
@@ -115,6 +115,7 @@ def _write_files(request: WriteRequest, placed: Placed, markers: WriteMarkers) -
         combine=rows.combine,
         avro_schema=target.avro_schema or "",
         settings=base_file_settings(context.settings),
+        log_settings=log_file_settings(context.settings),
         markers=markers,
         first_written=target.first_written,
         tally=begun.tally,

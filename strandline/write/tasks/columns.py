@@ -21,8 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,6 +44,9 @@ TASK: Final = "_strandline_task"
 """Number of the task that an engine moves a row to."""
 PLACE: Final = "_strandline_place"
 """Place of a row within its task's part."""
+
+_PIECE_ROWS: Final = 65_536
+"""Rows of a new file that get meta columns at once: each piece costs at least 0.3 ms."""
 
 ROW_NUMBER_FIELD: Final = pa.field(ROW_NUMBER, pa.int64())
 _KEYS: Final = (
@@ -195,3 +201,43 @@ def refuse_without_key(rows: pa.RecordBatch | pa.Table) -> None:
     """
     if rows.column(RECORD_KEY).null_count:
         raise changed(None, "a row came that can't be written")
+
+
+def counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
+    """Yield the pieces, and append the count of each."""
+    for piece in pieces:
+        counts.append(count_of(piece))
+        yield piece
+
+
+def larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the pieces concatenated, without a copy, up to ``_PIECE_ROWS`` rows."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.num_rows
+        if rows >= _PIECE_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def by_bucket(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
+
+    The pieces of a bucket must be read before the next bucket is requested.
+    """
+    for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
+        yield number, (piece for _, piece in pieces)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    for batch in batches:
+        numbers = batch.column(BUCKET).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(cuts):
+            yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])

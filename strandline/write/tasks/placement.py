@@ -52,12 +52,19 @@ _EVEN: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """The newest base file of a group; ``size`` in bytes. A new group has no name."""
+    """The newest base file of a group; ``size`` in bytes.
+
+    A new group has no name, nor has one that has only logs.
+
+    Attributes:
+        has_logs: Whether the group's newest slice has logs.
+    """
 
     partition: str
     file_id: str
     name: str
     size: int
+    has_logs: bool = False
 
     @property
     def path(self) -> str:
@@ -86,16 +93,19 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A file group that the write adds one base file to.
+    """A file group that the write adds one base file to, or logs.
 
     Attributes:
-        base_file: Name of the base file that the new one replaces; ``None`` for a new group.
+        base_file: Name of the base file that the new one replaces; ``None`` for a new group, and
+            if the rows go to logs.
+        is_log: Whether the rows go to logs of a stored group.
     """
 
     number: int
     partition: str
     file_id: str
     base_file: str | None = None
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +201,12 @@ class _Builder:
         self._sizing = sizing
         self._new_file_id = new_file_id
 
-    def stored(self, file: StoredFile, rows: int) -> int:
+    def stored(self, file: StoredFile, rows: int, *, is_log: bool = False) -> int:
         """Return the bucket of a stored file's group, to which rows are added."""
         group = (file.partition, file.file_id)
         if group not in self._stored:
-            self._stored[group] = self._open(*group, file.name or None, file.size)
+            base, size = (None, 0) if is_log else (file.name or None, file.size)
+            self._stored[group] = self._open(*group, base, size, is_log=is_log)
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number
@@ -205,8 +216,16 @@ class _Builder:
         weight = rows * self._sizing.record_bytes
         return self._open(partition, self._new_file_id(), None, weight)
 
-    def _open(self, partition: str, file_id: str, base_file: str | None, weight: int) -> int:
-        self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file))
+    def _open(
+        self,
+        partition: str,
+        file_id: str,
+        base_file: str | None,
+        weight: int,
+        *,
+        is_log: bool = False,
+    ) -> int:
+        self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file, is_log))
         self.weights.append(weight)
         return len(self.buckets) - 1
 
@@ -219,6 +238,7 @@ def place(
     sizing: Sizing,
     *,
     fills: bool = True,
+    rewrites: int | None = None,
     new_file_id: Callable[[], str] = new_file_id,
 ) -> Placement:
     """Place the rows of a write; buckets are numbered in the order of their partitions' paths.
@@ -231,6 +251,9 @@ def place(
             group takes no inserts.
         sizing: Sizes of files and records.
         fills: Whether inserts go to small stored files first.
+        rewrites: In a merge-on-read table the most small files of a partition that take inserts,
+            which rewrites them. They have no logs, and the updates of their groups join the
+            rewrite; all other updates go to logs. ``None``: all files are rewritten.
         new_file_id: Makes the id of a new group.
 
     Raises:
@@ -246,30 +269,57 @@ def place(
     small: dict[str, list[StoredFile]] = {}
     for file in files:
         is_small = fills and file.size < sizing.small_file_bytes
+        if is_small and rewrites is not None:
+            is_small = bool(file.name) and not file.has_logs
         if is_small and (file.partition, file.file_id) not in clustered:
             small.setdefault(file.partition, []).append(file)
     build = _Builder(sizing, new_file_id)
     of_file = [_NO_BUCKET] * len(files)
     shares: dict[str, InsertShares] = {}
     for partition in sorted({*updated, *inserts}):
+        rows = inserts.get(partition, 0)
+        filled = _filled(small.get(partition, ()), rows, sizing, rewrites)
+        rewritten = {file.file_id for file, _ in filled}
         for number in updated.get(partition, ()):
-            of_file[number] = build.stored(files[number], updates[number])
-        if rows := inserts.get(partition):
-            shares[partition] = _share(build, partition, rows, small.get(partition, ()), sizing)
+            file = files[number]
+            is_stored = bool(file.name) or file.has_logs
+            is_log = rewrites is not None and is_stored and file.file_id not in rewritten
+            of_file[number] = build.stored(file, updates[number], is_log=is_log)
+        if rows:
+            shares[partition] = _share(build, partition, rows, filled, sizing)
     return Placement(tuple(build.buckets), tuple(build.weights), tuple(of_file), shares)
 
 
+def _filled(
+    small: Iterable[StoredFile], rows: int, sizing: Sizing, most: int | None
+) -> list[tuple[StoredFile, int]]:
+    """Return the small files that take inserts, and the number of rows for each.
+
+    Args:
+        small: A partition's small files.
+        rows: The number of its inserts.
+        sizing: Sizes of files and records.
+        most: The number of files, the smallest, that may take inserts; ``None``: any number.
+    """
+    taken: list[tuple[StoredFile, int]] = []
+    for file in sorted(small, key=lambda file: (file.size, file.file_id))[:most]:
+        fits = min(sizing.room(file.size), rows)
+        if fits > 0:
+            taken.append((file, fits))
+            rows -= fits
+    return taken
+
+
 def _share(
-    build: _Builder, partition: str, rows: int, small: Iterable[StoredFile], sizing: Sizing
+    build: _Builder,
+    partition: str,
+    rows: int,
+    filled: Iterable[tuple[StoredFile, int]],
+    sizing: Sizing,
 ) -> InsertShares:
     """Distribute one partition's inserts: first to small files, then evenly to new groups."""
-    taken: list[tuple[int, int]] = []
-    left = rows
-    for file in sorted(small, key=lambda file: (file.size, file.file_id)):
-        fits = min(sizing.room(file.size), left)
-        if fits > 0:
-            taken.append((build.stored(file, fits), fits))
-            left -= fits
+    taken = [(build.stored(file, fits), fits) for file, fits in filled]
+    left = rows - sum(fits for _, fits in taken)
     groups = -(-left // max(sizing.room(0), 1))
     for number in range(groups):
         # The first groups take one record more if the number isn't divisible.

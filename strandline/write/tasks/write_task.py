@@ -1,4 +1,4 @@
-"""``WriteTask``: writes the base files of a task's buckets.
+"""``WriteTask``: writes the base files and logs of a task's buckets.
 
 All rows of a bucket are in one task, sorted by bucket, so that it holds one bucket at a time. New
 groups are streamed into their files; a bucket that is merged into a stored file or whose rows are
@@ -7,6 +7,11 @@ combined is read completely first. For each bucket the task creates a marker
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
 those whose status it received.
+
+In a merge-on-read table a bucket's rows may go to logs of its file group instead: rows in data
+blocks, deletes with their ordering values in a delete block. Nothing is read for that; whether a
+row is newer than the stored one is decided by readers. An attempt never appends to a file of
+another one: it creates files of its own, a further one when a file is full.
 
 The tasks report to the driver by rows with one JSON column (``WriteReport``).
 
@@ -17,7 +22,8 @@ would be committed but neither read nor replaced. The driver compares the paths 
 anything is written; a task that opens a partition compares it with stored partitions. This doesn't
 detect two writers that open ``a`` and ``a/b`` at the same time. Hudi doesn't check this.
 
-Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
+Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``,
+``HoodieAppendHandle``.
 """
 
 from __future__ import annotations
@@ -27,17 +33,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice, pairwise
-from operator import itemgetter
+from itertools import chain, islice
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from executor_proxy.report import Fallback
 from fsview.load.listing import discover_partitions
-from fsview.model.file_name import base_file_name, parse_base_name
+from fsview.model.file_name import base_file_name, log_file_name, parse_base_name
 from strandline.commit.markers import CREATE, MERGE, WriteMarkers, delete_if_ended, marker_name
 from strandline.records.file.base_file import EXTENSION, stored_rows
 from strandline.records.file.base_file_writer import (
@@ -45,6 +50,7 @@ from strandline.records.file.base_file_writer import (
     BaseFileWriter,
     FileWritten,
 )
+from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.records.schema.columns import has_null_elements
@@ -56,7 +62,8 @@ from strandline.write.engine.base import (
     calls_since,
 )
 from strandline.write.engine.task_threads import StageStoppedError
-from strandline.write.tasks.columns import BUCKET, RowCount, by_partition, count_of
+from strandline.write.tasks.columns import RowCount, by_bucket, by_partition, counted, larger
+from strandline.write.tasks.log_rows import LogRows, log_stat
 from strandline.write.tasks.placement import Bucket
 from timeline.errors import ConcurrentWriteError, CreateUnansweredError, InputError, StrandlineError
 from timeline.meta_client import TableMetaClient
@@ -67,9 +74,6 @@ from timeline.table.partition_metadata import FILE_NAME, write_partition_metadat
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 
 logger = logging.getLogger(__name__)
-
-_PIECE_ROWS: Final = 65_536
-"""Rows of a new file that get meta columns at once: each piece costs at least 0.3 ms."""
 
 _HINT: Final = (
     "hoodie.datasource.write.partitionpath.urlencode=true encodes slashes in the values of a new"
@@ -112,7 +116,7 @@ class BegunFiles:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes the base files of a task's buckets.
+    """Writes the files of a task's buckets.
 
     Attributes:
         storage: The table's storage.
@@ -123,6 +127,7 @@ class WriteTask:
         combine: Whether rows with one key are combined first; they are all in one bucket.
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
+        log_settings: Settings of logs.
         markers: The write's markers.
         tally: Gets the task's storage calls.
         attempt: Returns the running attempt of the task.
@@ -148,6 +153,7 @@ class WriteTask:
     begun: BegunFiles = field(default_factory=BegunFiles)
     looks_around: bool = True
     first_written: tuple[str, ...] = ()
+    log_settings: LogFileSettings = field(default_factory=LogFileSettings)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a status row for each file, and one for the whole task."""
@@ -194,25 +200,48 @@ class WriteTask:
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
             # A partition with a committed file already has its metadata file.
-            if bucket.base_file is None and bucket.partition not in known:
+            is_new = bucket.base_file is None and not bucket.is_log
+            if is_new and bucket.partition not in known:
                 # Create it before the first data file: without it Hudi's readers see no rows.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
-            # Add before creating the file: if another writer has rolled the instant back since,
-            # the marker is gone, and a create that fails may still have taken effect.
-            begun.append(paths[number])
-            self.begun.created.add(paths[number])
-            try:
-                file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
-            except CreateUnansweredError:
-                self.begun.unanswered.add(paths[number])
-                raise
-            self._stop_if_left(paths[number])
-            seqno = file.next_seqno
-            given = [bucket.partition, file.given.rows, file.given.keys]
-            counts = plain(file.counts)
-            status = {"stat": plain(file.stat), "counts": counts, "rows": given}
-            yield status_row({**status, "null_elements": sorted(file.null_elements)})
+            if bucket.is_log:
+                logs = LogRows(
+                    bucket,
+                    new_rules,
+                    self.avro_schema,
+                    self.log_settings,
+                    attempt.partition,
+                    seqno,
+                )
+                path = paths[number]
+                files = self._append(logs, bucket, path, pieces, attempt, begun, fallbacks)
+            else:
+                with self._creating(paths[number], begun):
+                    file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
+                files = iter([file])
+            for file in files:
+                self._stop_if_left(file.stat.path)
+                seqno = file.next_seqno
+                given = [bucket.partition, file.given.rows, file.given.keys]
+                counts = plain(file.counts)
+                status = {"stat": plain(file.stat), "counts": counts, "rows": given}
+                yield status_row({**status, "null_elements": sorted(file.null_elements)})
+
+    @contextmanager
+    def _creating(self, path: str, begun: list[str]) -> Iterator[None]:
+        """Record a file that the block creates; ``begun`` is that of ``_written``.
+
+        Before it is created: if another writer has rolled the instant back since, the marker is
+        gone, and a create that fails may still have taken effect.
+        """
+        begun.append(path)
+        self.begun.created.add(path)
+        try:
+            yield
+        except CreateUnansweredError:
+            self.begun.unanswered.add(path)
+            raise
 
     def _stop_if_left(self, path: str | None = None) -> None:
         """Stop if the write has ended without this task; delete the file that it has just created.
@@ -233,11 +262,22 @@ class WriteTask:
         task = self.tasks[number]
         coming = (each for each in range(number, len(self.tasks)) if self.tasks[each] == task)
         numbers = list(islice(coming, self.markers.at_once))
+        buckets = [self.buckets[each] for each in numbers]
+        paths = self._mark(buckets, attempt, fallbacks)
+        return dict(zip(numbers, paths, strict=True))
+
+    def _mark(
+        self,
+        buckets: Sequence[Bucket],
+        attempt: TaskAttempt,
+        fallbacks: list[Fallback],
+        version: int = 1,
+    ) -> list[str]:
+        """Create the markers of the buckets' files, of logs of a version; return their paths."""
         # Markers before data files: a rollback deletes all marked files, wherever the task dies.
         # The write token differs between attempts, so a repeated task never finds an earlier file.
         names = [
-            marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
-            for each in numbers
+            marked_file(each, attempt.write_token, self.rules.instant, version) for each in buckets
         ]
         # A create that fails may still have taken effect.
         self.begun.marked.update(path for path, _ in names)
@@ -246,7 +286,7 @@ class WriteTask:
         )
         if fallback is not None:
             fallbacks.append(fallback)
-        return {each: path for each, (path, _) in zip(numbers, names, strict=True)}
+        return [path for path, _ in names]
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
@@ -288,16 +328,14 @@ class WriteTask:
     ) -> _FileReport:
         """Write one bucket's file; ``new_rules`` are those of files without stored rows."""
         counts, given, null_elements = MergeCounts(), list[RowCount](), set[str]()
-        pieces = self._looked_through(_counted(pieces, given), null_elements)
-        if self.combine:
-            pieces = iter([self._newest(pa.concat_tables(pieces))])
+        pieces = self._prepared(pieces, given, null_elements)
         name = path.rpartition("/")[2]
         started = time.perf_counter()
         storage = self.storage.for_cause("write")
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             if bucket.base_file is None:
-                for piece in _larger(pieces):
+                for piece in larger(pieces):
                     merger = Merger(piece, new_rules, name, attempt.partition, seqno)
                     writer.write(merger.created(bucket.partition))
                     counts, seqno = counts + merger.counts, merger.next_seqno
@@ -314,6 +352,57 @@ class WriteTask:
         taken_ms = round((time.perf_counter() - started) * 1000)
         stat = _stat(bucket, path, written, counts, taken_ms)
         return _FileReport(stat, counts, sum(given, RowCount()), seqno, frozenset(null_elements))
+
+    def _append(
+        self,
+        rows: LogRows,
+        bucket: Bucket,
+        path: str,
+        pieces: Iterator[pa.Table],
+        attempt: TaskAttempt,
+        begun: list[str],
+        fallbacks: list[Fallback],
+    ) -> Iterator[_FileReport]:
+        """Write a bucket's rows to logs, the first of them at ``path``; yield a report of each."""
+        given, null_elements = list[RowCount](), set[str]()
+        blocks = rows.blocks(larger(self._prepared(pieces, given, null_elements)))
+        block, version = next(blocks, None), 1
+        storage, full = self.storage.for_cause("write"), self.log_settings.file_bytes
+        while block is not None:
+            if version > 1:
+                (path,) = self._mark([bucket], attempt, fallbacks, version)
+            started = time.perf_counter()
+            written = deletes = size = 0
+            with self._creating(path, begun), storage.create_stream(path) as stream:
+                while block is not None and (not size or size < full):
+                    stream.write(block.data)
+                    size += len(block.data)
+                    written, deletes = written + block.rows, deletes + block.deletes
+                    block = next(blocks, None)
+            taken_ms = round((time.perf_counter() - started) * 1000)
+            counts = MergeCounts(updates=written, deletes=deletes)
+            if self.rules.append:
+                counts = MergeCounts(inserts=written, deletes=deletes)
+            stat = log_stat(bucket, path, version, size, counts, self.rules.instant, taken_ms)
+            count, nulls = sum(given, RowCount()), frozenset(null_elements)
+            yield _FileReport(stat, counts, count, rows.seqno, nulls)
+            # The rows and columns of the next log are those that are read from here on.
+            given.clear()
+            null_elements.clear()
+            version += 1
+
+    def _prepared(
+        self, pieces: Iterator[pa.Table], given: list[RowCount], null_elements: set[str]
+    ) -> Iterator[pa.Table]:
+        """Yield a bucket's rows, combined if necessary.
+
+        Args:
+            pieces: The rows.
+            given: Gets the count of each piece.
+            null_elements: Gets the first-written columns in which a list has a null element.
+        """
+        pieces = self._looked_through(counted(pieces, given), null_elements)
+        return iter([self._newest(pa.concat_tables(pieces))]) if self.combine else pieces
 
     def _looked_through(
         self, pieces: Iterator[pa.Table], null_elements: set[str]
@@ -351,48 +440,13 @@ class _FileReport:
     null_elements: frozenset[str]
 
 
-def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
-    """Yield the pieces, and append the count of each."""
-    for piece in pieces:
-        counts.append(count_of(piece))
-        yield piece
-
-
-def _larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces concatenated, without a copy, up to ``_PIECE_ROWS`` rows."""
-    waiting: list[pa.Table] = []
-    rows = 0
-    for piece in pieces:
-        waiting.append(piece)
-        rows += piece.num_rows
-        if rows >= _PIECE_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
-def by_bucket(
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-    """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
-
-    The pieces of a bucket must be read before the next bucket is requested.
-    """
-    for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
-        yield number, (piece for _, piece in pieces)
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    for batch in batches:
-        numbers = batch.column(BUCKET).to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(cuts):
-            yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
-
-
-def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:
-    """Return the path of a bucket's new base file, and the kind of its marker."""
+def marked_file(
+    bucket: Bucket, write_token: str, instant: str, version: int = 1
+) -> tuple[str, str]:
+    """Return the path of a bucket's new file, a log of a version or base file; and its marker."""
+    if bucket.is_log:
+        name = log_file_name(bucket.file_id, write_token, instant, version)
+        return _below(bucket.partition, name), CREATE
     name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
     return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
 
@@ -518,7 +572,9 @@ class WriteReport:
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
-                stats.append(WriteStat(**status["stat"]))
+                logs = status["stat"]["log_files"]
+                stat = {**status["stat"], "log_files": None if logs is None else tuple(logs)}
+                stats.append(WriteStat(**stat))
                 partition, rows, keys = status["rows"]
                 read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))

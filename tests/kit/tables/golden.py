@@ -161,6 +161,11 @@ def build_final(scenario: str, directory: str | os.PathLike[str]) -> Path:
     return Path(directory)
 
 
+def final_files(scenario: str) -> dict[str, bytes]:
+    """Return path → content of the data files and metadata as they were after the last step."""
+    return {path: data for path, (data, _) in _final(scenario)[0].items()}
+
+
 def recording(scenario: str, step: int, server: str = "rest", *, base: str = "{BASE}") -> Recording:
     """Return a recording, with ``{BASE}`` replaced by ``base``."""
     return _recording(_read(scenario, f"{server}/{step:02d}.jsonl.gz"), base)

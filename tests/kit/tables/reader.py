@@ -1,9 +1,14 @@
-"""A naive reader of copy-on-write tables: names and timeline only, none of the packages under test.
+"""A naive reader of tables: names and timeline only, none of the packages under test.
 
 It returns what Hudi's readers read: of each file group that no replacecommit has replaced the base
 file of the newest committed instant, in directories that have a ``.hoodie_partition_metadata``
 file. An instant is committed if its completed file exists, or if it is older than every commit of
 the active timeline.
+
+The logs of committed instants since that base file (table version 8 and later, one writer at a
+time) are applied to its rows one after the other, by event time by the ordering column ``ts``. A
+record that comes after a delete without an ordering value wins here, while Hudi compares it with
+the base file's row.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import io
 import json
 import os
 import re
+import struct
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import chain, zip_longest
@@ -31,8 +37,10 @@ META = (
     "_hoodie_file_name",
 )
 _BASE_FILE = re.compile(r"([0-9a-f-]{36}-\d+)_(\d+-\d+-\d+)_(\d{17})\.parquet")
+_LOG = re.compile(r"\.([0-9a-f-]{36}-\d+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)")
 _OWN = re.compile(
     rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}|\d{17}|\d+-\d+-\d+(?=_)"
+    rb"|(?<=\.log\.\d_)\d+-\d+-\d+"
 )
 """What each run of a write makes anew: file ids, tokens of heartbeats, instants, write tokens."""
 _DURATIONS = frozenset(
@@ -45,7 +53,7 @@ _DURATIONS = frozenset(
     }
 )
 """Fields of metadata that say how long something took."""
-_COMPLETED = re.compile(r"(\d{17})(?:_(\d{17}))?\.(commit|replacecommit)")
+_COMPLETED = re.compile(r"(\d{17})(?:_(\d{17}))?\.(commit|deltacommit|replacecommit)")
 
 
 def exists(base) -> bool:
@@ -102,6 +110,17 @@ def base_files(base):
                 yield "" if partition == "." else partition, name, match[1], match[3]
 
 
+def logs(base):
+    """Yield (partition, name, file id, instant, version) of every log, whatever its directory."""
+    base = Path(base)
+    for path in base.rglob(".*.log.*"):
+        partition = path.parent.relative_to(base).as_posix()
+        match = _LOG.fullmatch(path.name)
+        if match and not partition.startswith(".hoodie"):
+            version = int(match[3])
+            yield "" if partition == "." else partition, path.name, match[1], match[2], version
+
+
 def newest_files(base) -> dict[tuple[str, str], str]:
     """Return (partition, file id) → name of the base file that readers take."""
     done = committed(base)
@@ -128,9 +147,21 @@ def rows(base, *, unique: bool = True) -> list[dict] | None:
     if not exists(base):
         return None
     found = []
-    for (partition, _), name in newest_files(base).items():
-        for row in stored_rows(Path(base) / partition / name):
-            assert row["_hoodie_file_name"] == name
+    done, all_logs = committed(base), sorted(logs(base), key=lambda log: log[3:])
+    first, by_time = min(done, default=""), _is_by_time(base)
+    for (partition, file_id), name in newest_files(base).items():
+        since = _BASE_FILE.fullmatch(name)[3]
+        stored = stored_rows(Path(base) / partition / name)
+        assert all(row["_hoodie_file_name"] == name for row in stored)
+        newer = [
+            Path(base) / partition / log
+            for of_partition, log, of_group, instant, _ in all_logs
+            if (of_partition, of_group) == (partition, file_id)
+            if since < instant and (instant in done or instant < first)
+        ]
+        if newer:
+            stored = _with_logs(stored, newer, file_id, by_time=by_time)
+        for row in stored:
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
     keys = [found_row[:2] for found_row in found]
@@ -149,12 +180,77 @@ def _stored_rows(base_file: bytes) -> list[dict]:
     return pq.ParquetFile(pa.BufferReader(base_file)).read(use_threads=False).to_pylist()
 
 
+def _is_by_time(base) -> bool:
+    """Whether ordering values decide which row wins."""
+    properties = (Path(base) / ".hoodie" / "hoodie.properties").read_text().splitlines()
+    return "hoodie.record.merge.mode=COMMIT_TIME_ORDERING" not in properties
+
+
+def _with_logs(stored: list[dict], paths: list[Path], file_id: str, *, by_time: bool) -> list[dict]:
+    """Return rows after the records of logs, in order."""
+    by_key = {row["_hoodie_record_key"]: row for row in stored}
+    for key, row, ordering in chain.from_iterable(map(_log_records, paths)):
+        held = by_key.get(key)
+        is_ordered = by_time and held is not None and ordering is not None
+        if is_ordered and ordering < held["ts"]:
+            continue
+        by_key.pop(key, None)
+        if row is not None:
+            assert row["_hoodie_file_name"] == file_id
+            by_key[key] = row
+    return list(by_key.values())
+
+
+def _log_records(path: Path):
+    """Yield key, row (``None`` of a delete) and ordering value of a log's records."""
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        assert data[at : at + 6] == b"#HUDI#"
+        size, version, kind, count = struct.unpack_from(">qiii", data, at + 6)
+        end, at, header = at + 14 + size, at + 26, {}
+        assert (version, struct.unpack_from(">q", data, end - 8)) == (1, (size + 6,))
+        for _ in range(count):
+            ordinal, length = struct.unpack_from(">ii", data, at)
+            header[ordinal] = data[at + 8 : at + 8 + length].decode()
+            at += 8 + length
+        (length,) = struct.unpack_from(">q", data, at)
+        content, at = data[at + 8 : at + 8 + length], end
+        assert header[0] == _LOG.fullmatch(path.name)[2]
+        if kind == 5:
+            rows = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False).to_pylist()
+            yield from ((row["_hoodie_record_key"], row, row["ts"]) for row in rows)
+        elif kind == 3:
+            stream, schema = io.BytesIO(content), fastavro.parse_schema(json.loads(header[2]))
+            for _ in range(struct.unpack(">ii", stream.read(8))[1]):
+                stream.read(4)
+                row = fastavro.schemaless_reader(stream, schema)
+                yield row["_hoodie_record_key"], row, row["ts"]
+        else:
+            assert kind == 1
+            stream = io.BytesIO(content[8:])
+            found = fastavro.schemaless_reader(stream, _DELETES, return_record_name=True)
+            for each in found["deleteRecordList"]:
+                wrapper, held = each["orderingVal"] or (_INTEGER, {"value": 0})
+                # Hudi's delete operation writes Java's Integer 0.
+                is_hard = wrapper == _INTEGER and held["value"] == 0
+                yield each["recordKey"], None, None if is_hard else held["value"]
+
+
+_INTEGER = "org.apache.hudi.avro.model.IntWrapper"
+_DELETES = fastavro.parse_schema(
+    json.loads(
+        (Path(__file__).parents[3] / "timeline/avsc/HoodieDeleteRecordList.avsc").read_text()
+    )
+)
+
+
 def leftovers(base, archived: Collection[str] = ()) -> list[str]:
     """What no finished table has: files of instants that never completed, markers, pending
     instants. ``archived`` are commits that may have left the timeline."""
     base = Path(base)
     done = committed(base).union(archived)
     left = [f"{p}/{name}" for p, name, _, instant in base_files(base) if instant not in done]
+    left += [f"{p}/{name}" for p, name, _, instant, _ in logs(base) if instant not in done]
     temp = base / ".hoodie" / ".temp"
     left += [str(path.relative_to(base)) for path in temp.rglob("*")] if temp.is_dir() else []
     return left + sorted(pending(base))

@@ -14,7 +14,7 @@ from tests.oracle.view.walk import (
 from tests.strandline.write.concurrent.rounds import TIMES
 
 PER_TABLE: Final = 13
-"""Histories of each table; 104 took 20 minutes in one process, with both cores busy otherwise."""
+"""Histories of each table; 104 took 18 minutes in two processes, with both cores busy otherwise."""
 STEPS: Final = range(9, 18)
 """Numbers of steps."""
 

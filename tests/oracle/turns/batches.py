@@ -51,6 +51,15 @@ class Batches:
                 "upsert a new partition": (2, "upsert", self._in_new_partition),
                 "upsert in all partitions": (2, "upsert", self._in_all_partitions),
             }
+        if form.has_logs:
+            # Logs keep one row of a key; and deletes with their ordering values, against which
+            # older rows lose, while after a delete operation they let the base file's row win.
+            doubling = ("insert stored keys", "insert keys twice", "insert flagged rows")
+            self.kinds = {name: kind for name, kind in self.kinds.items() if name not in doubling}
+            self.kinds |= {
+                "upsert late rows": (3, "upsert", self._late_stored),
+                "upsert deletes": (3, "upsert", lambda: self._flagged(self._stored())),
+            }
         if form.is_global:
             # Hudi 1.2.0 inserts a row once for each other partition that its key is stored in.
             doubling = ("insert stored keys", "insert keys twice")
@@ -94,6 +103,10 @@ class Batches:
         rows = self._stored() + self._any()[:3]
         once = {self._model.key_of(row): row for row in rows}
         return [{**row, "ts": self._rng.randint(1, self._now)} for row in once.values()]
+
+    def _late_stored(self) -> list[Row]:
+        """Rows of stored keys, with any ordering value there was."""
+        return [{**row, "ts": self._rng.randint(1, self._now)} for row in self._stored()]
 
     def _flagged(self, rows: list[Row]) -> list[Row]:
         return [{**row, IS_DELETED: self._rng.random() < 0.6} for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from tests.kit.tables import reader
 from tests.kit.tables.rebuilt import differences_from_rebuilt
 from tests.oracle.tables import view_of
 from tests.oracle.turns.row_model import Row, comparable
-from timeline.instant import COMMIT
+from timeline.instant import COMMIT, DELTA_COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
@@ -60,13 +61,13 @@ class Follower:
 
 
 def unnamed_files(path: Path) -> set[str]:
-    """Return the base files of no pending instant that the metadata of theirs doesn't name.
+    """Return the data files of no pending instant that the metadata of theirs doesn't name.
 
     A file of an archived commit counts as named.
     """
     meta = TableMetaClient.open(LocalStorage(str(path)))
     timeline = meta.active_timeline()
-    commits = [i for i in timeline.completed() if i.action == COMMIT]
+    commits = [i for i in timeline.completed() if i.action in (COMMIT, DELTA_COMMIT)]
     named = set()
     for instant in commits:
         metadata = meta.read(instant)
@@ -75,8 +76,9 @@ def unnamed_files(path: Path) -> set[str]:
         named |= {stat.path for each in stats for stat in each}
     pending = {i.requested_time for i in timeline.pending()}
     first = min((i.requested_time for i in commits), default="")
+    files = chain(reader.base_files(path), (log[:4] for log in reader.logs(path)))
     return {
         f"{partition}/{name}".lstrip("/")
-        for partition, name, _, instant in reader.base_files(path)
+        for partition, name, _, instant in files
         if instant not in pending and instant >= first
     } - named

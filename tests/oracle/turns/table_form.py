@@ -8,6 +8,9 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.records.meta_fields import IS_DELETED
+from timeline.instant import COMMIT as COMMIT_ACTION
+from timeline.instant import DELTA_COMMIT
+from timeline.table.property_name import COPY_ON_WRITE, MERGE_ON_READ
 
 OURS: Final = "ours"
 THEIRS: Final = "hudi"
@@ -77,6 +80,7 @@ class TableForm:
         locked: Whether both take the lock file of ``FileSystemBasedLockProvider``.
         metadata: Whether Hudi's writes build its metadata table at times.
         index: The index of all writes; empty: each write has one of ``INDEXES``.
+        has_logs: Whether it is merge-on-read; some of Hudi's writes compact it then.
     """
 
     version: int
@@ -88,6 +92,12 @@ class TableForm:
     locked: bool = False
     metadata: bool = False
     index: str = ""
+    has_logs: bool = False
+
+    @property
+    def action(self) -> str:
+        """Action of the instants of writes."""
+        return DELTA_COMMIT if self.has_logs else COMMIT_ACTION
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -152,7 +162,7 @@ class TableForm:
     def _common(self, *, small: bool, index: str) -> dict[str, str]:
         options = {
             "hoodie.table.name": NAME,
-            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+            "hoodie.datasource.write.table.type": MERGE_ON_READ if self.has_logs else COPY_ON_WRITE,
             "hoodie.write.table.version": str(self.version),
             "hoodie.datasource.write.recordkey.field": ",".join(self.key_fields),
             "hoodie.datasource.write.partitionpath.field": ",".join(self.partition_fields),
@@ -175,6 +185,7 @@ class TableForm:
             "hoodie.copyonwrite.record.size.estimate": "1000",
             "hoodie.index.bloom.num_entries": "50",
             "hoodie.index.type": self.index or index,
+            "hoodie.compact.inline": "false",
         }
         if options["hoodie.index.type"] == BUCKET:
             options["hoodie.bucket.index.num.buckets"] = "3"

@@ -18,8 +18,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from strandline import Table
 from tests.kit.tables import reader
-from tests.oracle.hudi import Hudi, hudi_session
+from tests.oracle.hudi import Hudi, hudi_session, rows_of
 from tests.oracle.turns.checks import differing_rows
 from tests.oracle.turns.table_form import OURS, THEIRS, Walk
 from tests.oracle.turns.walker import Walker
@@ -69,6 +70,9 @@ def _step(walker: Walker, trail: list[str], number: int, *, is_last: bool) -> li
         expected = walker.model.rows
         found = reader.rows(walker.path, unique=False) or ()
         differing = [*differing_rows("our reader", expected, found), *walker.follower.differing()]
+        if walker.form.has_logs:
+            table = rows_of(Table(walker.path).to_arrow(), by="v")
+            differing += differing_rows("Table", expected, table)
         if is_last or not number % READ_BY_HUDI:
             differing += differing_rows("Hudi", expected, walker.hudi.read())
     except Exception:  # whatever it is, the trail must be told

@@ -16,7 +16,7 @@ from tests.oracle.turns.row_model import Row, RowModel
 from tests.oracle.turns.table_form import ARCHIVED_FROM, BUCKET, OURS, RETAINED, THEIRS, Walk
 from tests.oracle.turns.writers import HudiWriter, OurWriter
 from timeline.errors import ConcurrentWriteError, IllegalTransitionError
-from timeline.instant import COMMIT, SAVEPOINT
+from timeline.instant import SAVEPOINT
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
@@ -77,12 +77,13 @@ class Walker:
 
     def pending_writes(self) -> list[str]:
         """Return the requested times of commits that pend."""
-        return [i.requested_time for i in self.timeline().pending() if i.action == COMMIT]
+        action = self.form.action
+        return [i.requested_time for i in self.timeline().pending() if i.action == action]
 
     def _actions(self) -> dict[str, tuple[int, Action]]:
         """Return what can be done now: action → its weight, and what does it."""
         now, pending = self.timeline(), self.pending_writes()
-        completed = [i for i in now if i.is_completed and i.action == COMMIT]
+        completed = [i for i in now if i.is_completed and i.action == self.form.action]
         found: dict[str, tuple[int, Action]] = {}
         if len(completed) > RETAINED or (self.form.lazy and pending):
             weight = 12 if self.form.lazy and pending else 2
@@ -107,7 +108,9 @@ class Walker:
         saved = [i.requested_time for i in now if i.action == SAVEPOINT and i.is_completed]
         if last not in saved:
             found["hudi makes a savepoint"] = (2, lambda: self._save(last))
-            if len(self.model.commits) > 1 and last >= self._kept_from:
+            # A compaction of what a commit wrote must be undone before it.
+            is_newest = now.write_timeline().last == now.find(last, self.form.action)
+            if is_newest and len(self.model.commits) > 1 and last >= self._kept_from:
                 found["ours rolls back"] = (3, lambda: self._roll_back(OURS, last))
                 found["hudi rolls back"] = (3, lambda: self._roll_back(THEIRS, last))
         if saved:
@@ -124,7 +127,8 @@ class Walker:
         hidden: list[str] = []
         if who == THEIRS:
             # Step 0 has no table yet.
-            hidden = hidden_rows(self.path) if self.model.commits and self.hudi.is_1 else hidden
+            may_hide = self.model.commits and self.hudi.is_1 and not self.form.has_logs
+            hidden = hidden_rows(self.path) if may_hide else hidden
             how = self.hudi.write(operation, rows)
         else:
             how = self.ours.write(operation, rows, foreign=self._is_foreign)
@@ -143,7 +147,7 @@ class Walker:
     def _follow(self, operation: str, rows: Sequence[Row], hidden: Sequence[str] = ()) -> bool:
         """Update the model if there is a new commit; return whether there is."""
         known = self.model.commits[-1][0] if self.model.commits else ""
-        completed = [i for i in self.timeline().completed() if i.action == COMMIT]
+        completed = [i for i in self.timeline().completed() if i.action == self.form.action]
         newest = max((i.requested_time for i in completed), default="")
         if newest > known:
             self.model.committed(newest, self.model.after(operation, rows, hidden))
@@ -193,7 +197,8 @@ class Walker:
     # Services.
 
     def _clean(self, who: str) -> str:
-        completed = [i.requested_time for i in self.timeline().completed() if i.action == COMMIT]
+        done = self.timeline().completed()
+        completed = [i.requested_time for i in done if i.action == self.form.action]
         (self.ours if who == OURS else self.hudi).clean()
         if len(completed) > RETAINED:
             self._kept_from = max(self._kept_from, completed[-RETAINED])

@@ -54,6 +54,32 @@ WALKS: Final = {
                 )
             )
         ),
+        *(
+            Walk(
+                f"version {version}, logs, {index or generator}, made by {maker}",
+                1000 * version + number,
+                28,
+                TableForm(
+                    version,
+                    generator,
+                    mode,
+                    maker,
+                    hive_style=hive_style,
+                    index=index,
+                    has_logs=True,
+                ),
+            )
+            for number, (version, generator, mode, maker, hive_style, index) in enumerate(
+                (
+                    (8, SIMPLE, EVENT, OURS, True, ""),
+                    (8, COMPLEX, COMMIT, THEIRS, False, ""),
+                    (9, SIMPLE, EVENT, THEIRS, True, ""),
+                    (9, COMPLEX, EVENT, OURS, False, ""),
+                    (9, NON_PARTITIONED, COMMIT, OURS, False, ""),
+                    (9, SIMPLE, EVENT, OURS, False, "BUCKET"),
+                )
+            )
+        ),
     ),
     HUDI_0: (
         Walk("0.15.0", 15, 24, TableForm(6, SIMPLE, EVENT, OURS, hive_style=True)),

@@ -24,6 +24,10 @@ from tests.oracle.view.walk import REFUSE_COMMIT
 from timeline.storage.open import open_storage
 
 JAVA_ERRORS: Final = (Py4JJavaError, CapturedException)
+COMPACTS: Final = {
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": "1",
+}
 CALLS: Final = 60
 """A write of ours dies at one of its first storage calls; small ones make about 40."""
 
@@ -121,6 +125,9 @@ class HudiWriter:
         with_metadata = self._form.metadata and self._rng.random() < 0.4
         how = f"{index}, {'small files filled' if small else 'new files'}"
         options = self._options(small=small, index=index)
+        if self._form.has_logs and self._rng.random() < 0.3:
+            options |= COMPACTS
+            how += ", compacts"
         if with_metadata:
             options |= {"hoodie.metadata.enable": "true"}
             how += ", metadata table"

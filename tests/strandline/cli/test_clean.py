@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from strandline.__main__ import main
+from strandline.table_services.clean.execution import CleanResult
 from tests.kit.concurrency.patience import PROCESS_S
+from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import golden
 from tests.strandline.write.tables import client, row, table
+from timeline.errors import StorageError
 
 
 def run(*arguments: object) -> Result:
@@ -45,7 +52,7 @@ def test_what_would_go_is_shown_and_nothing_goes(base):
     assert lines[0].split() == ["partition", "file", "bytes", "reason"]
     assert len(lines) == 3
     assert "superseded by the slice of" in lines[1]
-    assert done.stderr.startswith("2 files of ")
+    assert re.match(r"2 files, \d+ bytes, would be deleted by KEEP_LATEST_COMMITS; ", done.stderr)
     assert files(base) == before
 
 
@@ -62,15 +69,88 @@ def test_applied_it_deletes_just_what_was_shown(base):
     shown = json.loads(run("clean", base, "--retain", 1, "--output", "json").stdout)["files"]
     done = run("clean", base, "--retain", 1, "--apply")
     assert done.exit_code == 0
-    assert " deleted 2 files of " in done.stdout
+    assert " deleted 2 files, " in done.stdout
     assert not {each["file"] for each in shown} & files(base)
     assert run("clean", base, "--retain", 1, "--apply").stdout == "nothing was deleted\n"
+    nothing = json.loads(run("clean", base, "--retain", 1, "--apply", "--output", "json").stdout)
+    assert set(nothing) == {field.name for field in fields(CleanResult)}
+    assert (nothing["instant"], nothing["files_failed"]) == (None, 0)
     gone = f"{shown[0]['partition']}/{shown[0]['file']}"
     told = run("why", base, gone)
     assert told.exit_code == 0
     assert told.stdout.startswith("deleted: the clean ")
     answer = json.loads(run("why", base, gone, "--output", "json").stdout)
     assert (answer["is_there"], answer["goes"]) == (False, True)
+
+
+def test_files_that_could_not_be_deleted_are_told(base):
+    storage = HookedStorage(base, failing("create", ".clean.inflight"))
+    with client(base, storage, clean__commits__retained=1) as c, pytest.raises(StorageError):
+        c.clean()
+    first = min(base.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    first.unlink()
+    (first / "below").mkdir(parents=True)  # not even root deletes that as a file
+    done = run("clean", base, "--retain", 1, "--apply")
+    assert done.exit_code == 0
+    assert " deleted 1 file, 0 bytes; 1 couldn't be deleted, the next clean tries" in done.stdout
+
+
+def test_applied_again_with_less_retained_it_deletes_what_is_shown_though_nothing_was_written(base):
+    assert " deleted 1 file, " in run("clean", base, "--retain", 2, "--apply").stdout
+    shown = run("clean", base, "--retain", 1, "--output", "jsonl").stdout.splitlines()
+    assert len(shown) == 1
+    trigger = ("--option", "hoodie.clean.trigger.max.commits=1")
+    assert run("clean", base, "--retain", 1, "--apply", *trigger).stdout == "nothing was deleted\n"
+    assert " deleted 1 file, " in run("clean", base, "--retain", 1, "--apply").stdout
+    assert json.loads(shown[0])["file"] not in files(base)
+
+
+def test_why_takes_paths_as_a_shell_completes_them(base, monkeypatch):
+    monkeypatch.chdir(base.parent)
+    path = min(base.glob("*/*.parquet")).relative_to(base)
+    forms = [path, f"./{path}", f"t/{path}", base / path]
+    answers = {run("why", "t", form).stdout for form in forms}
+    answers |= {run("why", "t/", f"t/{path}").stdout, run("why", base, base / path).stdout}
+    assert len(answers) == 1
+    assert answers.pop().startswith("stays: ")
+    missing = run("why", "t", f"{path.parent}/none_0-0-0_20200101000000000.parquet")
+    assert missing.exit_code == 2
+    assert "'none_0-0-0_20200101000000000.parquet'" in missing.stderr
+
+
+def on_a_terminal(columns: int, *arguments: object) -> list[str]:
+    """Return the lines that a command prints on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "strandline", *(str(each) for each in arguments)]
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as stdout:
+            done = subprocess.Popen(
+                command, stdout=stdout, stderr=subprocess.DEVNULL, env=environment
+            )
+        shown = b""
+        with contextlib.suppress(OSError):
+            while part := terminal.read(4096):
+                shown += part
+        assert done.wait(timeout=PROCESS_S) == 0
+    return shown.decode().splitlines()
+
+
+def test_on_a_narrow_terminal_each_value_has_a_line(base):
+    """``TIOCGWINSZ`` of stdout tells the width, which is asked for where ``COLUMNS`` isn't set."""
+    piped = run("clean", base, "--retain", 1).stdout.splitlines()
+    assert on_a_terminal(300, "clean", base, "--retain", 1) == piped
+    narrow = on_a_terminal(80, "clean", base, "--retain", 1)
+    assert max(map(len, narrow)) <= 80
+    named = [line.split()[0] for line in narrow if line and not line.startswith(" ")]
+    assert named == ["partition", "file", "bytes", "reason"] * 2
+    assert narrow.count("") == 1
+    row_of = " ".join(piped[1].split())
+    first = narrow[: narrow.index("")]
+    words = " ".join(" ".join(line.removeprefix(n) for n in named[:1]) for line in first)
+    for word in row_of.split():
+        assert word in words
 
 
 @pytest.fixture
@@ -136,6 +216,7 @@ def test_policies(base, policy, retain, count):
         (["--policy", "KEEP_ALL"], "Invalid value for '--policy'"),
         (["--option", "a=b"], "--option is given without --apply"),
         (["--apply", "--option", "nothing"], "--option is 'nothing'; allowed: NAME=VALUE"),
+        (["--apply", "--option", "lock=x"], "options that begin with hoodie. or strandline."),
         (["--apply", "--option", "hoodie.clean.policy=x"], "allowed: --policy and --retain"),
     ],
 )
@@ -165,10 +246,10 @@ def test_a_table_whose_metadata_is_damaged_fails_in_one_line(base):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_merge_on_read_table_is_shown_and_not_cleaned(tmp_path):
-    name = "mor_basic_v9"
-    base = Path(golden.build(name, golden.steps(name)[-1], tmp_path))
-    assert run("clean", base, "--retain", 1).exit_code == 0
-    done = run("clean", base, "--retain", 1, "--apply")
-    assert done.exit_code == 1
-    assert "MERGE_ON_READ" in done.stderr
+def test_a_merge_on_read_table_of_version_6_is_shown_and_not_cleaned(tmp_path):
+    for name, code in (("mor_basic_v6", 1), ("mor_basic_v9", 0)):
+        base = Path(golden.build(name, golden.steps(name)[-1], tmp_path / name))
+        assert run("clean", base, "--retain", 1).exit_code == 0
+        done = run("clean", base, "--retain", 1, "--apply")
+        assert done.exit_code == code, done.stderr
+        assert ("MERGE_ON_READ of version 6" in done.stderr) == bool(code)

@@ -49,6 +49,17 @@ def test_commands_are_completed(monkeypatch):
     assert done.stdout.splitlines() == ["plain,clean"]
 
 
+@pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])
+def test_paths_of_tables_are_completed(monkeypatch, command):
+    """By the shell itself, which the type of the item asks for."""
+    monkeypatch.setenv("COMP_WORDS", f"strandline {command} /la")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    done = CliRunner().invoke(
+        main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
+    )
+    assert done.stdout.splitlines() == ["file,/la"]
+
+
 def test_a_command_that_does_not_exist_is_refused_in_one_line():
     done = CliRunner().invoke(main, ["cleen"])
     assert done.exit_code == 2

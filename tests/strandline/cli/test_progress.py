@@ -44,5 +44,12 @@ def test_on_a_terminal_a_bar_is_drawn_and_its_line_ended():
     assert text.endswith("\n")
 
 
+def test_after_one_that_left_files_a_larger_one_begins_anew():
+    """A crashed clean leaves files that are live again, so its count doesn't reach its total."""
+    assert "8/100" in show(Terminal(), (5, 10), (8, 100))
+    lines = show(io.StringIO(), (5, 10), (60, 100)).splitlines()
+    assert lines == ["deleting files: 5 of 10", "deleting files: 60 of 100"]
+
+
 def test_without_files_nothing_is_shown():
     assert show(io.StringIO()) == show(Terminal()) == ""

@@ -191,6 +191,13 @@ def test_an_earlier_compaction_is_resolved_and_a_later_one_conflicts():
     assert [conflict.resolved for conflict in found] == [True, False]
 
 
+def test_a_delta_commit_adds_its_logs_to_what_a_later_compaction_wrote():
+    ours = operation_of(replace(OURS, action=DELTA_COMMIT), commit(A))
+    later = operation_of(at(60), commit(A, operation="COMPACT"))
+    (found,) = conflicts_with(ours, [later], SIMPLE)
+    assert found.resolved
+
+
 def test_two_groups_of_one_bucket_conflict():
     mine, theirs, other = (
         ("eu", "00000001-aaaa-0"),

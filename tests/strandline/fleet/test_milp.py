@@ -26,7 +26,7 @@ pytestmark = pytest.mark.property
 
 @pytest.fixture(scope="module")
 def solver() -> Callable[..., Answer]:
-    return open_solver()
+    return open_solver(gap=0)
 
 
 def test_figure_2_of_the_paper(solver: Callable[..., Answer]) -> None:

@@ -18,7 +18,7 @@ from strandline.fleet.placement import (
     TableLoad,
     Weights,
 )
-from strandline.fleet.plan import Answer, Plan, greedy, plan
+from strandline.fleet.plan import Answer, Plan, as_text, greedy, plan
 from tests.strandline.fleet.planned import ALL, check, fleets, groups, small, where
 from timeline.errors import ConfigError
 
@@ -135,3 +135,15 @@ def test_greedy_leaves_nothing_that_one_move_would_mend(
             takes = placement.share(place, group)
             fits = all(have + more <= 1 for have, more in zip(shares[group], takes, strict=True))
             assert group == at[place] or not fits
+
+
+def test_a_plan_as_text_has_reasons_and_shares() -> None:
+    found = plan([small("a", "x", 0.7), small("b", "x", 0.6)], groups("x", "y"), ALL)
+    assert as_text(found).splitlines() == [
+        "no solver was asked",
+        "",
+        "greedy: 1 moves, 0.0 MB, cost 5.000",
+        "  /lake/a: x -> y: x is at 130% of its mark of load, of which 70.0% move",
+        "  x: load 130% -> 60% of its mark, memory 0% -> 0%",
+        "  y: load 0% -> 70% of its mark, memory 0% -> 0%",
+    ]

@@ -186,6 +186,28 @@ def test_a_clean_that_comes_between_refuses_it_if_it_goes_further(version, by, f
         held.release()
 
 
+@pytest.mark.parametrize("at", ["pin", "lease"])
+def test_a_clean_that_is_withdrawn_while_it_is_looked_at_does_not_refuse_it(table, at):
+    """It was an ``InstantNotFoundError``; a cleaner withdraws what would break a lease."""
+    _, second, third = table.model.writes
+    cleans: list[str] = []
+
+    def clean(kind: str, path: str) -> None:
+        if at == "lease" and not cleans and kind == "create" and path.startswith(LEASE_FOLDER):
+            cleans.append(request_clean(table, third))
+        if kind == "read" and path.endswith(".clean.requested"):
+            table.storage.files.pop(path)
+
+    if at == "pin":
+        cleans.append(request_clean(table, third))
+    table.storage.fail.append(clean)
+    held = acquired(table, second)
+    table.storage.fail.clear()
+    assert not [path for path in table.storage.files if ".clean" in path]
+    assert held.lease.instant == second
+    held.release()
+
+
 def test_what_was_pending_when_a_clean_was_planned_does_not_refuse_it(table):
     """Such a clean kept what it would supersede; one that is planned now may not."""
     newest = table.write(A)

@@ -81,6 +81,33 @@ def test_a_renewal_begins_its_time_to_live_again(storage, clock):
     assert leases.live(sweep=True) == ()
 
 
+@pytest.mark.parametrize("step", ["read", "replace"])
+def test_one_that_is_renewed_while_the_cleaner_looks_is_held(storage, clock, step):
+    """Between the list and the storage's time, for which other leases are read and a file written.
+
+    A short lease is renewed several times meanwhile, and has expired by the time that was listed.
+    """
+    leases = Leases(storage, clock)
+    leases.create(replace(ONE, ttl_s=10.0))
+    assert len(leases.live(sweep=True)) == 1
+    leases.create(replace(ONE, id="dead", ttl_s=10.0))
+    clock.advance(5_000)
+    assert leases.renew(replace(ONE, ttl_s=10.0))
+    clock.advance(8_000)
+    leases.create(replace(ONE, id="new"))  # read by the next list
+
+    def renew(kind: str, path: str) -> None:
+        if kind == step and not path.endswith(ONE.id):
+            for _ in range(2):
+                assert leases.renew(replace(ONE, ttl_s=10.0))
+                clock.advance(8_000)
+
+    storage.fail.append(renew)
+    assert [each.id for each in leases.live(sweep=True)] == sorted([ONE.id, "new"])
+    storage.fail.clear()
+    assert {each.id for each in leases.all()} == {ONE.id, "new"}
+
+
 def test_an_expired_lease_that_cannot_be_deleted_is_left(storage, clock, caplog):
     leases = Leases(storage, clock)
     leases.create(ONE)

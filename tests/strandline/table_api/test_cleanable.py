@@ -8,8 +8,15 @@ import pytest
 
 from strandline import Table
 from strandline.table_services.clean.policy import POLICIES
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.tables import golden
+from tests.strandline.write.tables import client
+from tests.strandline.write.tables import row as row_of
+from tests.strandline.write.tables import table as table_of
 from timeline.errors import ConfigError, InputError
+from timeline.instant import CLEAN
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -76,3 +83,31 @@ def test_a_file_of_another_table_is_refused(tmp_path):
     table = Table(golden.build("cow_basic_v9", golden.steps("cow_basic_v9")[0], tmp_path))
     with pytest.raises(InputError, match="isn't below"):
         table.why("/elsewhere/a_0-0-0_1.parquet")
+
+
+@pytest.mark.parametrize("call", ["cleanable", "why", "archivable"])
+def test_an_instant_that_goes_before_it_is_read_is_no_error(call, tmp_path):
+    """A clean may be withdrawn, or archived, after the timeline was listed."""
+    with client(tmp_path / "t") as c:
+        for n in range(3):
+            c.upsert(table_of(row_of("a", ts=n)))
+    storage = HookedStorage(tmp_path / "t")
+    found = Table(tmp_path / "t")
+    found._meta = meta = TableMetaClient.open(storage)
+    file = next((tmp_path / "t").rglob("*.parquet"))
+    instant = meta.create_requested(CLEAN, "20991231235959999", CleanerPlan(policy="none"))
+    if call == "archivable":
+        instant = meta.transition_to_inflight(instant)
+        instant = meta.complete(instant, CleanMetadata("20991231235959999"), "21000101000000000")
+
+    def withdraw(kind: str, path: str) -> None:
+        if kind == "list" and path.endswith("timeline"):
+            (tmp_path / "t" / meta.path_of(instant)).unlink(missing_ok=True)
+
+    storage.hooks[1] = withdraw
+    if call == "cleanable":
+        assert found.cleanable(retain=1).files.num_rows == 1
+    elif call == "why":
+        assert found.why(str(file)).is_there
+    else:
+        assert found.archivable() == ()

@@ -11,10 +11,14 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import Table
+from strandline.read.state.reader_lease import LEASE_FOLDER
 from strandline.write.client import WriteClient
+from tests.kit.storage.hooked_storage import HookedStorage
 from tests.strandline.write.tables import client, row, table
+from timeline.errors import LockError
 from timeline.storage.local import LocalStorage
 
+LOCKS = "org.apache.hudi.client.transaction.lock"
 OPTIONS = {
     "clean__commits__retained": 2,
     "keep__min__commits": 3,
@@ -63,7 +67,7 @@ def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path
         **OPTIONS,
         "archive__automatic": "false",
         "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-        "write__lock__provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "write__lock__provider": f"{LOCKS}.InProcessLockProvider",
         "write__lock__wait_time_ms_between_retry": "5",
     }
     with client(base, **given) as one, client(base, **given) as two, ThreadPoolExecutor(2) as pool:
@@ -80,6 +84,71 @@ def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path
     history = Table(base).history()
     assert history.num_rows == 12
     assert history.column("archived").to_pylist().count(True) == 9
+
+
+@pytest.mark.parametrize("operation", ["upsert", "archive"])
+def test_a_table_is_opened_again_if_its_commits_are_archived_before_they_are_read(
+    tmp_path: Path, operation: str
+):
+    base = tmp_path / "t"
+    given = {
+        **OPTIONS,
+        "archive__automatic": "false",
+        "write__lock__provider": f"{LOCKS}.InProcessLockProvider",
+    }
+    storage = HookedStorage(base)
+    with client(base, **given) as first, client(base, storage, **given) as second:
+        for n in range(12):
+            first.upsert(table(row("a", ts=n)))
+        archived = []
+
+        def after(called: str, path: str) -> None:
+            if called == "list" and path.endswith("timeline") and not archived:
+                archived.append(first.archive())
+
+        storage.hooks[1] = after
+        if operation == "archive":
+            assert second.archive() is None
+        else:
+            assert second.upsert(table(row("b", ts=1))).rows_inserted == 1
+    assert [len(each.instants) for each in archived] == [9]
+    assert Table(base).to_arrow().num_rows == (1 if operation == "archive" else 2)
+
+
+def test_without_the_lock_nothing_is_archived_nor_cleaned(tmp_path: Path):
+    """Another writer may have it by then, and archive, or roll back what the plan relies on."""
+    storage = HookedStorage(tmp_path / "t")
+
+    def lose_at(kind: str, ending: str) -> None:
+        def before(called: str, path: str) -> None:
+            if called == kind and path.endswith(ending):
+                (tmp_path / "t/.hoodie/lock").unlink()
+
+        storage.hooks[0] = before
+
+    given = {
+        **OPTIONS,
+        "clean__automatic": "false",
+        "archive__automatic": "false",
+        "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "write__lock__provider": f"{LOCKS}.FileSystemBasedLockProvider",
+    }
+    with client(tmp_path / "t", storage, **given) as c:
+        for n in range(9):
+            c.upsert(table(row("a", ts=n)))
+        before = {path.name for path in (tmp_path / "t").rglob("*") if path.is_file()}
+        lose_at("list", LEASE_FOLDER)
+        with pytest.raises(LockError, match="was lost during archiving"):
+            c.archive()
+        lose_at("create", ".clean.requested")
+        with pytest.raises(LockError, match="was lost during cleaning"):
+            c.clean()
+        storage.hooks[0] = None
+        left = {path.name for path in (tmp_path / "t").rglob("*") if path.is_file()}
+        assert before <= left
+        assert not [name for name in left if ".clean" in name]
+        assert c.clean().files_deleted == 6
+        assert c.archive().instants
 
 
 def test_it_is_left_out_if_it_is_not_automatic(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from itertools import product
 
@@ -15,7 +16,7 @@ from strandline.table_services.clean.policy import CleanSettings
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
-from timeline.errors import CorruptMetadataError, StrandlineError
+from timeline.errors import CorruptMetadataError, LockError, StrandlineError
 from timeline.meta_client import TableMetaClient
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
@@ -139,6 +140,60 @@ def test_archived_instants_keep_content_and_plan(subtests):
                 assert reader.read(instant) == contents[instant]
                 if instant in plans:
                     assert reader.read_plan(instant) == plans[instant]
+
+
+def overtaken(at: int, *, checks: bool) -> tuple[set[Key], set[Key], Counter[Key]]:
+    """Archive; before a call another archiver does, too, which has the lock by then.
+
+    Returns:
+        The instants after the other archival; those afterwards; how often each was archived.
+    """
+    table = prepared(9)
+    ours = FaultyStorage(table.storage, [])
+    there: list[set[Key]] = []
+
+    def come(kind: str, path: str) -> None:
+        if len(ours.log) == at and not there:
+            there.append(set())
+            written(table, 3)
+            assert archive(table.meta, table) is not None
+            there[0] = active(table) | archived(table)
+
+    def check() -> None:
+        if there and checks:
+            raise LockError("it was lost")
+
+    table.storage.fail.append(come)
+    archiver = Archiver(
+        TableMetaClient(ours, table.meta.config), table.times, SETTINGS, CLEANS, check_lock=check
+    )
+    with contextlib.suppress(StrandlineError):
+        archiver.run()
+    table.storage.fail.clear()
+    return there[0], active(table) | archived(table), times_archived(table)
+
+
+@pytest.mark.property
+def test_an_archiver_that_has_lost_its_lock_loses_no_instant_that_another_archived(subtests):
+    """It would write its manifest over the other's, or make an earlier one valid again."""
+    log = logged(9, is_object_store=False)
+    # Between a check and the next call nothing helps.
+    calls = [
+        at
+        for at, (kind, path) in enumerate(log, 1)
+        if not re.search(r"manifest|_version_", path) or kind in ("read", "stat", "list")
+    ]
+    assert len(calls) > 20
+    is_lost = False
+    for at in calls:
+        with subtests.test(at=at):
+            before, after, times = overtaken(at, checks=True)
+            assert before <= after
+            assert max(times.values()) == 1
+            if not is_lost:
+                before, after, _ = overtaken(at, checks=False)
+                is_lost = not before <= after
+    assert is_lost
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"files": [{"fileName": "x", "fileLen": 1}]}'])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strandline.settings.setting import Settings, settings_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
+from strandline.table_services.clean.parts import PART
 from timeline.errors import ConfigError
 from timeline.instant import (
     CLEAN,
@@ -131,8 +132,17 @@ def test_parts_of_the_last_clean_stay_together(layout):
 def test_a_clean_that_failed_to_delete_says_so():
     failed = CleanPartitionMetadata("p", "", ("f",), (), ("f",))
     instant = at(9, CLEAN)
-    assert LastClean.of(instant, CleanMetadata(partition_metadata={"p": failed})).left_files
-    assert not LastClean.of(instant, CleanMetadata()).left_files
+    assert LastClean.of(instant, CleanMetadata(partition_metadata={"p": failed}), "").left_files
+    assert not LastClean.of(instant, CleanMetadata(), "").left_files
+
+
+def test_a_clean_of_several_parts_says_when_it_began():
+    """Else a write expects parts to go that the archiver keeps, and looks for them each time."""
+    parts = [at(n, CLEAN) for n in range(11, 21)]
+    mark = {PART: f"{times(14)}/7/last"}
+    clean = LastClean.of(parts[-1], CleanMetadata(extra_metadata=mark), "")
+    assert clean.begun == times(14)
+    assert LastClean.of(parts[-1], CleanMetadata(), "").begun == ""
 
 
 def test_cleans_go_with_the_writes_in_layout_2_and_by_their_count_in_layout_1():

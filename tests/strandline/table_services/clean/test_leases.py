@@ -176,6 +176,19 @@ def test_a_damaged_lease_holds_everything_and_is_named(policy, caplog):
     assert subject.clean().files_deleted > 0
 
 
+def test_the_lease_that_holds_everything_is_logged(caplog):
+    subject = subject_of(KEEP_LATEST_COMMITS)
+    for _ in range(3):
+        write(subject)
+    pin(subject)  # by id before the other
+    subject.table.storage.create(f"{LEASE_FOLDER}/whole", b"{")
+    caplog.set_level("INFO")
+    assert subject.clean() is None
+    assert (
+        "nothing is cleaned as long as there is the lease whole, which can't be read" in caplog.text
+    )
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lease_whose_holder_died_expires(policy):
     subject = subject_of(policy)

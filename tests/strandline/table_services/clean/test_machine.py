@@ -25,7 +25,14 @@ from strandline.table_services.clean.preview import preview, why
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.storage.faulty_storage import Crash
 from tests.kit.tables.model import services, writes
-from tests.kit.tables.model.acting import ActingMachine, hows, partitions, some_slots, which
+from tests.kit.tables.model.acting import (
+    PARTITIONS,
+    ActingMachine,
+    hows,
+    partitions,
+    some_slots,
+    which,
+)
 from tests.strandline.table_services.clean import naive
 from tests.strandline.table_services.clean.naive import VERSIONS, Policy
 from timeline.errors import InputError, LeaseError, StorageUnavailableError
@@ -34,9 +41,14 @@ from timeline.metadata.instant_metadata import CleanMetadata
 
 pytestmark = pytest.mark.property
 
-Busy = tuple[bool, int]
-"""Whether all that pends is ended, and how many writes follow."""
-busy = st.tuples(st.booleans(), st.integers(0, 4))
+Busy = tuple[bool, str, int]
+"""Whether all that pends is ended; what begins and stays pending; how many writes follow."""
+PENDING = ("", "", "write", "COMPACT", "LOG_COMPACT", "CLUSTER")
+busy = st.tuples(
+    st.booleans(),
+    st.sampled_from([*PENDING, *(f"{each}, replaced" for each in PENDING[3:])]),
+    st.integers(0, 4),
+)
 HOUR_MS = 3_600_000
 TTL_S = 1800.0
 
@@ -113,6 +125,8 @@ class CleaningMachine(ActingMachine):
         self.removed: dict[str, str] = {}
         self.cleaned_to = ""
         self.restarted()
+        if policy.name == VERSIONS and part_files < 3:
+            self.pinned(0)
 
     # Writes, without second base files of late attempts: a view shows one of the two.
 
@@ -128,7 +142,7 @@ class CleaningMachine(ActingMachine):
 
     def is_busy(self, busy: Busy, chosen: list[tuple[str, int]], how: list[str]) -> bool:
         """End what pends, and write some times; return whether anything was written."""
-        ends, times = busy
+        ends, begins, times = busy
         if not self.may_begin():
             return False
         if ends:
@@ -136,9 +150,26 @@ class CleaningMachine(ActingMachine):
                 if write.instant.state is State.REQUESTED:
                     services.start(self.table, write)
                 writes.complete(self.table, write)
+        if begins and len(self.table.writes) < 4:
+            self.pends(begins, chosen, how)
         for _ in range(times):
             writes.complete(self.table, self.begin(chosen, how))
         return times > 0
+
+    def pends(self, what: str, chosen: list[tuple[str, int]], how: list[str]) -> None:
+        """Begin a write, or request a service, some groups of which are replaced then."""
+        service, _, replaced = what.partition(", ")
+        if service == "write":
+            self.begin(chosen, how)
+            return
+        writes.complete(self.table, self.begin(chosen, ["log"] * len(chosen)))
+        if service == "CLUSTER":
+            self.clustering(chosen, State.REQUESTED, leftovers=False)
+        elif self.table.merges_on_read:
+            is_of_logs = service == "LOG_COMPACT"
+            self.compaction(chosen, is_of_logs, State.REQUESTED, leftovers=False)
+        if replaced:
+            self.overwrite([chosen[0][0]], "DELETE_PARTITION", at_once=True, leftovers=False)
 
     # Cleans.
 
@@ -186,15 +217,23 @@ class CleaningMachine(ActingMachine):
         busy=busy,
         chosen=some_slots,
         how=hows,
+        then=st.sampled_from(["", "undone", "undone", "saved"]),
     )
     def clean_badly(
-        self, call: int, fails: str, busy: Busy, chosen: list[tuple[str, int]], how: list[str]
+        self,
+        call: int,
+        fails: str,
+        busy: Busy,
+        chosen: list[tuple[str, int]],
+        how: list[str],
+        then: str,
     ) -> None:
-        """Clean with a process that dies at a call, or a delete that fails."""
+        """Clean with a process that dies at a call, or a delete that fails; then clean again."""
         self.is_busy(busy, chosen, how)
         self.renew()
         self.table.clock.advance(1000)
-        left = [call]
+        left = [call if fails == "crash" else call % 2]
+        failed: list[str] = []
 
         def refuse(kind: str, path: str) -> None:
             if fails == "delete" and not (kind == "delete" and not path.startswith(".hoodie")):
@@ -203,6 +242,7 @@ class CleaningMachine(ActingMachine):
             if left[0] == -1 and fails == "crash":
                 raise Crash
             if left[0] == -1:
+                failed.append(path.rpartition("/")[0])
                 raise StorageUnavailableError("slow down")
 
         since, there = self.earliest_now(), self.files_there()
@@ -217,6 +257,22 @@ class CleaningMachine(ActingMachine):
         if fails == "crash":
             self.restarted()
         self.settle(there - self.files_there(), since)
+        if failed:  # the next clean looks at the partition, though nothing else is new there
+            others = [(each, 0) for each in PARTITIONS if each not in failed]
+            event("a delete failed")
+            self.clean((True, "", 1), others, ["base"])
+        elif self.pending_times() and then:
+            self.changes(then)
+            event(f"cleaned again when it was {then}")
+            self.clean((False, "", 0), chosen, how)
+
+    def changes(self, then: str) -> None:
+        """Have slices read again that a pending clean deletes."""
+        if then == "saved":
+            self.savepoint(number=3, delete=False)
+        for _ in range(2 if then == "undone" else 0):
+            if self.may_begin() and self.may_clean():
+                self.newest_undone(looked=0)
 
     def settle(self, gone: set[str], since: str | None) -> None:
         """Check that nothing that somebody needs is gone, then forget what is."""
@@ -456,12 +512,12 @@ class CleaningMachine(ActingMachine):
             self.clean_or_undoing_ends(append=False, unsaid=False)
         if self.may_clean():
             for _ in range(2):
-                self.clean((True, 1), [("a", 0)], ["base"])
+                self.clean((True, "", 1), [("a", 0)], ["base"])
 
 
 TestCleaning = CleaningMachine.TestCase
 TestCleaning.settings = settings(
-    max_examples=25,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,  # the same everywhere: what is found at random is kept as a case of its own

@@ -26,7 +26,12 @@ from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import Subject, cleans
-from timeline.errors import CorruptMetadataError, StorageUnavailableError, StrandlineError
+from timeline.errors import (
+    CorruptMetadataError,
+    LockError,
+    StorageUnavailableError,
+    StrandlineError,
+)
 from timeline.instant import CLEAN, ROLLBACK, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackMetadata, RollbackPlan
@@ -358,6 +363,36 @@ def test_a_live_file_of_a_half_deleted_partition_stays():
     newest = table.model.writes[-1]
     assert made[0].requested_time in (*done.finished, done.instant)
     assert table.model.read_at(newest) == table.data_files()
+
+
+@pytest.mark.parametrize("part_files", [3, 100])
+def test_a_cleaner_that_has_lost_its_lock_deletes_nothing(part_files):
+    """Another writer, which has the lock by then, may roll back what the plan relies on."""
+    subject = subject_of(
+        policy=KEEP_LATEST_FILE_VERSIONS, versions=1, part_files=part_files, retained=1
+    )
+    table = subject.table
+    undone: list[bool] = []
+
+    def come(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".clean.requested") and not undone:
+            undone.append(True)
+            roll_back_newest(table)
+
+    def check() -> None:
+        if undone:
+            raise LockError("it was lost")
+
+    table.storage.fail.append(come)
+    meta, settings = table.meta, subject.settings
+    cleaner = Cleaner(meta, subject.view, table.times, settings, check_lock=check)
+    with pytest.raises(LockError):
+        cleaner.run()
+    table.storage.fail.clear()
+    assert not [i for i in meta.active_timeline() if i.action == CLEAN]
+    subject.restart()
+    subject.clean()
+    assert table.model.read_at(table.model.writes[-1]) == table.data_files()
 
 
 def roll_back_newest(table: SmallTable) -> None:

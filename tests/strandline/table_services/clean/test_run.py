@@ -7,12 +7,18 @@ from collections import Counter
 import pytest
 
 from fsview.local_view import open_view
-from strandline.table_services.clean.planner import TOGETHER, WRITES_A_MARK, CleanPlanner
+from strandline.table_services.clean.planner import (
+    TOGETHER,
+    WRITES_A_MARK,
+    CleanMemory,
+    CleanPlanner,
+)
 from strandline.table_services.clean.policy import (
     KEEP_LATEST_COMMITS,
     KEEP_LATEST_FILE_VERSIONS,
     CleanSettings,
 )
+from strandline.table_services.clean.run import Cleaner
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.table_services.clean.subject import A, B, Subject, cleans
 from timeline.errors import StorageUnavailableError
@@ -318,6 +324,21 @@ def test_an_empty_clean_that_crashed_is_finished():
     subject.clean()
     (said,) = map(subject.table.meta.read, cleans(subject.table))
     assert said.earliest_commit_to_retain == subject.table.model.writes[8]
+
+
+def test_deleted_savepoints_are_forgotten():
+    """Each names all files of the table, and a driver may live for months."""
+    subject = Subject(SmallTable())
+    memory = CleanMemory()
+    table, settings = subject.table, subject.settings
+    for _ in range(4):
+        saved = table.write(A)
+        table.savepoint(saved)
+        table.write(A)
+        subject.view.sync()
+        Cleaner(table.meta, subject.view, table.times, settings, memory).run()
+        table.drop_savepoint(saved)
+    assert len(memory.saved) == 1
 
 
 def test_file_versions_of_a_deleted_savepoint_go_with_the_next_clean():

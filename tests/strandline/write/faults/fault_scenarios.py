@@ -103,6 +103,11 @@ def no_table(base: Path, options: Options) -> None:
     """Leave the folder missing."""
 
 
+def one_commit(base: Path, options: Options) -> None:
+    with client(base, **options) as c:
+        c.upsert(table(row("a"), row("b"), row("c", "us")))
+
+
 def two_commits(base: Path, options: Options) -> None:
     with client(base, **options) as c:
         c.upsert(table(row("a"), row("b"), row("c", "us")))
@@ -243,6 +248,9 @@ CLEANING = Scenario(
 FAILED = broken_off(UPSERT, ".commit")
 HALF_ROLLED_BACK = broken_off(ROLLBACK, ".rollback.inflight")
 VERSION_6 = {"write__table__version": 6}
+LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
+TINY_LOGS = {**LOGS, "logfile__max__size": 1, "logfile__data__block__format": "parquet"}
+"""Each block is in a log of its own."""
 
 SCENARIOS = {
     "first write": replace(UPSERT, prepare=no_table),
@@ -301,6 +309,36 @@ SCENARIOS = {
     "rollback of a commit, lock": replace(ROLLBACK, options=LOCK),
     "insert after a failed write, lazy": replace(INSERT, prepare=FAILED, options=LAZY),
     # The calls are the same, so the errors of one version stand for those of the others.
+    # Updates and deletes go to logs; the inserts open groups, as the others have logs.
+    "upsert, logs": replace(UPSERT, options=LOGS),
+    "upsert, logs by threads": replace(
+        UPSERT, options=LOGS, storage=RemoteStorage, effects=ANY_CALL[:2]
+    ),
+    "flagged deletes, tiny logs": replace(
+        UPSERT, write=lambda c, look: c.upsert(_FLAGGED), options=TINY_LOGS
+    ),
+    "delete, logs": replace(
+        UPSERT,
+        write=lambda c, look: c.delete(table(row("a"), row("b"), row("nobody", "us"))),
+        options=LOGS,
+        effects=CRASHES,
+    ),
+    # The groups have no logs, so that inserts rewrite the small file of each partition.
+    "insert, logs": replace(INSERT, prepare=one_commit, options=LOGS, effects=CRASHES),
+    "overwrite, logs": replace(OVERWRITE, options=LOGS, effects=CRASHES),
+    "upsert after a failed write, logs": replace(
+        UPSERT,
+        prepare=broken_off(replace(UPSERT, options=LOGS), ".deltacommit"),
+        options=LOGS,
+        effects=CRASHES,
+    ),
+    "rollback of a delta commit": replace(ROLLBACK, options=LOGS),
+    "upsert and clean, logs": Scenario(
+        four_commits,
+        lambda c, look: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
+        {**CLEAN, **LOGS},
+        effects=CRASHES,
+    ),
     "upsert, version 6": replace(UPSERT, options=VERSION_6, effects=CRASHES),
     "overwrite, version 6": replace(OVERWRITE, options=VERSION_6, effects=CRASHES),
     "insert, version 6": replace(INSERT, options=VERSION_6, effects=CRASHES),

@@ -45,6 +45,10 @@ OPERATIONS = {
     ),
     "bulk insert": replace(INSERT, write=lambda c, look: c.bulk_insert(FAR)),
     "upsert": replace(SCENARIOS["upsert"], write=lambda c, look: c.upsert(UPDATE)),
+    "upsert, logs": replace(
+        SCENARIOS["upsert, logs"],
+        write=lambda c, look: c.upsert(table(row("a", ts=3), row("far", "asia"))),
+    ),
     "delete": replace(SCENARIOS["delete"], write=lambda c, look: c.delete(UPDATE)),
     "rollback of a commit": SCENARIOS["rollback of a commit"],
     "clean": SCENARIOS["clean"],

@@ -61,9 +61,10 @@ def test_an_option_that_contradicts_the_table_is_named_as_it_was_given(subtests,
 
 
 REFUSED = {
-    "table__type": "MERGE_ON_READ",
+    "table__type": "SOMETHING_ELSE",
     "metadata__enable": "true",
-    "datasource__write__table__type": "MERGE_ON_READ",
+    "datasource__write__table__type": "SOMETHING_ELSE",
+    "logfile__data__block__format": "hfile",
     "clean__failed__writes__policy": "NEVER",
     "cleaner__policy__failed__writes": "NEVER",
     "write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",

@@ -11,7 +11,6 @@ from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 
 UNSUPPORTED = {
-    "merge-on-read": ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ"),
     "newer version": ({"table__version": "10"}, "10"),
     "metadata table": ({"table__metadata__partitions": "files"}, "metadata table"),
     "keys for deletes": ({"table__keygenerator__type": "GLOBAL_DELETE"}, "GLOBAL_DELETE"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ def stored(file_id, size, partition="p"):
     return StoredFile(partition, file_id, f"{file_id}_f", size)
 
 
-def decide(updates=(), inserts=None, files=(), sizing=SIZING):
+def decide(updates=(), inserts=None, files=(), sizing=SIZING, rewrites=None):
     numbers = itertools.count()
     return place(
         dict(updates),
@@ -30,8 +31,36 @@ def decide(updates=(), inserts=None, files=(), sizing=SIZING):
         files,
         {},
         sizing,
+        rewrites=rewrites,
         new_file_id=lambda: f"new{next(numbers)}",
     )
+
+
+def test_in_a_merge_on_read_table_updates_go_to_logs_unless_inserts_rewrite_their_file():
+    files = [
+        stored("small", 100),
+        replace(stored("logs", 50), has_logs=True),
+        stored("next", 200),
+        stored("big", 900),
+        StoredFile("p", "only-logs", "", 0, has_logs=True),
+        StoredFile("p", "new", "", 0),
+    ]
+    updates = dict.fromkeys(range(len(files)), 1)
+    found = decide(updates, {"p": 5}, files, rewrites=1)
+    kinds = {b.file_id: (b.base_file, b.is_log) for b in found.buckets}
+    assert kinds == {
+        "small": ("small_f", False),
+        "logs": (None, True),
+        "next": (None, True),
+        "big": (None, True),
+        "only-logs": (None, True),
+        "new": (None, False),
+    }
+    # A log's weight is that of its rows, not of the stored file.
+    weights = {b.file_id: found.weights[b.number] for b in found.buckets}
+    assert (weights["big"], weights["small"]) == (10, 160)
+    assert decide({}, {"p": 5}, files, rewrites=0).buckets[0].file_id == "new0"
+    assert decide({0: 1}, {}, files, rewrites=1).buckets[0].is_log
 
 
 def test_updates_go_to_their_groups():

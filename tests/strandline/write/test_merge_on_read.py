@@ -1,0 +1,408 @@
+"""Delta commits: what goes to logs, which row then wins, what undoes them, what is refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from strandline import Table
+from strandline.records.meta_fields import IS_DELETED
+from strandline.write.engine.local import LocalEngine
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
+from tests.strandline.write.faults.fault_scenarios import LOCK
+from tests.strandline.write.refusals import refused
+from tests.strandline.write.tables import change_properties, client, row, table
+from timeline.encoding.log_block import AVRO_DATA, DELETE, PARQUET_DATA, read_blocks
+from timeline.errors import ConfigError, UnsupportedTableError, WriteConflictError
+from timeline.instant import State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
+from timeline.storage.local import LocalStorage
+
+LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
+BUCKETS = {**LOGS, "index__type": "BUCKET", "bucket__index__num__buckets": 1}
+NO_FILLING = {**LOGS, "parquet__small__file__limit": 0}
+
+
+@pytest.fixture
+def base(tmp_path) -> Path:
+    """A merge-on-read table with three rows in two partitions."""
+    with client(tmp_path / "t", **LOGS) as c:
+        c.upsert(table(row("a"), row("b"), row("c", "us")))
+    return tmp_path / "t"
+
+
+def stats(base, instant: str) -> list[WriteStat]:
+    """Return the statistics of a commit's files, base files first."""
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    found = meta.active_timeline().find(instant)
+    assert found is not None
+    assert (found.action, found.state) == ("deltacommit", State.COMPLETED)
+    metadata = meta.read(found)
+    assert isinstance(metadata, CommitMetadata)
+    of_all = [s for each in metadata.partition_to_write_stats.values() for s in each]
+    return sorted(of_all, key=lambda stat: stat.log_version or 0)
+
+
+def blocks(base, stat: WriteStat) -> list[int]:
+    """Return the kinds of the blocks of a log."""
+    path = Path(base) / (stat.path or "")
+    return [block.kind for block in read_blocks(path.read_bytes(), stat.path or "")]
+
+
+def rows(base) -> list[dict]:
+    """Return the rows as the naive reader and ours give them, which is the same."""
+    found = reader.rows(base)
+    ours = Table(base).to_arrow().drop_columns(list(reader.META)).to_pylist()
+    assert sorted(ours, key=lambda each: (each["id"], each["region"])) == found
+    return found
+
+
+def test_updates_go_to_logs_and_inserts_to_new_groups(base):
+    with client(base, **NO_FILLING) as c:
+        result = c.upsert(table(row("a", ts=2), row("new")))
+    assert (result.rows_updated, result.rows_inserted, result.files) == (1, 1, 2)
+    new, log = stats(base, result.instant)
+    name = (log.path or "").rpartition("/")[2]
+    assert name.startswith(f".{log.file_id}_{result.instant}.log.1_")
+    size = (base / (log.path or "")).stat().st_size
+    assert log == WriteStat(
+        file_id=log.file_id,
+        path=log.path,
+        prev_commit=result.instant,
+        num_writes=1,
+        num_update_writes=1,
+        total_write_bytes=size,
+        partition_path="eu",
+        file_size_in_bytes=size,
+        log_version=1,
+        log_offset=0,
+        base_file="",
+        log_files=(name,),
+        total_upsert_time=log.total_upsert_time,
+    )
+    assert (new.prev_commit, new.num_inserts, new.log_files) == ("null", 1, None)
+    assert blocks(base, log) == [AVRO_DATA]
+    assert [each["ts"] for each in rows(base)] == [2, 1, 1, 1]
+
+
+def test_inserts_rewrite_the_smallest_file_without_logs(base):
+    with client(base, **LOGS) as c:
+        first = c.upsert(table(row("a", ts=2), row("new")))
+        (stat,) = stats(base, first.instant)
+        assert stat.prev_base_file is not None
+        assert (stat.num_update_writes, stat.num_inserts, stat.log_files) == (1, 1, None)
+        c.upsert(table(row("a", ts=3)))
+        new, log = stats(base, c.upsert(table(row("a", ts=4), row("next"))).instant)
+        assert (new.prev_commit, log.num_writes) == ("null", 1)
+    assert [each["ts"] for each in rows(base)] == [4, 1, 1, 1, 1]
+    with client(base, **LOGS, merge__small__file__group__candidates__limit=0) as c:
+        (new,) = stats(base, c.insert(table(row("d", "us"))).instant)
+        assert new.prev_commit == "null"
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_inserts_are_delta_commits_without_logs(base, operation):
+    with client(base, **NO_FILLING) as c:
+        (stat,) = stats(base, getattr(c, operation)(table(row("new"))).instant)
+    assert stat.log_files is None
+
+
+def test_deletes_are_blocks_with_their_ordering_values(base):
+    flagged = table(row("a", ts=2), row("b", ts=0), row("nobody")).append_column(
+        IS_DELETED, [[True, True, True]]
+    )
+    with client(base, **LOGS) as c:
+        result = c.upsert(flagged)
+        (stat,) = stats(base, result.instant)
+        assert (result.rows_deleted, stat.num_deletes, stat.num_writes) == (2, 2, 0)
+        assert blocks(base, stat) == [DELETE]
+        assert [each["id"] for each in rows(base)] == ["b", "c"]
+        # A delete operation wins whatever the ordering values.
+        result = c.delete(table(row("b", ts=0), row("nobody", "us")))
+        assert result.rows_deleted == 1
+        assert [each["id"] for each in rows(base)] == ["c"]
+
+
+def test_a_log_that_is_full_is_followed_by_another(base):
+    flagged = table(row("a", ts=2), row("b", ts=2)).append_column(IS_DELETED, [[True, False]])
+    options = {"logfile__max__size": 1, "logfile__data__block__format": "parquet"}
+    with client(base, **LOGS, **options) as c:
+        result = c.upsert(flagged)
+    one, two = stats(base, result.instant)
+    assert (one.log_version, two.log_version) == (1, 2)
+    assert (blocks(base, one), blocks(base, two)) == ([PARQUET_DATA], [DELETE])
+    assert (one.num_writes, two.num_deletes) == (1, 1)
+    assert (result.rows_updated, result.rows_deleted, result.files) == (1, 1, 2)
+    assert [each["id"] for each in rows(base)] == ["b", "c"]
+    assert reader.leftovers(base) == []
+
+
+def test_each_log_has_a_marker_before_it_exists(base):
+    made = []
+    hooked = HookedStorage(base, lambda kind, path: made.append(path) if kind == "create" else None)
+    with client(base, hooked, **LOGS, logfile__max__size=1) as c:
+        result = c.upsert(table(row("a", ts=2)))
+    (stat,) = stats(base, result.instant)
+    assert f".hoodie/.temp/{result.instant}/{stat.path}.marker.CREATE" in made
+
+
+def test_a_bucket_begins_with_a_base_file_and_then_all_rows_go_to_its_log(tmp_path):
+    base = tmp_path / "t"
+    with client(base, **BUCKETS) as c:
+        (first,) = stats(base, c.upsert(table(row("a"))).instant)
+        assert first.log_files is None
+        for operation, key in (("upsert", "b"), ("insert", "d"), ("bulk_insert", "e")):
+            (log,) = stats(base, getattr(c, operation)(table(row(key))).instant)
+            assert log.log_files is not None
+            assert log.file_id == first.file_id
+        c.delete(table(row("b")))
+    assert [each["id"] for each in rows(base)] == ["a", "d", "e"]
+
+
+def only_logs(base: Path) -> None:
+    """Leave the one group of a table only its logs, as Flink's writers make it."""
+    (file,) = (base / "eu").glob("*.parquet")
+    file.unlink()
+    for instant in (base / ".hoodie" / "timeline").glob(f"{file.stem[-17:]}*"):
+        instant.unlink()
+
+
+def test_groups_that_have_only_logs_are_written_by_bucket_number(tmp_path):
+    base = tmp_path / "t"
+    with client(base, **BUCKETS) as c:
+        first = c.upsert(table(row("a")))
+        (group,) = stats(base, first.instant)
+        c.upsert(table(row("a", ts=2), row("b")))
+    only_logs(base)
+    with client(base, **BUCKETS) as c:
+        (log,) = stats(base, c.upsert(table(row("b", ts=3))).instant)
+        assert (log.file_id, log.log_version) == (group.file_id, 1)
+        found = Table(base).to_arrow().select(["id", "ts"]).to_pylist()
+        assert found == [{"id": "a", "ts": 2}, {"id": "b", "ts": 3}]
+        c.insert_overwrite(table(row("z")))
+    assert Table(base).to_arrow()["id"].to_pylist() == ["z"]
+
+
+def test_groups_that_have_only_logs_are_refused_where_keys_are_looked_up(base):
+    shutil.rmtree(base / "us")
+    with client(base, **LOGS) as c:
+        c.upsert(table(row("a", ts=2)))
+    only_logs(base)
+    with client(base, **LOGS) as c:
+        with pytest.raises(UnsupportedTableError, match=r"has only logs.*BUCKET"):
+            c.upsert(table(row("a", ts=3)))
+        c.insert(table(row("new")))
+    assert sorted(Table(base).to_arrow()["id"].to_pylist()) == ["a", "new"]
+
+
+MODES = ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "more", [{}, NO_FILLING, {"index__type": "BLOOM"}, BUCKETS], ids=["", "new", "bloom", "buckets"]
+)
+def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
+    """Ordering values grow after deletes, which logs keep while a copy-on-write table forgets them:
+    a row that is older than a delete stays deleted there.
+    """
+    rng = random.Random(f"{mode} {sorted(more)}")
+    options = {**more, "record__merge__mode": mode}
+    plain = {**options, "datasource__write__table__type": None}
+    with (
+        client(tmp_path / "logs", **{**options, **LOGS}) as logs,
+        client(tmp_path / "plain", **plain) as files,
+    ):
+        least = 0
+        for step in range(25):
+            keys = rng.sample("abcdefghijkl", rng.randint(1, 6))
+            found = [
+                row(key, "eu" if key < "g" else "us", least + rng.randint(1, 5), f"{step}")
+                for key in keys
+            ]
+            batch, operation = table(*found), "upsert"
+            if step % 5 == 4:
+                operation = "delete"
+            elif step % 3 == 2:
+                batch = batch.append_column(
+                    IS_DELETED, pa.array([rng.random() < 0.5 for _ in keys])
+                )
+            for each in (logs, files):
+                getattr(each, operation)(batch)
+            if operation == "delete" or IS_DELETED in batch.schema.names:
+                least += 5
+            assert read(tmp_path / "logs") == read(tmp_path / "plain"), step
+    assert list(reader.logs(tmp_path / "logs"))
+
+
+def read(base) -> list[dict]:
+    found = Table(base).to_arrow().select(["id", "region", "ts", "name"]).to_pylist()
+    return sorted(found, key=lambda each: each["id"])
+
+
+def test_a_task_that_runs_again_leaves_one_log_a_group(base):
+    """The first attempt's log has a marker but no status, so the commit deletes it."""
+    trial = base.with_name("trial")
+    shutil.copytree(base, trial)
+    learned = FaultyStorage(LocalStorage(str(trial)))
+    changes = table(row("a", ts=2), row("c", "us", ts=2))
+    with client(trial, learned, **LOGS) as c:
+        c.upsert(changes)
+    at = max(n for n, (kind, _) in enumerate(learned.log, 1) if kind == "close")
+    storage = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.ERROR_AFTER)])
+    with client(base, storage, LocalEngine(task_retries=1), **LOGS) as c:
+        result = c.upsert(changes)
+    assert len([call for call in storage.log if call[0] == "close"]) > result.files == 2
+    assert rows(base) == rows(trial)
+    assert reader.leftovers(base) == []
+    names = [name for _, name, _, instant, _ in reader.logs(base) if instant == result.instant]
+    assert len(names) == result.files
+
+
+def test_two_writers_of_one_group_conflict(base):
+    done = []
+
+    def write_between(kind, path):
+        if kind == "create" and path.endswith(".deltacommit.inflight") and not done:
+            done.append(path)
+            with client(base, **LOGS, **lock) as other:
+                other.upsert(table(row("b", ts=5)))
+
+    lock = {**LOCK, "clean__failed__writes__policy": "LAZY"}
+    hooked = HookedStorage(base, write_between)
+    with client(base, hooked, **LOGS, **lock) as c, pytest.raises(WriteConflictError):
+        c.upsert(table(row("a", ts=4)))
+    assert [each["ts"] for each in rows(base)] == [1, 5, 1]
+    assert reader.leftovers(base) == []
+
+
+def dead_write(base, *, keep_markers: bool = True) -> str:
+    """Write, and die before the instant completes; return its time."""
+    trial = base.with_name("trial")
+    shutil.copytree(base, trial)
+    learned = FaultyStorage(LocalStorage(str(trial)))
+    with client(trial, learned, **LOGS) as c:
+        c.upsert(table(row("a", ts=9), row("new")))
+    shutil.rmtree(trial)
+    log = enumerate(learned.log, 1)
+    at = next(n for n, (kind, path) in log if kind == "create" and path.endswith(".deltacommit"))
+    doomed = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
+    with pytest.raises(Crash), client(base, doomed, **LOGS) as c:
+        c.upsert(table(row("a", ts=9), row("new")))
+    if not keep_markers:
+        shutil.rmtree(base / ".hoodie" / ".temp")
+    (name,) = reader.pending(base) - {each for each in reader.pending(base) if "inflight" in each}
+    return name[:17]
+
+
+@pytest.mark.parametrize("keep_markers", [True, False])
+def test_a_dead_write_is_rolled_back_by_markers_or_by_listing(base, keep_markers):
+    with client(base, **LOGS) as c:
+        kept = c.upsert(table(row("a", ts=2)))
+    before = rows(base)
+    dead = dead_write(base, keep_markers=keep_markers)
+    assert dead in {instant for *_, instant, _ in reader.logs(base)}
+    assert rows(base) == before
+    with client(base, **LOGS, clock=LaterClock()) as c:
+        result = c.upsert(table(row("b", ts=2)))
+    assert result.rolled_back == (dead,)
+    assert {instant for *_, instant, _ in reader.logs(base)} == {kept.instant, result.instant}
+    assert reader.leftovers(base) == []
+
+
+def test_the_newest_delta_commit_is_rolled_back(base):
+    before = rows(base)
+    with client(base, **LOGS) as c:
+        result = c.upsert(table(row("a", ts=9), row("new", "us")))
+        assert rows(base) != before
+        c.rollback(result.instant)
+    assert rows(base) == before
+    assert list(reader.logs(base)) == []
+
+
+def test_the_metadata_of_base_files_decides_keys_and_sizes(tmp_path):
+    """A table's form of keys is that of a stored file; logs have no footer with keys."""
+    base, options = tmp_path / "t", {**LOGS, "write__table__version": 8}
+    complex_keys = {"datasource__write__keygenerator__type": "COMPLEX"}
+    with client(base, **options, **complex_keys) as c:
+        c.upsert(table(row("a")))
+        c.upsert(table(row("a", ts=2)))
+    with client(base, **options, **complex_keys) as c:
+        assert c.upsert(table(row("a", ts=3))).rows_updated == 1
+    assert [each["ts"] for each in rows(base)] == [3]
+
+
+REFUSED = {
+    "version 6": (
+        {**LOGS, "write__table__version": 6},
+        r"hoodie.write.table.version is 6 and hoodie.datasource.write.table.type is MERGE_ON_READ",
+    ),
+    "a global index": ({**LOGS, "index__type": "GLOBAL_SIMPLE"}, "hoodie.index.type is GLOBAL"),
+    "another global index": ({**LOGS, "index__type": "GLOBAL_BLOOM"}, "allowed: SIMPLE, BLOOM"),
+    "compaction": ({**LOGS, "compact__inline": "true"}, "hoodie.compact.inline is true.*doesn't"),
+    "planning one": (
+        {**LOGS, "compact__schedule__inline": "true"},
+        "hoodie.compact.schedule.inline is true",
+    ),
+    "log compaction": (
+        {**LOGS, "log__compaction__inline": "true"},
+        "hoodie.log.compaction.inline is true",
+    ),
+    "compaction by default": (
+        {**LOGS, "datasource__compaction__async__enable": "false"},
+        "hoodie.datasource.compaction.async.enable is false.*allowed: true",
+    ),
+    "hfile": ({**LOGS, "logfile__data__block__format": "hfile"}, "allowed: avro, parquet"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_supported_is_refused_by_name(tmp_path, case):
+    options, match = REFUSED[case]
+    with pytest.raises(ConfigError, match=match), client(tmp_path / "t", **options) as c:
+        c.upsert(table(row("a")))
+    assert not (tmp_path / "t").exists()
+
+
+def test_compaction_that_is_off_is_no_reason_to_refuse(tmp_path):
+    options = {
+        "compact__inline": "false",
+        "datasource__compaction__async__enable": "false",
+        "compact__inline__max__delta__commits": 3,
+    }
+    with client(tmp_path / "t", **LOGS, **options) as c:
+        assert c.upsert(table(row("a"))).rows_inserted == 1
+
+
+def test_the_type_of_a_table_is_its_own(base):
+    match = "hoodie.datasource.write.table.type is 'COPY_ON_WRITE', but the table has 'MERGE_ON"
+    refused(base, ConfigError, match, datasource__write__table__type="COPY_ON_WRITE")
+    with client(base) as c:
+        assert c.upsert(table(row("a", ts=2))).rows_updated == 1
+    assert list(reader.logs(base))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"table__version": "6"}, "MERGE_ON_READ of version 6; allowed: 8 or 9"),
+        ({"compaction__payload__class": "org.x.Mine"}, "payload.class=org.x.Mine"),
+        ({"record__merge__strategy__id": "x"}, "record.merge.strategy.id=x"),
+    ],
+)
+def test_tables_whose_logs_can_not_be_written_or_merged(base, changes, match):
+    if "table__version" in changes:
+        timeline = base / ".hoodie" / "timeline"
+        shutil.copytree(timeline, base / ".hoodie", dirs_exist_ok=True)
+        changes = {**changes, "timeline__layout__version": "1"}
+    change_properties(base, **changes)
+    refused(base, UnsupportedTableError, match)
