@@ -49,8 +49,7 @@ def archive(
 
     TABLE is the base path, a path or a URL. Nothing is changed without --apply. Instants stay that
     a pending instant, a savepoint, a reader's lease, the last clean or a compaction still needs.
-    Other writers of the table need a lock, whose options --option passes. Of merge-on-read tables
-    of version 6 it is only shown.
+    Other writers of the table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
         own = KEEP_MIN.name, KEEP_MAX.name

@@ -120,8 +120,7 @@ def clean(
 
     TABLE is the base path, a path or a URL. Nothing is changed without --apply. With it, cleans
     that crashed are finished first, and failed writes are rolled back if that is left to cleans.
-    Other writers of the table need a lock, whose options --option passes. Of merge-on-read tables
-    of version 6 it is only shown.
+    Other writers of the table need a lock, whose options --option passes.
     """
     with errors_in_a_line():
         own = [POLICY.name, *(each.name for each in RETENTION_OF.values())]

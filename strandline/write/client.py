@@ -45,9 +45,10 @@ from strandline.write.operation import (
 from strandline.write.options.client_options import option_warnings, parse_options
 from strandline.write.options.settings import OPERATION, TABLE_NAME
 from strandline.write.result import WriteResult
-from strandline.write.target import Target, open_target
+from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
@@ -229,9 +230,12 @@ class WriteClient:
             The result, that of the asynchronous clean if it left nothing to delete, ``None`` if
             there was nothing; with ``dry_run`` a preview.
 
+        Tables that this client doesn't write, like merge-on-read ones of version 6, can be cleaned,
+        too; failed writes to them are left to Hudi.
+
         Raises:
             RuntimeError: The client is closed.
-            TableError: The table can't be written, or its metadata can't be read.
+            TableError: The table can't be cleaned, or its metadata can't be read.
             LockError: The table's lock wasn't acquired, or was lost; nothing was deleted, unless a
                 crashed clean was finished first.
             StorageError: An instant can't be written; the next clean finishes this one.
@@ -240,10 +244,11 @@ class WriteClient:
         beside = self._settled()
         if dry_run:
             return of_one_state(self._clean_preview)
-        target = self._target()
+        meta = self._opened_for_table_service()
         context.last_timeline.forget()
-        context.rollbacks(target.meta).repair_lazily()
-        done = context.clean(target.meta, context.embedded.synced_view(), progress)
+        if may_write(meta.config, context.storage.base_path):
+            context.rollbacks(meta).repair_lazily()
+        done = context.clean(meta, context.embedded.synced_view(), progress)
         return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
@@ -254,15 +259,15 @@ class WriteClient:
 
         Raises:
             RuntimeError: The client is closed.
-            TableError: The table can't be written, or its metadata can't be read.
+            TableError: The table can't be archived, or its metadata can't be read.
             LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
         self._settled()
-        target = self._target()
+        meta = self._opened_for_table_service()
         context.last_timeline.forget()
-        return context.archive(target.meta)
+        return context.archive(meta)
 
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
@@ -371,9 +376,15 @@ class WriteClient:
 
     def _clean_preview(self) -> CleanPreview:
         context = self._context
-        found = open_target(context.storage, context.settings, context.history, create=False)
+        meta = open_for_table_service(context.storage, context.settings)
         with closing(open_view(context.storage)) as view:
-            return context.clean_preview(found.meta, view)
+            return context.clean_preview(meta, view)
+
+    def _opened_for_table_service(self) -> TableMetaClient:
+        context = self._context
+        context.embedded.replace_ended()
+        meta = open_for_table_service(context.storage, context.settings)
+        return context.without_metadata_table(meta)
 
     def _target(self) -> Target:
         context = self._context

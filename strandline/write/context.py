@@ -227,11 +227,19 @@ class WriteContext:
             LockError: The lock can't be acquired, or was lost.
         """
         target = target.created()
-        # Without this option ``open_target`` has refused tables with a metadata table.
+        return replace(target, meta=self.without_metadata_table(target.meta))
+
+    def without_metadata_table(self, meta: TableMetaClient) -> TableMetaClient:
+        """Return a table's meta client after its metadata table, if it has one, was dropped.
+
+        Raises:
+            UnsupportedTableError: It can't be dropped now.
+            LockError: The lock can't be acquired, or was lost.
+        """
+        # Without this option tables with a metadata table were refused when they were opened.
         if not self.settings.is_set(METADATA_TABLE):
-            return target
-        meta = drop_metadata_table(target.meta, self.lock, self.rollback_policy, self.clock)
-        return replace(target, meta=meta)
+            return meta
+        return drop_metadata_table(meta, self.lock, self.rollback_policy, self.clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -470,6 +470,37 @@ def open_target(
     return of_one_state(of_one_timeline)
 
 
+def open_for_table_service(storage: Storage, values: Settings) -> TableMetaClient:
+    """Open a table that is to be cleaned or archived, of which no rows are read or written.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        UnsupportedTableError: It was bootstrapped, has another table format, an unfinished restore,
+            or a metadata table that isn't given up by an option.
+        ConfigError: The options contradict the table.
+        CorruptMetadataError: The properties can't be read.
+
+    Cost: one read, one list.
+    """
+    config = read_table_config(storage.for_cause("table"))
+    config.refuse_incomplete_files(storage.base_path)
+    if not values.is_set(settings.METADATA_TABLE):
+        refuse_metadata_table(config, storage.base_path)
+    refuse_disagreement(config, values)
+    meta = TableMetaClient(storage, config)
+    _refuse_restore(meta.active_timeline(), storage.base_path)
+    return meta
+
+
+def may_write(config: TableConfig, base_path: str) -> bool:
+    """Whether this writer writes a table, and so may roll back what was written to it."""
+    try:
+        refuse_unsupported(config, base_path)
+    except UnsupportedTableError:
+        return False
+    return True
+
+
 def _new_target(storage: Storage, values: Settings) -> Target:
     """Return the new table that the options describe."""
     config, refusals = new_config(values), Refusals()

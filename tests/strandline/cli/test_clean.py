@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from strandline import Table
 from strandline.__main__ import main
 from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.clean.policy import KEEP_LATEST_COMMITS, KEEP_LATEST_FILE_VERSIONS
 from tests.kit.concurrency.patience import PROCESS_S
 from tests.kit.storage.hooked_storage import HookedStorage, failing
 from tests.kit.tables import golden
@@ -42,6 +44,11 @@ def base(tmp_path: Path) -> Path:
 
 def files(base: Path) -> set[str]:
     return {path.name for path in base.rglob("*") if path.is_file()}
+
+
+def newest(base: Path) -> list[dict[str, object]]:
+    """Return the slices that readers read now."""
+    return sorted(Table(base).files().to_pylist(), key=str)
 
 
 def test_what_would_go_is_shown_and_nothing_goes(base):
@@ -246,10 +253,24 @@ def test_a_table_whose_metadata_is_damaged_fails_in_one_line(base):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_merge_on_read_table_of_version_6_is_shown_and_not_cleaned(tmp_path):
-    for name, code in (("mor_basic_v6", 1), ("mor_basic_v9", 0)):
-        base = Path(golden.build(name, golden.steps(name)[-1], tmp_path / name))
-        assert run("clean", base, "--retain", 1).exit_code == 0
-        done = run("clean", base, "--retain", 1, "--apply")
-        assert done.exit_code == code, done.stderr
-        assert ("MERGE_ON_READ of version 6" in done.stderr) == bool(code)
+@pytest.mark.parametrize("policy", [KEEP_LATEST_COMMITS, KEEP_LATEST_FILE_VERSIONS])
+@pytest.mark.parametrize("name", ["rollback_mor_v6", "walkdev_mor_v6"])
+def test_a_table_that_is_not_written_here_is_cleaned_and_archived(tmp_path, name, policy):
+    base = Path(golden.build(name, golden.steps(name)[-1], tmp_path / name))
+    retained = ("--policy", policy, "--retain", 1)
+    shown = json.loads(run("clean", base, *retained, "--output", "json").stdout)["files"]
+    assert shown
+    for state in ("requested", "inflight"):
+        (base / ".hoodie" / f"20261123000000000.deltacommit.{state}").touch()
+    before, read = files(base), newest(base)
+    lazy = ("--option", "hoodie.clean.failed.writes.policy=LAZY")
+    done = run("clean", base, *retained, "--apply", *lazy, "--output", "json")
+    assert done.exit_code == 0, done.stderr
+    gone = before - files(base)
+    assert {name for name in gone if not name.endswith(".crc")} == {each["file"] for each in shown}
+    assert newest(base) == read
+    moved = run("archive", base, "--keep-min", 2, "--keep-max", 3, "--apply", "--output", "json")
+    assert moved.exit_code == 0, moved.stderr
+    assert newest(base) == read
+    rollbacks = {name for name in files(base) if name.endswith(".rollback.requested")}
+    assert rollbacks <= before  # the failed write is left to Hudi
