@@ -18,7 +18,8 @@ from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import ArchiveMemory, Archiver, ArchiveResult
 from strandline.table_services.archive.run import is_idle as is_archive_idle
 from strandline.table_services.clean.execution import CleanResult, Delete, Progress
-from strandline.table_services.clean.planner import CleanMemory, CleanPlanner, is_idle
+from strandline.table_services.clean.history import CleanMemory, is_idle
+from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
 from strandline.table_services.clean.run import Cleaner

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileSlice
 from fsview.model.file_system_view import FileSystemView, partition_names
-from strandline.read.instants import Archive
 from strandline.read.state.reader_lease import Lease, Leases, held_from
-from strandline.table_services.clean.execution import Executed, File, Spared, names_by_partition
-from strandline.table_services.clean.parts import PlannedPart, divided, earlier_parts, part_of
+from strandline.table_services.clean.execution import File, Spared, names_by_partition
+from strandline.table_services.clean.history import CleanHistory, CleanMemory, cleans
+from strandline.table_services.clean.parts import PlannedPart, divided
 from strandline.table_services.clean.plan import (
-    FROM_THE_START,
     Fate,
     PartitionGroups,
     PlannedClean,
@@ -35,14 +34,9 @@ from strandline.table_services.clean.plan import (
     deleted_slices,
     fates_in,
     file_sizes,
-    instants_between,
-    instants_since,
     is_changed_since,
     partitions_left_over,
     partitions_named,
-    plan_since,
-    with_failures,
-    without_deleted,
 )
 from strandline.table_services.clean.policy import (
     NO_LIMIT,
@@ -55,34 +49,24 @@ from strandline.table_services.clean.policy import (
 )
 from timeline.clock import TimeGenerator
 from timeline.errors import (
-    CorruptMetadataError,
-    InstantNotFoundError,
     ViewBehindError,
 )
 from timeline.instant import (
-    CLEAN,
     CLUSTERING,
     COMPACTION,
     LOG_COMPACTION,
     REPLACE_COMMIT,
     RESTORE,
     ROLLBACK,
-    SAVEPOINT,
     Instant,
 )
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
-    CleanerPlan,
     CleanMetadata,
-    CommitMetadata,
-    SavepointMetadata,
 )
-from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
-
-M = TypeVar("M")
 
 WRITES_A_MARK: Final = 10
 """Completed writes after which a clean that finds nothing writes an empty clean."""
@@ -98,14 +82,6 @@ TOGETHER: Final = 100
 FEW: Final = 128
 """Most partitions that a new view lists in any case. Reading the table from its commits may take
 fewer calls, but decodes the names of all its files, of which a clean examines few."""
-
-
-@dataclass(frozen=True, slots=True)
-class _EmptyPlan:
-    """Bounds of planning that found nothing to delete and so left no instant on the timeline."""
-
-    earliest: str
-    savepoints: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +103,6 @@ class Bounds:
     leases: tuple[Lease, ...] = ()
 
 
-@dataclass(slots=True)
-class CleanMemory:
-    """Facts of one table that a driver keeps between cleans to save reads.
-
-    Attributes:
-        empty_plan: Bounds of the last planning that found nothing.
-        saved: Metadata of the savepoints by requested time, as last listed.
-        last_clean: The last completed clean that was read or written, and its metadata, without the
-            files that it deleted; with what other parts of its series failed to delete.
-        leases: Readers' leases by id, as last listed.
-    """
-
-    empty_plan: _EmptyPlan | None = None
-    saved: dict[str, SavepointMetadata] = field(default_factory=dict)
-    last_clean: tuple[Instant, CleanMetadata] | None = None
-    leases: dict[str, Lease] = field(default_factory=dict)
-
-
 class CleanPlanner:
     """Plans the cleans of one table; used by one thread.
 
@@ -156,6 +114,7 @@ class CleanPlanner:
         memory: Memory shared by the driver's cleaners of this table; ``None`` for a new one.
 
     Attributes:
+        history: What earlier cleans, writes and savepoints say.
         leases: Readers' leases.
     """
 
@@ -172,9 +131,9 @@ class CleanPlanner:
         self._view = view
         self._times = time_generator
         self._settings = settings
-        self._memory = CleanMemory() if memory is None else memory
-        self._archive = Archive(self._meta)
-        self.leases = Leases(self._storage, time_generator.clock, self._memory.leases)
+        memory = CleanMemory() if memory is None else memory
+        self.history = CleanHistory(self._meta, memory)
+        self.leases = Leases(self._storage, time_generator.clock, memory.leases)
 
     def plan(self, timeline: Timeline, *, due: bool = True) -> PlannedClean | None:
         """Return what a clean would delete now, in one part, without changing anything.
@@ -264,7 +223,7 @@ class CleanPlanner:
         Cost: a read of each pending clean.
         """
         for instant in cleans(timeline.pending()):
-            for partition, names in names_by_partition(self.plan_of(instant)).items():
+            for partition, names in names_by_partition(self.history.plan_of(instant)).items():
                 for name in names:
                     yield instant, partition, name
 
@@ -296,7 +255,7 @@ class CleanPlanner:
         kept = retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since)
         if kept is None:
             return None
-        known = self.metadata_of(last)
+        known = self.history.metadata_of(last)
         left_over = partitions_left_over(known)
         if due and not left_over and not is_due(timeline, settings.max_commits, known):
             return None
@@ -309,38 +268,7 @@ class CleanPlanner:
             logger.info("nothing is cleaned as long as there is the lease %s", oldest)
             return None
         held = held.needing(self._first_replaced(timeline))
-        return Bounds(held, last, known, self._savepoints(timeline), leases)
-
-    def metadata_of(self, last: Instant | None) -> CleanMetadata | None:
-        """Return the content of the last completed clean, if there is one."""
-        if last is None:
-            return None
-        kept = self._memory.last_clean
-        if kept is not None and kept[0] == last:
-            return kept[1]
-        try:
-            metadata = self.read(last, CleanMetadata)
-        except CorruptMetadataError as exc:
-            raise CorruptMetadataError(
-                f"can't read the last clean, from which the next one must continue: {exc.message}",
-                hint=f"without {self._meta.path_of(last)} a clean examines all partitions",
-            ) from exc
-        metadata = with_failures(without_deleted(metadata), self._earlier_parts(last, metadata))
-        self._memory.last_clean = last, metadata
-        return metadata
-
-    def remember(self, executed: Executed) -> None:
-        """Remember a clean for the next plan, without the files that it deleted."""
-        source = self._meta.path_of(executed.completed)
-        part = part_of(executed.metadata.extra_metadata, source)
-        metadata, earlier = without_deleted(executed.metadata), self._memory.last_clean
-        if part is not None and part.number > 1:
-            known = None if earlier is None else part_of(earlier[1].extra_metadata, source)
-            if earlier is None or known is None or known.series != part.series:
-                self._memory.last_clean = None
-                return
-            metadata = with_failures(metadata, [earlier[1]])
-        self._memory.last_clean = executed.completed, metadata
+        return Bounds(held, last, known, self.history.savepoints(timeline), leases)
 
     def spared(
         self,
@@ -370,7 +298,7 @@ class CleanPlanner:
         if not changed and not leases:
             return Spared()
         self._view.sync()
-        savepoints, compactions = self._savepoints(timeline), self._compactions()
+        savepoints, compactions = self.history.savepoints(timeline), self._compactions()
         clustered = self._clustered(kept)
         held = kept.held_by(leases, timeline)
 
@@ -403,18 +331,6 @@ class CleanPlanner:
             unknown |= {(partition, name) for name in read.intersection(planned)}
         return Spared(frozenset(live), frozenset(unknown))
 
-    def plan_of(self, clean: Instant) -> CleanerPlan:
-        """Return the plan of a clean."""
-        plan = self._meta.read_plan(clean)
-        assert isinstance(plan, CleanerPlan)
-        return plan
-
-    def read(self, instant: Instant, kind: type[M]) -> M:
-        """Return the content of an instant's file."""
-        metadata = self._meta.read(instant)
-        assert isinstance(metadata, kind)
-        return metadata
-
     def _parts(self, timeline: Timeline, bounds: Bounds, limit: int) -> Iterator[PlannedPart]:
         base_path, kept = self._storage.base_path, bounds.kept
         plan_of = partial(cleaner_plan, timeline, kept, base_path, bounds.savepoints)
@@ -424,8 +340,7 @@ class CleanPlanner:
             is_empty = False
             yield part
         if is_empty and kept.earliest is not None:
-            times = bounds.savepoints.times
-            self._memory.empty_plan = _EmptyPlan(kept.earliest.requested_time, times)
+            self.history.found_nothing(kept.earliest, bounds.savepoints.times)
 
     def _mark(self, timeline: Timeline, bounds: Bounds) -> PlannedClean | None:
         """Return an empty clean, from which the next one continues, if one is due.
@@ -482,12 +397,13 @@ class CleanPlanner:
 
     def _partitions(self, timeline: Timeline, bounds: Bounds) -> list[str]:
         """Return the partitions named by the instants since the last plan, or all partitions."""
-        changed = self._changed(timeline, bounds)
+        saved = bounds.savepoints.times
+        changed = self.history.changed(timeline, bounds.kept, bounds.last, bounds.known, saved)
         if changed is None:
             self._view.sync()
             return partition_names(self._view)
         self._catch_up(changed)
-        named = partitions_named(self._commit(instant) for instant in changed)
+        named = partitions_named(self.history.commit(instant) for instant in changed)
         return sorted(named | partitions_left_over(bounds.known))
 
     def _load(self, partitions: Sequence[str]) -> None:
@@ -500,54 +416,6 @@ class CleanPlanner:
         for first in range(0, len(partitions), TOGETHER):
             some = partitions[first : first + TOGETHER]
             self._view.load_partitions(some, by_listing=are_few)
-
-    def _changed(self, timeline: Timeline, bounds: Bounds) -> tuple[Instant, ...] | None:
-        """Return the writes since the last plan that may have left files to delete.
-
-        Returns:
-            ``None`` if all partitions must be examined.
-        """
-        earliest = bounds.kept.earliest
-        if earliest is None:
-            versions, saved = bounds.kept.versions, bounds.savepoints.times
-            return instants_since(timeline, bounds.last, bounds.known, versions, saved)
-        known, saved = bounds.known, bounds.savepoints.times
-        since = plan_since(timeline, known, saved)
-        empty_plan = self._memory.empty_plan
-        if empty_plan is not None and empty_plan.savepoints == saved:
-            # A plan without files leaves no instant, so only this memory records its bounds.
-            since = max(since, empty_plan.earliest)
-        if since != FROM_THE_START or not self._has_archive():
-            # Without an archive the active timeline has every commit that names a partition.
-            return instants_between(timeline, since, earliest)
-        try:
-            whole = Timeline.of({*self._archive.timeline, *timeline.completed()})
-            if known is None:
-                known = self._archived_clean(self._archive.timeline)
-        except CorruptMetadataError as exc:
-            logger.warning("a clean examines all partitions, as the archive can't be read: %s", exc)
-            return None
-        since = plan_since(whole, known, saved)
-        return None if since == FROM_THE_START else instants_between(whole, since, earliest)
-
-    def _archived_clean(self, archived: Timeline) -> CleanMetadata | None:
-        last = last_clean(archived)
-        if last is None:
-            return None
-        metadata = self._archive.read(last)
-        assert isinstance(metadata, CleanMetadata)
-        return metadata
-
-    def _commit(self, instant: Instant) -> CommitFiles:
-        """Return the files of a write, which may be archived."""
-        try:
-            files = self._meta.read_files(instant)
-        except InstantNotFoundError:
-            metadata = self._archive.read(instant)
-            assert isinstance(metadata, CommitMetadata)
-            return CommitFiles.of(metadata)
-        assert isinstance(files, CommitFiles)
-        return files
 
     def _catch_up(self, needed: Iterable[Instant]) -> None:
         """Sync the view unless it has these instants; files missing in it are never deleted."""
@@ -632,58 +500,7 @@ class CleanPlanner:
             read |= {(each.partition, each.file_id) for each in clustered}
 
         def has_replaced(instant: Instant) -> bool:
-            replaced = self._commit(instant).rest.partition_to_replace_file_ids
+            replaced = self.history.commit(instant).rest.partition_to_replace_file_ids
             return any((at, file_id) in read for at, ids in replaced.items() for file_id in ids)
 
         return next((i for i in replaces if read and has_replaced(i)), None)
-
-    def _earlier_parts(self, last: Instant, metadata: CleanMetadata) -> Iterator[CleanMetadata]:
-        """Yield the content of the parts before the last one of a series."""
-        part = part_of(metadata.extra_metadata, self._meta.path_of(last))
-        if part is None or part.number == 1:
-            return  # without a list of the timeline
-        for instant in earlier_parts(self._meta.active_timeline(), last, part):
-            yield self.read(instant, CleanMetadata)
-
-    def _savepoints(self, timeline: Timeline) -> Savepoints:
-        """Return the savepoints; each is read once, because it never changes."""
-        has_any = SAVEPOINT in timeline.actions
-        found = [i for i in timeline.completed() if has_any and i.action == SAVEPOINT]
-        known, saved = self._memory.saved, dict[str, SavepointMetadata]()
-        for instant in found:
-            time = instant.requested_time
-            saved[time] = known.get(time) or self.read(instant, SavepointMetadata)
-        self._memory.saved = saved
-        return Savepoints.of(saved)
-
-    def _has_archive(self) -> bool:
-        return bool(self._storage.list(self._meta.config.archive_folder))
-
-
-def is_idle(
-    timeline: Timeline, settings: CleanSettings, memory: CleanMemory, times: TimeGenerator
-) -> bool:
-    """Return whether it is known without storage calls that a clean would find nothing to do.
-
-    Args:
-        timeline: The active timeline, instants of any state.
-        settings: Settings of the cleaner.
-        memory: The memory of the driver's cleaners of this table.
-        times: Generator of instants' times.
-    """
-    if cleans(timeline.pending()):
-        return False
-    since = times.hours_ago(settings.hours)
-    if retention(timeline, replace(settings, max_to_clean=NO_LIMIT), since) is None:
-        return True
-    last, kept = last_clean(timeline), memory.last_clean
-    if last is None:
-        return not is_due(timeline, settings.max_commits, None)
-    if kept is None or kept[0] != last:
-        return False
-    return not is_due(timeline, settings.max_commits, kept[1]) and not partitions_left_over(kept[1])
-
-
-def cleans(timeline: Timeline) -> tuple[Instant, ...]:
-    """Return the cleans of a timeline, in any state."""
-    return timeline.filter(lambda instant: instant.action == CLEAN).instants

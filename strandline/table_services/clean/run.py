@@ -31,6 +31,7 @@ from strandline.table_services.clean.execution import (
     Progress,
     delete_files,
 )
+from strandline.table_services.clean.history import CleanMemory, cleans
 from strandline.table_services.clean.parts import (
     Before,
     Part,
@@ -39,7 +40,7 @@ from strandline.table_services.clean.parts import (
     part_of,
 )
 from strandline.table_services.clean.plan import reach, retention_of
-from strandline.table_services.clean.planner import Bounds, CleanMemory, CleanPlanner, cleans
+from strandline.table_services.clean.planner import Bounds, CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings, last_clean
 from timeline.clock import TimeGenerator
 from timeline.errors import StrandlineError
@@ -166,9 +167,9 @@ class Cleaner:
         start = time.perf_counter()
         leases = self.planner.leases.live(sweep=True)
         # Plans are read twice if there are several, because each may name 200,000 files.
-        plans = {instant: self.planner.plan_of(instant) for instant in instants[:1]}
+        plans = {instant: self.planner.history.plan_of(instant) for instant in instants[:1]}
         pending = [
-            PendingClean.of(i, plans.get(i) or self.planner.plan_of(i), self._plan_path(i))
+            PendingClean.of(i, plans.get(i) or self.planner.history.plan_of(i), self._plan_path(i))
             for i in instants
         ]
         last = last_of_series(pending)
@@ -196,14 +197,14 @@ class Cleaner:
                 continue
             logger.info("finishing %s from its plan", each.instant)
             known = plans.get(each.instant) if len(pending) == 1 else None
-            plan = known or self.planner.plan_of(each.instant)
+            plan = known or self.planner.history.plan_of(each.instant)
             names = self._execution.names(each.instant, plan)
             kept = retention_of(_whole(each, last).plan)
             spared = self.planner.spared(timeline, each.instant, names, kept, broken[each.instant])
             done = self._counter(sum(map(len, names.values())))
             carry_out = self._execution.carry_out
             executed = carry_out(each.instant, plan, start, spared=spared, done=done)
-            self.planner.remember(executed)
+            self.planner.history.remember(executed)
             results.append((each.part, executed.result))
             start = time.perf_counter()
         if not results:
@@ -231,7 +232,7 @@ class Cleaner:
     def _parts_after(self, clean: Instant, timeline: Timeline) -> Iterator[Part | None]:
         for instant in cleans(timeline.completed()):
             if instant.requested_time > clean.requested_time:
-                metadata = self.planner.read(instant, CleanMetadata)
+                metadata = self.planner.history.read(instant, CleanMetadata)
                 yield part_of(metadata.extra_metadata, self._meta.path_of(instant))
 
     def _request(self, timeline: Timeline) -> list[_Requested]:
@@ -273,7 +274,7 @@ class Cleaner:
             for part in self.planner.due(timeline, bounds):
                 now = self._times.next(now)
                 first = requested[0].instant.requested_time if requested else now
-                before = Before.of(timeline, self.planner.metadata_of(last_clean(timeline)))
+                before = Before.of(timeline, self.planner.history.metadata_of(last_clean(timeline)))
                 planned = part.requested(first, before)
                 instant = self._execution.request(now, planned)
                 kept = planned.plan if part.is_last and not requested else None
@@ -302,13 +303,13 @@ class Cleaner:
         for each in requested:
             executed = self._execution.carry_out(
                 each.instant,
-                each.plan or self.planner.plan_of(each.instant),
+                each.plan or self.planner.history.plan_of(each.instant),
                 start,
                 planned_bytes=each.bytes,
                 done=done,
                 just_created=each.plan is not None,
             )
-            self.planner.remember(executed)
+            self.planner.history.remember(executed)
             results.append(executed.result)
             start = time.perf_counter()
         return results[-1].after(results[:-1])

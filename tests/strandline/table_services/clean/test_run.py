@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from fsview.local_view import open_view
+from strandline.table_services.clean.history import CleanMemory
 from strandline.table_services.clean.planner import (
     TOGETHER,
     WRITES_A_MARK,
-    CleanMemory,
     CleanPlanner,
 )
 from strandline.table_services.clean.policy import (
