@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -285,7 +286,10 @@ class SparkEngine(EngineContext[SparkRows]):
             context.setJobDescription(purpose)
             call()
 
-        pinned = inheritable_thread_target(run)
+        with warnings.catch_warnings():
+            # Spark 4 says that tags of a session aren't passed on, as it should be here.
+            warnings.filterwarnings("ignore", "Spark session is not provided", UserWarning)
+            pinned = inheritable_thread_target(run)
         return call if pinned is run else pinned
 
     @staticmethod
