@@ -6,8 +6,10 @@ done, 1 failed, 2 bad usage. What was asked for goes to stdout, all other words 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EPIPE
 from importlib import import_module
 from typing import Any, Final
@@ -116,7 +118,17 @@ def _written() -> Iterator[None]:
         # A reader that left (EPIPE) ends the command without a word, by click. Files have a name.
         if error.errno == EPIPE or error.filename is not None:
             raise
+        _drop_output()
         raise click.ClickException(f"can't write: {error.strerror or error}") from error
+
+
+def _drop_output() -> None:
+    """Drop what is left to write: Python would try again at its end, and exit with 120."""
+    with suppress(OSError, ValueError):  # of a stream without a file there is nothing to drop
+        output = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, output)
+        os.close(nowhere)
 
 
 @click.group(cls=_Lazy)
