@@ -80,12 +80,13 @@ class CleanHistory:
     """Reads what the next clean of a table must know; used by one thread.
 
     Args:
-        meta_client: The table's meta client.
+        meta_client: The table's meta client, whose storage calls are counted under ``clean``.
         memory: Memory shared by the driver's cleaners of this table.
     """
 
     def __init__(self, meta_client: TableMetaClient, memory: CleanMemory) -> None:
         self._meta = meta_client
+        self._storage = meta_client.storage.for_cause("clean")
         self._memory = memory
         self._archive = Archive(meta_client)
 
@@ -215,7 +216,7 @@ class CleanHistory:
         return Savepoints.of(saved)
 
     def _has_archive(self) -> bool:
-        return bool(self._meta.storage.list(self._meta.config.archive_folder))
+        return bool(self._storage.list(self._meta.config.archive_folder))
 
 
 def is_idle(
