@@ -83,8 +83,16 @@ class CleaningMachine(ActingMachine):
     no_file_touched = None
 
     @initialize(
-        version=st.sampled_from([6, 8, 9]),
-        table_type=st.sampled_from(["COPY_ON_WRITE", "MERGE_ON_READ", "MERGE_ON_READ"]),
+        # Version 6 copy-on-write only: the model doesn't know yet which logs are read there after
+        # a restore has undone the compaction that they name.
+        kind=st.sampled_from(
+            [
+                (6, "COPY_ON_WRITE"),
+                (8, "COPY_ON_WRITE"),
+                (8, "MERGE_ON_READ"),
+                (9, "MERGE_ON_READ"),
+            ]
+        ),
         change_data=st.booleans(),
         policy=st.builds(
             Policy, st.sampled_from(POLICIES), st.integers(1, 3), st.sampled_from([0, 0, 1, 2])
@@ -95,15 +103,14 @@ class CleaningMachine(ActingMachine):
     )
     def start(
         self,
-        version: int,
-        table_type: str,
+        kind: tuple[int, str],
         change_data: bool,
         policy: Policy,
         part_files: int,
         keep: tuple[int, int],
         ahead_s: int,
     ) -> None:
-        ActingMachine.make(self, version, table_type, change_data, retained=4)
+        ActingMachine.make(self, *kind, change_data, retained=4)
         self.policy = policy
         self.settings = CleanSettings(
             policy=policy.name,
