@@ -1,8 +1,8 @@
 """``TableLoads``: the CPU that requests for each table took, as the peak of five minutes.
 
-It is what plans of moves between groups of servers go by (``strandline.fleet.plan``). A table's
-CPU time so far is that of its ready answers, each at the mean of ``benchmarks.view``, as measuring
-would take as long, and the measured one of the threads that compute its other answers.
+It is what plans of moves between groups of servers go by (``strandline.fleet.planning.plan``). A
+table's CPU time so far is that of its ready answers, each at the mean of ``benchmarks.view``, as
+measuring would take as long, and the measured one of the threads that compute its other answers.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from fsview.metrics import TABLE, Metrics
+from fsview.metrics import Metrics
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
@@ -324,15 +324,12 @@ class Parts:
         """Take a sample of the CPU time that requests for each open table took."""
         with self._lock:
             self._count_hot()
-        cpu_s: defaultdict[str, float] = defaultdict(float)
-        open_tables = {str(table.table_id) for table in self.views.open_tables()}
-        for (name, labels), count in self.metrics.counts().items():
-            has = dict(labels)
-            table = has.get(TABLE, "")
-            if table in open_tables and name == REQUESTS_CPU_US:
-                cpu_s[table] += count / 1e6
-            elif table in open_tables and name == REQUESTS and has["way"] == "ready":
-                cpu_s[table] += count * READY_CPU_S
+        count, cpu_s = self.metrics.get, dict[str, float]()
+        for opened in self.views.open_tables():
+            table = str(opened.table_id)
+            ready = count(REQUESTS, table=table, way="ready")
+            computed_us = count(REQUESTS_CPU_US, table=table)
+            cpu_s[table] = ready * READY_CPU_S + computed_us / 1e6
         self._loads.note(self._clock.monotonic(), cpu_s)
 
     def _find_roots(self) -> None:
