@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,21 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+AVRO: Final = (
+    '{"type":"record","name":"rides_record","namespace":"hoodie.rides","fields":['
+    + ",".join(
+        f'{{"name":"{name}","type":["null","{kind}"],"default":null}}'
+        for name, kind in (
+            ("id", "string"),
+            ("city", "string"),
+            ("ts", "long"),
+            ("fare", "double"),
+            ("note", "string"),
+        )
+    )
+    + "]}"
+)
+"""The schema of Hudi's write client."""
 CITIES = ("amsterdam", "bern", "são paulo/b=1 %")
 
 
@@ -79,6 +94,21 @@ def theirs(version: int, operation: str, **more: str) -> dict[str, str]:
         "hoodie.table.timeline.timezone": "UTC",
         **{name.replace("_", "."): value for name, value in more.items()},
     }
+
+
+def services(hudi: Hudi, path: Path, version: int, **more: str) -> Any:
+    """Return Hudi's write client of a copy-on-write table, whose table services are called."""
+    spark: Any = hudi.spark
+    options = theirs(
+        version,
+        "upsert",
+        hoodie_datasource_write_table_type="COPY_ON_WRITE",
+        hoodie_metadata_enable="false",
+        **more,
+    )
+    return hudi.jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
+        spark._jsc, AVRO, str(path), "rides", options
+    )
 
 
 def writer(path: Path, options: Mapping[str, str], **more: Any) -> WriteClient:

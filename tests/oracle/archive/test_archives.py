@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from strandline import Table
-from tests.oracle.clean.test_savepoints import AVRO
 from tests.oracle.hudi import Hudi, rows_of
-from tests.oracle.tables import FIRST, ours, rides, theirs, writer
+from tests.oracle.tables import FIRST, ours, rides, services, theirs, writer
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
@@ -46,6 +45,7 @@ def active_of(path: Path) -> set[str]:
 def test_our_archive_is_hudis(hudi: Hudi, tmp_path: Path, version: int) -> None:
     path, copy = tmp_path / "t", tmp_path / "copy"
     options = ours(version) | KEPT | {"hoodie.archive.automatic": "false"}
+    kept = {name.replace(".", "_"): value for name, value in KEPT.items()}
     with writer(path, options) as client:
         client.insert(FIRST)
         for rounds in range(2):
@@ -55,7 +55,7 @@ def test_our_archive_is_hudis(hudi: Hudi, tmp_path: Path, version: int) -> None:
             done = client.archive()
             assert done is not None
             assert len(done.instants) > 10
-            _services(hudi, copy, version).archive()
+            services(hudi, copy, version, **kept).archive()
             assert active_of(path) == active_of(copy)
             mine, others = archive_of(path), archive_of(copy)
             assert mine.keys() == others.keys()
@@ -95,17 +95,3 @@ def _hudis(hudi: Hudi, path: Path) -> set[tuple[str, str]]:
     meta = builder.setConf(hudi.storage_conf).setBasePath(str(path)).build()
     found = meta.getArchivedTimeline().getInstants()
     return {(i.requestedTime(), i.getAction()) for i in found if i.isCompleted()}
-
-
-def _services(hudi: Hudi, path: Path, version: int) -> Any:
-    spark: Any = hudi.spark
-    options = theirs(
-        version,
-        "upsert",
-        hoodie_datasource_write_table_type="COPY_ON_WRITE",
-        hoodie_metadata_enable="false",
-        **{name.replace(".", "_"): value for name, value in KEPT.items()},
-    )
-    return hudi.jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
-        spark._jsc, AVRO, str(path), "rides", options
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -14,9 +14,8 @@ from strandline.table_services.clean.parts import PART
 from strandline.table_services.clean.policy import RETAINED, CleanSettings
 from strandline.table_services.clean.run import Cleaner
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
-from tests.oracle.clean.test_savepoints import AVRO
 from tests.oracle.hudi import Hudi, rows_of
-from tests.oracle.tables import FIRST, ours, rides, theirs, view_of, writer
+from tests.oracle.tables import FIRST, ours, rides, services, view_of, writer
 from tests.oracle.turns.checks import Follower
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.instant import CLEAN, Instant
@@ -28,6 +27,7 @@ from timeline.storage.open import open_storage
 pytestmark = pytest.mark.oracle
 
 KEPT: Final = {RETAINED.name: "1"}
+THEIRS: Final = {"hoodie_clean_commits_retained": "1"}
 LIMITED: Final = CleanSettings(retained=1, parallelism=1, part_files=4)
 NEWEST: Final = 10
 
@@ -90,7 +90,7 @@ def test_hudi_finishes_our_parts(hudi: Hudi, tmp_path: Path, version: int, parts
     ]
     assert data_files(trial) < data_files(path)
 
-    services(hudi, path, version).clean()
+    services(hudi, path, version, **THEIRS).clean()
 
     done = cleans(path)
     assert [each.requested_time for each in done] == [each.requested_time for each in requested]
@@ -120,7 +120,9 @@ def test_we_finish_hudis_clean(hudi: Hudi, tmp_path: Path, version: int) -> None
     follower = Follower(path)
     nothing = hudi.jvm.org.apache.hudi.common.util.Option.empty()
     service = hudi.jvm.org.apache.hudi.common.model.TableServiceType.CLEAN
-    assert services(hudi, path, version).scheduleTableService(nothing, service).isPresent()
+    assert (
+        services(hudi, path, version, **THEIRS).scheduleTableService(nothing, service).isPresent()
+    )
     shutil.copytree(path, copy)
     (planned,) = cleans(path)
     with writer(path, ours(version) | KEPT) as client:
@@ -134,18 +136,3 @@ def test_we_finish_hudis_clean(hudi: Hudi, tmp_path: Path, version: int) -> None
     assert done.files_deleted == len(data_files(copy)) - len(data_files(path))
     with writer(path, ours(version) | KEPT) as client:
         assert client.clean() is None
-
-
-def services(hudi: Hudi, path: Path, version: int) -> Any:
-    """Return Hudi's write client, whose table services are called."""
-    spark: Any = hudi.spark
-    options = theirs(
-        version,
-        "upsert",
-        hoodie_datasource_write_table_type="COPY_ON_WRITE",
-        hoodie_metadata_enable="false",
-        hoodie_clean_commits_retained="1",
-    )
-    return hudi.jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
-        spark._jsc, AVRO, str(path), "rides", options
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
@@ -14,24 +13,9 @@ from strandline.table_services.clean.policy import (
     RETENTION_OF,
 )
 from tests.oracle.hudi import Hudi, rows_of
-from tests.oracle.tables import FIRST, ours, rides, theirs, writer
+from tests.oracle.tables import FIRST, ours, rides, services, writer
 
 pytestmark = pytest.mark.oracle
-
-AVRO: Final = (
-    '{"type":"record","name":"rides_record","namespace":"hoodie.rides","fields":['
-    + ",".join(
-        f'{{"name":"{name}","type":["null","{kind}"],"default":null}}'
-        for name, kind in (
-            ("id", "string"),
-            ("city", "string"),
-            ("ts", "long"),
-            ("fare", "double"),
-            ("note", "string"),
-        )
-    )
-    + "]}"
-)
 
 
 @pytest.mark.parametrize("policy", [KEEP_LATEST_COMMITS, KEEP_LATEST_FILE_VERSIONS])
@@ -50,7 +34,7 @@ def test_a_savepoint_outlives_our_cleans(
         client.insert(FIRST)
         saved = client.upsert(rides(everyone, ts=6)).instant
         then = hudi.read(path)
-        _services(hudi, path, version).savepoint(saved, "walker", "walk")
+        services(hudi, path, version).savepoint(saved, "walker", "walk")
         cleans = [client.upsert(rides(everyone, ts=ts)).clean for ts in range(7, 12)]
         assert all(clean is not None and clean.files_deleted for clean in cleans[2:])
         assert then == rows_of(rides(everyone, ts=6))
@@ -59,26 +43,12 @@ def test_a_savepoint_outlives_our_cleans(
             assert hudi.read(path, as_of_instant=saved) == then
         restored = tmp_path / "restored"
         shutil.copytree(path, restored)
-        _services(hudi, restored, version).restoreToSavepoint(saved)
+        services(hudi, restored, version).restoreToSavepoint(saved)
         assert hudi.read(restored) == then
         assert hudi.read(path) == rows_of(rides(everyone, ts=11))
         kept = {file.name for file in path.rglob(f"*_{saved}.parquet")}
         assert kept
-        _services(hudi, path, version).deleteSavepoint(saved)
+        services(hudi, path, version).deleteSavepoint(saved)
         client.upsert(rides(everyone, ts=12))
         assert not {file.name for file in path.rglob(f"*_{saved}.parquet")}
         assert hudi.read(path) == rows_of(rides(everyone, ts=12))
-
-
-def _services(hudi: Hudi, path: Path, version: int) -> Any:
-    """Return Hudi's write client, whose table services are called."""
-    spark: Any = hudi.spark
-    options = theirs(
-        version,
-        "upsert",
-        hoodie_datasource_write_table_type="COPY_ON_WRITE",
-        hoodie_metadata_enable="false",
-    )
-    return hudi.jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
-        spark._jsc, AVRO, str(path), "rides", options
-    )
