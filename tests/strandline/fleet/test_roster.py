@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,42 +20,14 @@ from strandline.fleet.records import (
 from strandline.fleet.roster import DEAD_S, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Put
-from strandline.fleet.state.sqlite import SqliteState
-from tests.kit.concurrency.manual_clock import ManualClock
 from tests.strandline.fleet.hooked_state import Meanwhile
+from tests.strandline.fleet.rosters import Servers
 from timeline.errors import (
     ConfigError,
     FleetError,
     StateConflictError,
     StateUnavailableError,
 )
-
-
-class Servers:
-    """The servers of a fleet; each has a client of the store of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.clock = ManualClock(0)
-        self.path = path
-        self.opened = ExitStack()
-        self.state = self.client()
-
-    def client(self) -> SqliteState:
-        state = SqliteState(self.path, self.clock)
-        self.opened.callback(state.close)
-        return state
-
-    def start(self, name: str, *, is_standby: bool = False) -> Roster:
-        server = Roster(self.client(), f"http://{name}:1", is_standby=is_standby, clock=self.clock)
-        server.join()
-        return server
-
-    def run(self, steps: int, *servers: Roster, step_s: int = 1) -> None:
-        """Let time pass, in which only these servers aren't silent."""
-        for _ in range(steps):
-            self.clock.advance(step_s * 1_000)
-            for server in servers:
-                server.step()
 
 
 @pytest.fixture

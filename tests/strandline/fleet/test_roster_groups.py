@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,48 +27,20 @@ from strandline.fleet.records import (
 from strandline.fleet.roster import Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Delete, Put
-from strandline.fleet.state.sqlite import SqliteState
-from tests.kit.concurrency.manual_clock import ManualClock
 from tests.strandline.fleet.hooked_state import Meanwhile
+from tests.strandline.fleet.rosters import Servers
 from timeline.errors import ConfigError, FleetError
 
 LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
 
 
-class Servers:
-    """The servers of a fleet; each has a client of the store of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.clock = ManualClock(0)
-        self.path = path
-        self.opened = ExitStack()
-        self.state = self.client()
-
-    def client(self) -> SqliteState:
-        state = SqliteState(self.path, self.clock)
-        self.opened.callback(state.close)
-        return state
+class Grouped(Servers):
+    """Servers of a lake, if nothing else is said."""
 
     def make(
-        self, name: str, group: str = "default", roots: list[str] = LAKE, **more: object
+        self, name: str, group: str = "default", roots: Sequence[str] = LAKE, **more: Any
     ) -> Roster:
-        url = f"http://{name}:1"
-        return Roster(  # type: ignore[arg-type]
-            self.client(), url, clock=self.clock, group=group, roots=roots, **more
-        )
-
-    def start(
-        self, name: str, group: str = "default", roots: list[str] = LAKE, **more: object
-    ) -> Roster:
-        server = self.make(name, group, roots, **more)
-        server.join()
-        return server
-
-    def run(self, steps: int, *servers: Roster, step_s: int = 1) -> None:
-        for _ in range(steps):
-            self.clock.advance(step_s * 1_000)
-            for server in servers:
-                server.step()
+        return super().make(name, group=group, roots=roots, **more)
 
     def has_old(self, url: str = "http://old:1") -> None:
         """Have a member of a release without groups."""
@@ -79,8 +51,8 @@ class Servers:
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    running = Servers(tmp_path / "fleet.db")
+def servers(tmp_path: Path) -> Iterator[Grouped]:
+    running = Grouped(tmp_path / "fleet.db")
     with running.opened:
         yield running
 
@@ -89,11 +61,11 @@ def held(fleet: Fleet) -> dict[int, tuple[str, str]]:
     return {seat.number: (seat.url[7:-2], seat.group) for seat in fleet.seats}
 
 
-def schema(servers: Servers) -> int:
+def schema(servers: Grouped) -> int:
     return read_fleet(servers.state).schema
 
 
-def test_groups_have_their_own_roots_and_seats(servers: Servers) -> None:
+def test_groups_have_their_own_roots_and_seats(servers: Grouped) -> None:
     a = servers.start("a")
     a.step()
     assert schema(servers) == SCHEMA
@@ -106,7 +78,7 @@ def test_groups_have_their_own_roots_and_seats(servers: Servers) -> None:
     assert schema(servers) == GROUPS_SCHEMA
 
 
-def test_a_seat_is_filled_from_its_group(servers: Servers) -> None:
+def test_a_seat_is_filled_from_its_group(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b", "hot", HOT)
     s, t = (servers.start(*how, is_standby=True) for how in (("s",), ("t", "hot", HOT)))
     a.step()
@@ -115,7 +87,7 @@ def test_a_seat_is_filled_from_its_group(servers: Servers) -> None:
     assert b.name not in {member.name for member in a.fleet.members}
 
 
-def test_who_has_a_seat_keeps_its_group_until_it_is_drained(servers: Servers) -> None:
+def test_who_has_a_seat_keeps_its_group_until_it_is_drained(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b", "hot", HOT)
     a.step()
     b.leave()
@@ -133,7 +105,7 @@ def test_who_has_a_seat_keeps_its_group_until_it_is_drained(servers: Servers) ->
     assert not a.fleet.drained
 
 
-def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Servers) -> None:
+def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b")
     a.step()
     drain(servers.state, "http://b:1")
@@ -149,7 +121,7 @@ def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Serve
     assert held(a.fleet) == {0: ("a", "default"), 1: ("b", "default")}
 
 
-def test_a_drained_server_that_nobody_leads_leaves_its_seat_itself(servers: Servers) -> None:
+def test_a_drained_server_that_nobody_leads_leaves_its_seat_itself(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b")
     a.step()
     drain(servers.state, "http://b:1")
@@ -161,7 +133,7 @@ def test_a_drained_server_that_nobody_leads_leaves_its_seat_itself(servers: Serv
     assert held(alone.fleet) == {0: ("a", "default"), 1: ("b", "hot")}
 
 
-def test_what_is_not_drained_is_named(servers: Servers) -> None:
+def test_what_is_not_drained_is_named(servers: Grouped) -> None:
     with pytest.raises(ConfigError, match="has no seat; allowed: none, as there is no seat"):
         drain(servers.state, "http://a:1")
     a = servers.start("a")
@@ -175,7 +147,7 @@ def test_what_is_not_drained_is_named(servers: Servers) -> None:
         drain(servers.state, "http://a:1")
 
 
-def test_a_router_gets_no_seat_and_has_no_roots(servers: Servers) -> None:
+def test_a_router_gets_no_seat_and_has_no_roots(servers: Grouped) -> None:
     router, a = servers.start("r", "", []), servers.start("a")
     servers.run(2, router, a)
     assert held(a.fleet) == {0: ("a", "default")}
@@ -190,7 +162,7 @@ def test_a_router_gets_no_seat_and_has_no_roots(servers: Servers) -> None:
     [("hot", HOT, "the server's group is hot"), ("", [], "the server is a router")],
 )
 def test_there_is_no_group_beside_a_member_that_knows_none(
-    servers: Servers, group: str, roots: list[str], said: str
+    servers: Grouped, group: str, roots: list[str], said: str
 ) -> None:
     servers.has_old()
     a = servers.start("a")
@@ -200,7 +172,7 @@ def test_there_is_no_group_beside_a_member_that_knows_none(
     assert [member.group for member in a.step().members] == ["default", "default"]
 
 
-def test_roots_of_a_group_change_once_all_its_servers_are_stopped(servers: Servers) -> None:
+def test_roots_of_a_group_change_once_all_its_servers_are_stopped(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b", "hot", HOT)
     a.step()
     said = re.escape("roots are s3://pond/; allowed: s3://lake/hot, as in the group hot at the mem")
@@ -213,7 +185,7 @@ def test_roots_of_a_group_change_once_all_its_servers_are_stopped(servers: Serve
     assert group.roots == ("s3://pond/",)
 
 
-def test_a_lost_or_damaged_group_is_written_again(servers: Servers) -> None:
+def test_a_lost_or_damaged_group_is_written_again(servers: Grouped) -> None:
     a = servers.start("a")
     for harm in (Delete, lambda key, version: Put(key, b"{", version)):
         found = read_fleet(servers.state)
@@ -223,7 +195,7 @@ def test_a_lost_or_damaged_group_is_written_again(servers: Servers) -> None:
         assert a.step().group("default") == Group("default", ("s3://lake/",))
 
 
-def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Servers) -> None:
+def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b", "hot", HOT)
     a.step()
     epoch = a.epoch
@@ -244,7 +216,7 @@ def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Servers) -
         assert b.fleet.mounts == mounts, "the last ones are used"
 
 
-def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Servers) -> None:
+def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Grouped) -> None:
     a = servers.start("a")
     a.step()
     servers.start("b", "hot", HOT)
@@ -264,7 +236,7 @@ def test_two_who_mount_at_once_both_succeed_or_the_second_is_told(servers: Serve
         remove_mount(state, "s3://lake/hot/x")
 
 
-def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Servers) -> None:
+def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Grouped) -> None:
     with pytest.raises(
         ConfigError, match=r"'auto', and no group has the server's roots s3://lake/"
     ):
@@ -293,7 +265,7 @@ def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Servers)
     assert {b.group, other.group} == {"g2", "g3"}
 
 
-def test_a_release_without_groups_can_not_join_a_fleet_that_has_some(servers: Servers) -> None:
+def test_a_release_without_groups_can_not_join_a_fleet_that_has_some(servers: Grouped) -> None:
     servers.start("a")
     servers.start("b", "hot", HOT)
     record = servers.state.get(EPOCH)
