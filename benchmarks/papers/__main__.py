@@ -19,7 +19,7 @@ from benchmarks.papers import lake
 from benchmarks.papers.page import write_page
 from benchmarks.papers.sections import sections
 from benchmarks.papers.solving import Timed
-from strandline.fleet.milp import open_solver
+from strandline.fleet.planning.milp import open_solver
 from timeline.errors import ConfigError
 
 LIMIT_S: Final = 60.0

@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, scientific
 from executor_proxy.seat_ring import Layout, Seat, SeatRing
-from strandline.fleet.simulation import Down, expected, lost_share
+from strandline.fleet.planning.simulation import Down, expected, lost_share
 
 SERVERS: Final = 10
 COPIES: Final = 3

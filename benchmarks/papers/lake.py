@@ -21,7 +21,7 @@ from statistics import NormalDist
 from typing import Final
 
 from fsview.files.row import BASE_BYTES
-from strandline.fleet.placement import TableLoad
+from strandline.fleet.planning.placement import TableLoad
 
 PATHS: Final = 17_158
 BY_RANK: Final = ((1, 721.0), (10, 175.0), (100, 11.0), (1000, 2.0), (2500, 1.0))

@@ -10,7 +10,7 @@ from benchmarks.papers.availability import COPIES, SERVERS
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
 from executor_proxy.seat_ring import Seat, SeatRing
-from strandline.fleet.simulation import fullest, kept
+from strandline.fleet.planning.simulation import fullest, kept
 
 STEP_GB: Final = 10.0
 _TABLE_3: Final = """

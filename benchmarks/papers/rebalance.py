@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from benchmarks.papers import lake
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent
-from strandline.fleet.placement import (
+from strandline.fleet.planning.placement import (
     DEFAULT_MARKS,
     GroupCapacity,
     Marks,
@@ -22,7 +22,7 @@ from strandline.fleet.placement import (
     TableLoad,
     Weights,
 )
-from strandline.fleet.plan import Proposal, Solver, plan
+from strandline.fleet.planning.plan import Proposal, Solver, plan
 
 MARKS: Final = Marks(load=1, memory=1)
 BY_BYTES: Final = Weights(moved=10, entries=1)
@@ -263,5 +263,5 @@ def _arrows(moves: dict[str, str]) -> str:
     return ", ".join(f"{what} to {where}" for what, where in moves.items())
 
 
-def _numbers(values: object) -> str:
-    return ", ".join(f"{value:.1f}" for value in values)  # type: ignore[attr-defined]
+def _numbers(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)

@@ -13,7 +13,7 @@ from benchmarks.papers.availability import COPIES, SERVERS
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section, percent, spread
 from executor_proxy.seat_ring import DEFAULT, Layout, Seat, SeatRing
-from strandline.fleet.simulation import fullest, kept, moved, owned
+from strandline.fleet.planning.simulation import fullest, kept, moved, owned
 
 JOINING: Final = 2
 _NUMBERS: Final = 1_000_000

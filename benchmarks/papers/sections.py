@@ -17,7 +17,7 @@ from benchmarks.papers import (
     sensitivity,
 )
 from benchmarks.papers.rows import Section
-from strandline.fleet.plan import Solver
+from strandline.fleet.planning.plan import Solver
 
 
 def sections(

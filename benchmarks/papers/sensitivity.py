@@ -15,8 +15,8 @@ from typing import Final
 from benchmarks.papers import lake
 from benchmarks.papers.rebalance import BY_BYTES, FEW, MARKS, groups, stressed
 from benchmarks.papers.rows import Row, Section, percent
-from strandline.fleet.placement import TableLoad
-from strandline.fleet.plan import Proposal, Solver, plan
+from strandline.fleet.planning.placement import TableLoad
+from strandline.fleet.planning.plan import Proposal, Solver, plan
 
 GROUPS: Final = 6
 THRESHOLDS: Final = (1.1, 1.25, 1.5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from strandline.fleet.placement import Placement, Weights
-from strandline.fleet.plan import Answer, Solver
+from strandline.fleet.planning.placement import Placement, Weights
+from strandline.fleet.planning.plan import Answer, Solver
 
 
 class Timed:

@@ -21,15 +21,14 @@ from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
 from strandline.fleet.changes import add_mount, drain, remove_mount
-from strandline.fleet.load import as_text as load_as_text
-from strandline.fleet.load import by_group, capacities_of, loads_of
-from strandline.fleet.milp import open_solver
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.overview import as_text, mount_lines, mounts_overview, overview
-from strandline.fleet.plan import as_text as plan_as_text
-from strandline.fleet.plan import plan
-from strandline.fleet.records import FleetRead, read_fleet
-from strandline.fleet.simulation import (
+from strandline.fleet.planning.load import as_text as load_as_text
+from strandline.fleet.planning.load import by_group, capacities_of, loads_of
+from strandline.fleet.planning.milp import open_solver
+from strandline.fleet.planning.plan import as_text as plan_as_text
+from strandline.fleet.planning.plan import plan
+from strandline.fleet.planning.simulation import (
     ENUMERATED_TABLES,
     MAX_GROUPS,
     MAX_RACKS,
@@ -41,6 +40,7 @@ from strandline.fleet.simulation import (
     simulate,
     simulate_racks,
 )
+from strandline.fleet.records import FleetRead, read_fleet
 from strandline.fleet.state.base import StateStore
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.server.api.pages import STATUS

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.papers import availability, load, locality, ring
 from executor_proxy.seat_ring import Seat, SeatRing
-from strandline.fleet.simulation import expected, fullest, kept, lost_share, owned
+from strandline.fleet.planning.simulation import expected, fullest, kept, lost_share, owned
 
 TABLES = [f"t{number}" for number in range(400)]
 

@@ -14,7 +14,7 @@ from benchmarks.papers.page import write_page
 from benchmarks.papers.plot import Plot, Series
 from benchmarks.papers.rows import Row, Section
 from benchmarks.papers.sections import sections
-from strandline.fleet.milp import open_solver
+from strandline.fleet.planning.milp import open_solver
 
 pytestmark = pytest.mark.property
 

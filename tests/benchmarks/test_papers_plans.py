@@ -13,8 +13,8 @@ from benchmarks.papers.rows import Section
 from benchmarks.papers.solving import Timed
 from executor_proxy.seat_ring import Seat, SeatRing
 from strandline.fleet.groups import groups_of
-from strandline.fleet.milp import open_solver
-from strandline.fleet.placement import Placement
+from strandline.fleet.planning.milp import open_solver
+from strandline.fleet.planning.placement import Placement
 
 pytestmark = pytest.mark.property
 

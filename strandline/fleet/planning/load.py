@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.mounts import MountTable
-from strandline.fleet.placement import GroupCapacity, TableLoad
+from strandline.fleet.planning.placement import GroupCapacity, TableLoad
 from timeline.errors import FleetError
 from timeline.storage.table_id import TableId
 

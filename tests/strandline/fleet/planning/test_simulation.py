@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from executor_proxy.seat_ring import Layout, Seat, SeatRing
-from strandline.fleet.simulation import MAX_ENUMERATED, copied, expected, moved, simulate
+from strandline.fleet.planning.simulation import MAX_ENUMERATED, copied, expected, moved, simulate
 
 NAMES = [f"t{number}" for number in range(500)]
 

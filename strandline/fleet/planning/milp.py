@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from strandline.fleet.placement import TOLERANCE, Assignment, Placement, Weights
-from strandline.fleet.plan import Answer, Solver
+from strandline.fleet.planning.placement import TOLERANCE, Assignment, Placement, Weights
+from strandline.fleet.planning.plan import Answer, Solver
 from timeline.errors import ConfigError
 
 PRUNED_BELOW: Final = (0.002, 0.0002)

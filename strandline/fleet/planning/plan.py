@@ -5,7 +5,8 @@ propose moves, and the better proposal is the plan's:
 
 - *greedy* ranks the tables of a stressed group from the busiest to the least busy, and moves them
   to the least busy group with room. It needs no dependency.
-- *MILP*, a mixed integer linear program, finds the cheapest moves (``strandline.fleet.milp``).
+- *MILP*, a mixed integer linear program, finds the cheapest moves
+  (``strandline.fleet.planning.milp``).
 
 A proposal is better if its groups exceed their marks by less, then if its cost is lower. The cost
 has the paper's two factors of what a plan changes, each as a share and weighted: bytes moved, by
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.fleet.placement import (
+from strandline.fleet.planning.placement import (
     DEFAULT_MARKS,
     DEFAULT_WEIGHTS,
     TOLERANCE,
@@ -182,7 +183,7 @@ def plan(
         groups: All groups, in any order.
         marks: Above what a group is under stress.
         weights: What counts how much.
-        solver: ``strandline.fleet.milp.open_solver``'s; ``None``: greedy alone.
+        solver: ``strandline.fleet.planning.milp.open_solver``'s; ``None``: greedy alone.
 
     Returns:
         The proposals; without moves, if no group is above a mark. The same arguments give the same

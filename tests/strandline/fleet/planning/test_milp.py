@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 
-from strandline.fleet.milp import open_solver
-from strandline.fleet.placement import (
+from strandline.fleet.planning.milp import open_solver
+from strandline.fleet.planning.placement import (
     DEFAULT_WEIGHTS,
     GroupCapacity,
     Marks,
@@ -18,8 +18,8 @@ from strandline.fleet.placement import (
     TableLoad,
     excess,
 )
-from strandline.fleet.plan import Answer, plan
-from tests.strandline.fleet.planned import ALL, check, fleets, groups, small, where
+from strandline.fleet.planning.plan import Answer, plan
+from tests.strandline.fleet.planning.planned import ALL, check, fleets, groups, small, where
 
 pytestmark = pytest.mark.property
 

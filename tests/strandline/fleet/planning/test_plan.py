@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.fleet.milp import open_solver
-from strandline.fleet.placement import (
+from strandline.fleet.planning.milp import open_solver
+from strandline.fleet.planning.placement import (
     GroupCapacity,
     Marks,
     Placement,
     TableLoad,
     Weights,
 )
-from strandline.fleet.plan import Answer, Plan, as_text, greedy, plan
-from tests.strandline.fleet.planned import ALL, check, fleets, groups, small, where
+from strandline.fleet.planning.plan import Answer, Plan, as_text, greedy, plan
+from tests.strandline.fleet.planning.planned import ALL, check, fleets, groups, small, where
 from timeline.errors import ConfigError
 
 GIB = 1 << 30
@@ -104,12 +105,14 @@ def test_bad_marks_and_weights_are_named() -> None:
 @pytest.mark.property
 @given(fleets(), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
-def test_greedy_promises(fleet: tuple[list[TableLoad], list[GroupCapacity]], dice: object) -> None:
+def test_greedy_promises(
+    fleet: tuple[list[TableLoad], list[GroupCapacity]], dice: random.Random
+) -> None:
     tables, made = fleet
     found = plan(tables, made, ALL)
     check(tables, made, found.greedy)
-    dice.shuffle(tables)  # type: ignore[attr-defined]
-    dice.shuffle(made)  # type: ignore[attr-defined]
+    dice.shuffle(tables)
+    dice.shuffle(made)
     assert plan(tables, made, ALL) == found
 
 

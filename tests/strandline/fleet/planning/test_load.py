@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from executor_proxy.seat_ring import Layout
-from strandline.fleet.load import as_text, by_group, loads_of
 from strandline.fleet.mounts import Mount, MountTable
-from strandline.fleet.placement import TableLoad
+from strandline.fleet.planning.load import as_text, by_group, loads_of
+from strandline.fleet.planning.placement import TableLoad
 from timeline.errors import FleetError
 
 

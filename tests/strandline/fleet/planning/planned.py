@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from strandline.fleet.placement import (
+from strandline.fleet.planning.placement import (
     DEFAULT_WEIGHTS,
     GroupCapacity,
     Marks,
@@ -14,7 +14,7 @@ from strandline.fleet.placement import (
     TableLoad,
     excess,
 )
-from strandline.fleet.plan import Proposal
+from strandline.fleet.planning.plan import Proposal
 
 ALL = Marks(load=1, memory=1)
 """Marks at which a group of a server with 1,000 bytes has room for a load of 1 and 1,000 bytes."""
