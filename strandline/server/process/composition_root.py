@@ -161,7 +161,7 @@ class Parts:
                 ("GET", READY, self.readiness.answer_strictly),
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
-                *(() if current is None else (renewed_row(lambda: current.is_sure()),)),
+                *(() if current is None else (renewed_row(current),)),
             ),
             (
                 *view_rows(self.answers),
