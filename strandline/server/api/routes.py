@@ -25,9 +25,9 @@ from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.neighbours import RECORD, TABLES
 from strandline.fleet.safe_mode import RENEWED, Renewed
+from strandline.server.api.dispatcher import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.server.api.router import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.http.reply import JSON, Reply, json_reply
 from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question

@@ -2,8 +2,8 @@
 
 A request is answered from ready bytes where it is parsed
 (``strandline.server.lookup.ready_answer``), or goes to the application
-(``strandline.server.api.router``). What may wait for storage runs there on threads, shared so that
-a table whose storage hangs blocks no other.
+(``strandline.server.api.dispatcher``). What may wait for storage runs there on threads, shared so
+that a table whose storage hangs blocks no other.
 
 The socket is bound before the loop starts (``strandline.server.http.listener``), here or by the
 driver of a child process. ``run`` blocks until ``stop``. Then no connection is accepted any more,

@@ -22,13 +22,13 @@ from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.fleet.copies import Copies
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
+from strandline.server.api.dispatcher import Dispatcher, greeting
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.marker_creation import MarkerCreation
 from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
-from strandline.server.api.router import Router, greeting
 from strandline.server.api.routes import (
     fleet_rows,
     lookup_row,
@@ -154,7 +154,7 @@ class Parts:
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
-        self.router = Router(
+        self.dispatcher = Dispatcher(
             (
                 ("GET", GREETING, greeting),
                 ("GET", HEALTH, self.readiness.answer),
@@ -174,7 +174,7 @@ class Parts:
             self.unfinished,
             gzip=options.gzip,
         )
-        self.routes = self.router.routes | page_routes(pages)
+        self.routes = self.dispatcher.routes | page_routes(pages)
         self.refusals = Refusals(self._clock, (path for _, path in self.routes))
 
     def application(self, threads: TableThreads) -> Application:
@@ -183,7 +183,7 @@ class Parts:
         Args:
             threads: Run requests that may wait for storage.
         """
-        answer = partial(self.router.answer, threads)
+        answer = partial(self.dispatcher.answer, threads)
         if self._forwarder is None or self._copies is None:
             return answer
         forwarding = Forwarding(

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from strandline.table_services.archive.history import HistoryWriter
+from strandline.table_services.archive.history_archive import HistoryWriter
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver, ArchiveResult
 from strandline.table_services.clean.policy import CleanSettings
