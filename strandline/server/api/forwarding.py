@@ -17,7 +17,9 @@ forwarded with a bound and repeated as long as the owner answers that it is busy
 a server that loads from one that hangs.
 
 A table of another group of servers is forwarded to those, whether or not this server has its root,
-and answered here only if it has. A table outside its group's roots is refused by every server.
+and answered here only if it has. A table outside its group's roots is refused by every server; if
+those aren't known, because no server of the group has joined yet, or as their record is damaged,
+that is left to the group's servers.
 
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
@@ -181,8 +183,7 @@ class Forwarding:
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
-            others are forwarded if they are below the roots of another group of servers, and
-            refused here if not. Never waits.
+            others are forwarded if they are another group's, and refused here if not. Never waits.
         current: Knows the groups; ``None``: all servers have the same roots.
     """
 
@@ -221,17 +222,16 @@ class Forwarding:
             return replace(reply, headers={**reply.headers, **forwarder.told_epoch()})
         is_here = self._serves(asked.base_path)
         group = self._other_group(asked.table)
-        if group is not None and not group.has_room_for(asked.table) and is_here:
+        if group is not None and not group.may_have(asked.table):
             return failure_of(_outside(asked, group), request.accept)
-        is_elsewhere = group is not None and group.has_room_for(asked.table)
-        if urls and (is_elsewhere if group is not None else is_here):
+        if urls and (is_here or group is not None):
             try:
                 answer = await self._asked(urls, asked, request)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
                 return _reply(answer)
-        if group is not None and is_elsewhere and not is_here:
+        if group is not None and not is_here:
             return _later(_no_server(asked, group), request)
         return await self._answered(here, asked, request, began_s)
 
