@@ -139,6 +139,7 @@ class ServiceServer:
             self.options.limits,
             self.options.keep_alive_s,
             self.parts.refusals,
+            latencies=self.parts.latencies,
             table_files=self.parts.table_files,
         )
         self.parts.connections = registry.status
