@@ -215,6 +215,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),
     Flag("--gzip", (config.EMBED_GZIP,), "BOOLEAN"),
     Flag("--retained-snapshots", (config.RETAINED_SNAPSHOTS,), "NUMBER"),
+    Flag("--metrics-port", (config.METRICS_PORT,), "PORT"),
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),

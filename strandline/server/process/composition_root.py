@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 from fsview.metrics import Metrics
@@ -40,9 +41,17 @@ from strandline.server.api.routes import (
     writer_rows,
 )
 from strandline.server.api.unfinished_work import UnfinishedWork
-from strandline.server.http.authorization import GREETING, HEALTH, METRICS_PATH, READY, Admission
+from strandline.server.http.authorization import (
+    GREETING,
+    HEALTH,
+    METRICS_PATH,
+    OPEN_PATHS,
+    READY,
+    Admission,
+)
 from strandline.server.http.refusals import Refusals
-from strandline.server.http.request import Application
+from strandline.server.http.reply import NOT_FOUND, Reply, failure
+from strandline.server.http.request import Application, Request
 from strandline.server.latency import Latencies
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
@@ -203,6 +212,17 @@ class Parts:
             self._current,
         )
         return partial(forwarding.answer, answer)
+
+    def metrics_application(self, threads: TableThreads) -> Application:
+        """Return the application of the port for metrics: these and probes, no other path."""
+        answer = partial(self.router.answer, threads)
+
+        async def of_metrics(request: Request) -> Reply:
+            if request.path in OPEN_PATHS or request.path.rstrip("/") == METRICS_PATH:
+                return await answer(request)
+            return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.accept)
+
+        return of_metrics
 
     def hang_up(self) -> None:
         """End the connections to other servers; on the server's loop."""

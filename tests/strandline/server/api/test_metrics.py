@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +13,29 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from fsview.metrics import EXPORTED_TABLES
 from strandline.server.http.authorization import METRICS_PATH
+from strandline.server.http.listener import bind
 from strandline.server.http.server import ServiceServer
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
+from tests.kit.servers.free_port import free_port
 from tests.kit.servers.live_service import (
+    TOKEN,
     AppClient,
     GoldenTables,
     HttpClient,
+    known,
     parts_of,
     running,
     serving,
 )
 from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
+from timeline.errors import ConfigError
 from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
 
 TABLES = GoldenTables()
 LATEST = "/v1/hoodie/view/datafiles/latest/partition/"
@@ -130,6 +139,38 @@ def admitting(networks: str) -> AbstractContextManager[ServiceServer]:
     return running(ServiceServer(Parts(options, opener=TABLES), ServerOptions()))
 
 
+def test_a_port_of_its_own_has_metrics_and_probes_alone(tmp_path: Path) -> None:
+    table = SmallTable(LocalStorage(f"{tmp_path}/t"))
+    table.write(("p=1", "a-0"))
+    asked = known(table.storage, partition="p=1")
+    options = ServerOptions(metrics_port=0)
+    server = ServiceServer(Parts(PartsOptions((str(tmp_path),), TOKEN)), options)
+    with running(server):
+        assert server.metrics_port is not None
+        with HttpClient(server.metrics_port) as client, HttpClient(server.port) as main:
+            assert main.request("GET", LATEST, asked).status == 200
+            found = scrape(client)
+            assert value(found, "open_tables") == 1
+            assert client.request("GET", "/healthz").status == 200
+            for path in (LATEST, "/v1/strandline/status"):
+                assert client.request("GET", path, asked).status == 404
+            assert scrape(main)["strandline_open_tables", frozenset()] == 1
+        with HttpClient(server.metrics_port, None) as stranger:
+            assert stranger.request("GET", METRICS_PATH).status == 401
+            assert stranger.request("GET", "/healthz").status == 200
+
+
+def test_a_port_for_metrics_that_is_taken_is_named_and_the_other_one_is_free_again() -> None:
+    with closing(bind("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        port = free_port()
+        with pytest.raises(ConfigError, match=f"can't listen on 127.0.0.1 port {number}"):
+            ServiceServer(
+                Parts(PartsOptions((), None)), ServerOptions(port=port, metrics_port=number)
+            )
+        bind("127.0.0.1", port).close()
+
+
 def opened(base_path: str, _: Mapping[str, Any] | None) -> Storage:
     return golden.GoldenStorage("cow_basic_v9", 7, base_path)
 
@@ -159,15 +200,17 @@ def test_no_counter_gets_smaller_when_a_table_is_closed() -> None:
 def test_many_tables_have_a_bounded_number_of_series() -> None:
     parts = parts_of("/lake", opener=opened)
     client = AppClient(parts)
-    for number in range(103):
+    for number in range(EXPORTED_TABLES):
+        parts.metrics.add("requests", table=f"file:///lake/before{number}", way="computed")
+    for number in range(3):
         asked = {"basepath": f"/lake/t{number}", "partition": "2024-01-01"}
         assert client.ask("GET", LATEST, asked)[0] == 200
     found = scrape(client)
     tables = {dict(labels).get("table", "") for _, labels in found} - {""}
-    assert len(tables) == 101
+    assert len(tables) == EXPORTED_TABLES + 1
     assert value(found, "partitions_loaded", table="other") == 3
     assert value(found, "requests_total", table="other", way="computed") == 3
-    assert value(found, "open_tables") == 103
+    assert value(found, "open_tables") == 3
     parts.close()
 
 
