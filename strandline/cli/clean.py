@@ -38,7 +38,7 @@ _LINES: Final = 10
 class DeletionProgress:
     """Shows how many files were deleted; for one call at a time.
 
-    A second deletion, such as that of a new clean after a crashed one, begins anew.
+    A second deletion, such as that of a new clean after a crashed one, starts the bar again.
 
     Args:
         stream: Where, such as stderr.

@@ -324,7 +324,7 @@ class Leases:
 
 
 def _printable(lease_id: str) -> str:
-    """Return an id as people may read it: anybody can name a file."""
+    """Return an id that can be shown; as a file's name it may have any characters."""
     return lease_id if lease_id.isprintable() else repr(lease_id)
 
 
