@@ -106,7 +106,7 @@ _RETAIN = click.option(
 @click.argument("table", type=click.Path())
 @_POLICY
 @_RETAIN
-@apply_options("Delete them. Else only what would go is shown.", "its lock. Repeatable.")
+@apply_options("Delete them; otherwise only show what would be deleted.", "its lock. Repeatable.")
 @output_option
 def clean(
     table: str,

@@ -261,7 +261,7 @@ class CleanPlanner:
         held = kept.held_by(leases, timeline)
         if held is None:
             oldest = min(leases, key=lambda lease: lease.earliest)
-            logger.info("nothing is cleaned as long as there is the lease %s", oldest)
+            logger.info("nothing is cleaned while there is the lease %s", oldest)
             return None
         held = held.needing(self._first_replaced(timeline))
         return Bounds(held, last, known, self.history.savepoints(timeline), leases)
@@ -434,7 +434,7 @@ class CleanPlanner:
             if found is None:
                 raise
             raise ViewBehindError(
-                f"partition {partition!r} can't be cleaned as long as {found} isn't finished:"
+                f"partition {partition!r} can't be cleaned while {found} isn't finished:"
                 f" {exc.message}",
                 hint="if its writer died, the next write or rollback finishes it; then clean again",
             ) from exc
