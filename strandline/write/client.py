@@ -252,7 +252,7 @@ class WriteClient:
         return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
-        """Move old instants to the archive, as far as nobody needs them on the timeline.
+        """Move old instants to the archive, except those that are still needed on the timeline.
 
         Returns:
             The result, ``None`` if there was nothing to archive.

@@ -19,8 +19,8 @@ that the reader reads.
 
 Hudi ignores folders in ``.hoodie`` that it doesn't know, and so it ignores leases.
 
-A file that isn't a lease holds everything and doesn't expire, as nobody knows what its writer
-meant; it is deleted by name.
+A file that isn't a lease holds everything and doesn't expire, as its meaning isn't known; it is
+deleted by name.
 """
 
 from __future__ import annotations
