@@ -171,6 +171,8 @@ def _run(
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
         what = ", ".join(settings.many(ROOTS)) or "as a router"
         text = f"serving {what} on {server.url} to {parts.admission}"
+        if server.metrics_port is not None:
+            text += f", metrics on {options.url(server.metrics_port)}/metrics"
         log.write(event(settings.own.log_format, __name__, text))
 
     server.run(announce)

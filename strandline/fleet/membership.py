@@ -236,4 +236,7 @@ class Membership:
             logger.info("the seats of the fleet are read again")
             self.trouble = None
         self.current.tell(roster.fleet, roster.epoch)
+        if not is_told:
+            # At most once a heartbeat, lest a false epoch triggers one step after another.
+            self.current.hear_anew()
         self._known_since = None if roster.renewal is None else roster.renewal.joined

@@ -292,10 +292,10 @@ class Roster:
         is_first, self._is_new = self._is_new, False
         if self._is_away or (is_first and _all_gone(found.fleet)):
             # Leases may have expired only because no server could renew them: no seat is reassigned
-            # # until the holders have had the time to join again.
+            # until the holders have had the time to join again.
             self._quiet_until_s = now_s + self._dead_s
             self._is_away = False
-        if self._self.group and found.fleet.group(self._group.name) is None and self._group.roots:
+        if self._has_other_roots(found):
             assert self._lease is not None
             self._claim(self._lease)
             found = self._read()
@@ -305,6 +305,12 @@ class Roster:
             found = self._read()
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
+
+    def _has_other_roots(self, found: FleetRead) -> bool:
+        """Whether the record of this server's group is lost, damaged, or another's."""
+        if self._self.is_router or not self._group.roots:
+            return False
+        return found.fleet.group(self._group.name) != self._group
 
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""

@@ -17,7 +17,9 @@ forwarded with a bound and repeated as long as the owner answers that it is busy
 a server that loads from one that hangs.
 
 A table of another group of servers is forwarded to those, whether or not this server has its root,
-and answered here only if it has. A table outside its group's roots is refused by every server.
+and answered here only if it has. A table outside its group's roots is refused by every server; if
+those aren't known, because no server of the group has joined yet, or as their record is damaged,
+that is left to the group's servers.
 
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
@@ -197,8 +199,7 @@ class Forwarding:
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
-            others are forwarded if they are below the roots of another group of servers, and
-            refused here if not. Never waits.
+            others are forwarded if they are another group's, and refused here if not. Never waits.
         current: Knows the groups; ``None``: all servers have the same roots.
     """
 
@@ -233,10 +234,8 @@ class Forwarding:
             reply = await self._answered(here, asked, request, began_s, sender)
             return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
         group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
-        if group is not None and not group.has_room_for(asked.table):
-            if is_here:
-                return failure_of(_outside(asked, group), request.accept)
-            return await self._answered(here, asked, request, began_s)
+        if group is not None and not group.may_have(asked.table):
+            return failure_of(_outside(asked, group), request.accept)
         if group is not None or is_here:
             elsewhere = await self._elsewhere(asked, request)
             if elsewhere is not None:

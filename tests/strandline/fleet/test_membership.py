@@ -79,6 +79,20 @@ def test_members_hear_of_each_other_and_of_who_leaves(state: SqliteState) -> Non
     assert read_fleet(state).fleet.members == ()
 
 
+def test_an_epoch_that_nobody_has_triggers_one_reading_a_heartbeat(state: SqliteState) -> None:
+    a = Membership(state, "http://a:1", heartbeat_s=0.02, dead_s=10)
+    a.start()
+    catch_up, readings = a.current.catch_up, list[int]()
+    a.current.catch_up = lambda: (readings.append(1), catch_up())
+
+    def heard() -> bool:
+        a.current.hear(999_999)
+        return len(readings) > 2
+
+    wait_until(heard)
+    a.stop()
+
+
 def test_a_member_enters_the_ring_when_it_is_ready(state: SqliteState) -> None:
     a, b = member(state, "a"), member(state, "b", warm_s=3600)
     a.start()
