@@ -95,9 +95,9 @@ def status(*tables: tuple[str, float], memory: int = 1 << 30, further: str | Non
 BUSY = [(f"file:///lake/{name}", 0.25) for name in "abcd"]
 
 
+@pytest.mark.property  # the solver isn't in ``quick``'s environment
 def test_a_plan_as_json_is_all_that_is_on_stdout(members: Members) -> None:
     """The solver, which is native code, has been seen to print lines of its own."""
-    pytest.importorskip("scipy")
     members.start(status(*BUSY))
     members.start(status(), "hot")
     ended = subprocess.run(
