@@ -16,7 +16,7 @@ from strandline.settings.fleet import DEFAULT_GROUP
 logger = logging.getLogger(__name__)
 
 _UNSEATED: Final = (Seat(0),)
-"""Stands for the seats of a group that has none: nobody holds it."""
+"""Placeholder for the seats of a group that has none; no server holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class KnownFleet:
     Attributes:
         fleet: Members, seats and mounts; empty before the server has joined.
         epoch: Number of changes of seats and mounts so far. Becoming vacant is no change.
-        layout: How tables are placed whose mounts don't say so.
+        layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
     """
 
@@ -89,7 +89,7 @@ class CurrentFleet:
 
     Args:
         url: Where clients and other members reach this server.
-        layout: How tables are placed whose mounts don't say so; the same at all members.
+        layout: How tables are placed if their mounts don't say; the same at all members.
 
     Attributes:
         url: The address.

@@ -252,7 +252,7 @@ class WriteClient:
         return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
-        """Move old instants to the archive, as far as nobody needs them on the timeline.
+        """Move old instants to the archive, except those that are still needed on the timeline.
 
         Returns:
             The result, ``None`` if there was nothing to archive.
@@ -260,7 +260,7 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be archived, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
+            LockError: The table's lock wasn't acquired, or was lost; the next archival continues.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
@@ -320,7 +320,7 @@ class WriteClient:
         A closed client can't be used again. If closing failed, closing again releases the rest.
 
         An asynchronous clean is waited for, 5 minutes at most. Then it is stopped, and the next
-        clean, of whichever writer, finishes it. If it fails, that is logged.
+        clean, of any writer, finishes it. If it fails, that is logged.
         """
         self._is_closed = True
         cleaner = self._context.async_cleaner

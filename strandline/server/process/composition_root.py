@@ -215,7 +215,7 @@ class Parts:
 
     def metrics_application(self, threads: TableThreads) -> Application:
         """Return the application of the port for metrics: these and probes, no other path."""
-        answer = partial(self.router.answer, threads)
+        answer = partial(self.dispatcher.answer, threads)
 
         async def of_metrics(request: Request) -> Reply:
             if request.path in OPEN_PATHS or request.path.rstrip("/") == METRICS_PATH:

@@ -1,4 +1,4 @@
-"""``strandline serve`` in groups: whose table a request is about, and who answers it."""
+"""``strandline serve`` in groups: a request is answered by the group that has its table."""
 
 from __future__ import annotations
 

@@ -179,6 +179,6 @@ def test_a_clean_that_holds_it_back_is_looked_up_once(tmp_path: Path) -> None:
         # One archival, up to what the clean retained.
         assert [each.archive is not None for each in results].count(True) == 1
         assert [bool(each) for each in looks].count(True) == 1
-        # A new clean moves the mark, and the archiver goes on.
+        # A new clean moves the mark, and the archiver continues.
         assert c.clean() is not None
         assert c.upsert(table(row("a", ts=20))).archive is not None

@@ -103,7 +103,7 @@ def test_a_long_answer_keeps_its_table_open_until_it_is_sent(parts: Parts) -> No
         (["http://there:1", "http://here:1"], False, True),  # a copy
         (["http://there:1"], False, False),
         ([], False, True),  # it hasn't joined yet
-        ([None, None], False, True),  # nobody else answers
+        ([None, None], False, True),  # no other server answers
         ([None, "http://there:1"], False, False),
         (["http://there:1"], True, True),
     ],

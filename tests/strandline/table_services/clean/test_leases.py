@@ -187,9 +187,7 @@ def test_the_lease_that_holds_everything_is_logged(caplog):
     subject.table.storage.create(f"{LEASE_FOLDER}/whole", b"{")
     caplog.set_level("INFO")
     assert subject.clean() is None
-    assert (
-        "nothing is cleaned as long as there is the lease whole, which can't be read" in caplog.text
-    )
+    assert "nothing is cleaned while there is the lease whole, which can't be read" in caplog.text
 
 
 @pytest.mark.parametrize("policy", POLICIES)
