@@ -16,8 +16,9 @@ A client without a bound on its wait may wait for minutes while its table is loa
 forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
 a server that loads from one that hangs.
 
-A table of another group of servers is forwarded to those, whether or not this server has its root,
-and answered here only if it has. A table outside its group's roots is refused by every server; if
+A table of another group of servers is forwarded to those, whether or not this server has its root:
+to the table's servers, then to others of the group. It is answered here only if none answers, and
+this server has the root. A table outside its group's roots is refused by every server; if
 those aren't known, because no server of the group has joined yet, or as their record is damaged,
 that is left to the group's servers.
 
@@ -224,9 +225,13 @@ class Forwarding:
         group = self._other_group(asked.table)
         if group is not None and not group.may_have(asked.table):
             return failure_of(_outside(asked, group), request.accept)
-        if urls and (is_here or group is not None):
+        if is_here or group is not None:
             try:
                 answer = await self._asked(urls, asked, request)
+                if answer is None and group is not None:
+                    further = self._further(asked.table, urls)
+                    rest = _with_the_rest(request, began_s)
+                    answer = await self._asked(further, asked, rest)
             except ServiceError as error:
                 return failure_of(error, request.accept)
             if answer is not None:
@@ -309,6 +314,11 @@ class Forwarding:
             return None
         return known.fleet.group(name) or Group(name)
 
+    def _further(self, table: str, tried: tuple[str, ...]) -> tuple[str, ...]:
+        """Return servers of a table's group that don't have it, and can load it."""
+        found = () if self._current is None else self._current.known.further(table)
+        return tuple(url for url in found if url not in tried)
+
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
         timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
@@ -322,7 +332,9 @@ class Forwarding:
     async def _asked(
         self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
-        """Return the answer of another server; ``None``: this server must answer."""
+        """Return the answer of another server; ``None``: none of them answers."""
+        if not urls:
+            return None
         sent = _forwarded(asked, request)
         is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()
