@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing
+from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -71,6 +71,22 @@ class KnownFleet:
     def layout_of(self, table: str) -> Layout:
         """Return how a table is placed in its group."""
         return self.fleet.mounts.layout(table, self.layout)
+
+    def further(self, table: str) -> tuple[str, ...]:
+        """Return up to two further servers of a table's group, for when its own don't answer.
+
+        All servers find the same ones, as do clients (``executor_proxy.seat_ring.addresses``).
+
+        Args:
+            table: Text of the table's ``TableId``.
+        """
+        ring = self._rings.get(self.group(table))
+        seats = () if ring is None else self.fleet.rings[self.group(table)]
+        if not any(seat.url for seat in seats):
+            return ()
+        having = {seat.url for seat in self.owners(table)}
+        found = addresses(seats, table, self.layout_of(table))
+        return tuple(url for url in found.urls if url not in having)
 
     def is_spread(self, table: str) -> bool:
         """Whether each partition of a table has owners of its own."""
