@@ -177,6 +177,8 @@ def _run(
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
         what = ", ".join(settings.many(ROOTS)) or "as a router"
         text = f"serving {what} on {server.url} to {parts.admission}"
+        if server.metrics_port is not None:
+            text += f", metrics on {options.url(server.metrics_port)}/metrics"
         log.write(event(settings.get(LOG_FORMAT), __name__, text))
 
     server.run(announce)

@@ -141,11 +141,16 @@ class CurrentFleet:
     def hear(self, epoch: int) -> None:
         """Have the fleet read again if another server knows a newer one; from any thread.
 
-        A hint only: each epoch triggers one reading, and nothing is refused for it.
+        A hint only: each epoch triggers one reading, and nothing is refused for it. A server may
+        name one that there isn't: then no other triggers a reading before ``hear_anew``.
         """
         if epoch > max(self.known.epoch, self._heard):
             self._heard = epoch
             self.catch_up()
+
+    def hear_anew(self) -> None:
+        """Have every newer epoch trigger a reading again."""
+        self._heard = 0
 
     def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
         """Have a function called with each fleet that differs from the last.

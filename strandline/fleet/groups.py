@@ -75,6 +75,10 @@ class Group:
         roots = frozenset(self.roots)
         return any(above in roots for above in upwards(place))
 
+    def may_have(self, place: str) -> bool:
+        """Whether a path is at or below one of the roots, or those aren't known."""
+        return not self.roots or self.has_room_for(place)
+
     @property
     def shown(self) -> str:
         """The roots for messages."""

@@ -154,6 +154,20 @@ class Fleet:
             found[seat.group] = (*found.get(seat.group, ()), placed)
         return found
 
+    @property
+    def seated(self) -> frozenset[str]:
+        """Names of the groups with a seat that isn't about to be removed.
+
+        A vacant seat counts: its server may return. One that a drained server holds is removed
+        unless another server of its group takes it.
+        """
+        staying = {member.group for member in self.members if member.name not in self.drained}
+        return frozenset(
+            seat.group
+            for seat in self.seats
+            if seat.holder not in self.drained or seat.group in staying
+        )
+
     def group(self, name: str) -> Group | None:
         """Return a group, ``None`` if it hasn't announced its roots."""
         return next((group for group in self.groups if group.name == name), None)

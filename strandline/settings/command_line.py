@@ -204,17 +204,18 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag(
         "--no-token-from",
         (config.ADMIT_NETWORKS,),
-        "NETWORK[=reads|markers]",
+        "NETWORK[=reads|markers|metrics]",
         repeated=True,
-        about="A network whose clients need no token, for everything or only for look-ups (=reads)"
-        " or markers (=markers). The connection's peer address counts; headers are ignored."
-        " Repeat for several.",
+        about="A network whose clients need no token, for everything or only for look-ups (=reads),"
+        " markers (=markers) or metrics (=metrics). The connection's peer address counts;"
+        " headers are ignored. Repeat for several.",
     ),
     Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
     Flag("--tls-key", (config.TLS_KEY,), "FILE"),
     Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),
     Flag("--gzip", (config.EMBED_GZIP,), "BOOLEAN"),
     Flag("--retained-snapshots", (config.RETAINED_SNAPSHOTS,), "NUMBER"),
+    Flag("--metrics-port", (config.METRICS_PORT,), "PORT"),
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),

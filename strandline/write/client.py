@@ -251,7 +251,7 @@ class WriteClient:
         meta = self._opened_for_table_service()
         context.last_timeline.forget()
         if may_write(meta.config, context.storage.base_path):
-            context.rollbacks(meta).repair_lazily()
+            context.roll_back_before_clean(meta)
         done = context.clean(meta, context.embedded.synced_view(), progress)
         return beside.result if done is None and beside is not None else done
 

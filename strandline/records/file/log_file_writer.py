@@ -48,6 +48,9 @@ PARQUET: Final = "parquet"
 
 _PIECE_ROWS: Final = 16_384
 """Rows that are encoded at once: the arrays for more don't fit the processor's cache."""
+_PIECE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that are encoded at once, unless one row has more. A block may exceed its size by as much,
+and Hudi's reader holds it in one array, of at most 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,7 @@ class LogBlockWriter:
         Raises:
             UnsupportedTableError: The schema has a type that isn't written.
         """
-        for begin in range(0, rows.num_rows, _PIECE_ROWS):
-            piece = rows.slice(begin, _PIECE_ROWS)
+        for piece in _pieces(rows):
             if self._settings.data_format == PARQUET:
                 self._tables.append(piece)
                 self._bytes += piece.nbytes
@@ -139,6 +141,26 @@ class LogBlockWriter:
             content = avro_content(rows, b"".join(records))
             data = block_bytes(AVRO_DATA, self._header, content)
         return LogBlock(data, rows)
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in pieces of at most ``_PIECE_ROWS``, and about ``_PIECE_BYTES``."""
+    for begin in range(0, rows.num_rows, _PIECE_ROWS):
+        waiting = [rows.slice(begin, _PIECE_ROWS)]
+        while waiting:
+            piece = waiting.pop()
+            # Halved, not divided by the mean: few rows may have nearly all bytes.
+            if piece.num_rows > 1 and _own_bytes(piece) > _PIECE_BYTES:
+                half = piece.num_rows // 2
+                waiting += [piece.slice(half), piece.slice(0, half)]
+            else:
+                yield piece
+
+
+def _own_bytes(rows: pa.Table) -> int:
+    """Return the bytes of rows, without the values of dictionaries, which slices share."""
+    plain = [each for each in rows.columns if not pa.types.is_dictionary(each.type)]
+    return sum(each.nbytes for each in plain)
 
 
 def deleted_rows(

@@ -25,8 +25,8 @@ from strandline.table_services.archive.content import (
     files_by_key,
     key_of,
 )
-from strandline.table_services.archive.history import HistoryWriter, row_of
-from strandline.table_services.archive.log import ArchiveLog, records_of
+from strandline.table_services.archive.history_archive import HistoryWriter, row_of
+from strandline.table_services.archive.log_archive import ArchiveLog, records_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean.parts import earlier_parts, part_of

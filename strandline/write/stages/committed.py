@@ -219,7 +219,7 @@ def _cleaned(
     if view is None or not _cleans(context, committed):
         return None
     with account.survived("rolling back failed writes"):
-        if context.rollbacks(begun.target.meta).repair_lazily():
+        if context.roll_back_before_clean(begun.target.meta):
             # The cleaner gets the files of partitions from this view.
             view.sync()
     # Another writer can begin a clean meanwhile only with a lock shared between processes.

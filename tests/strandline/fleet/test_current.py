@@ -107,3 +107,16 @@ def test_the_same_function_may_listen_twice() -> None:
     first()
     current.tell(FLEET, 1)
     assert len(heard) == 1
+
+
+def test_an_epoch_that_there_is_not_hides_no_later_one_for_long() -> None:
+    current, readings = CurrentFleet("http://a:1"), list[int]()
+    current.catch_up = lambda: readings.append(current.known.epoch)
+    current.tell(FLEET, 1)
+    for epoch in (999_999, 999_999, 2):
+        current.hear(epoch)
+    assert readings == [1]
+    current.hear_anew()
+    current.hear(1)
+    current.hear(2)
+    assert readings == [1, 1]

@@ -17,7 +17,7 @@ from strandline.fleet.records import (
     read_fleet,
     roots_mark,
 )
-from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.roster import DEAD_S, Renewal, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Put
 from tests.strandline.fleet.hooked_state import Meanwhile
@@ -368,19 +368,22 @@ def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
     a = Roster(hooked, "http://a:1", clock=servers.clock, boot=lambda: boot_s[0])
     hooked.after_hold = lambda: boot_s.append(boot_s.pop() + 7)
     a.join()
-    assert a.held_s == 100
+    assert a.renewal is not None
+    joined = a.renewal.joined
+    assert a.renewal == Renewal(joined, 100)
     boot_s[0] = 110
     a.step()
-    assert a.held_s == 110
+    assert a.renewal == Renewal(joined, 110)
     boot_s[0], hooked.is_away = 120, True
     with pytest.raises(StateUnavailableError):
         a.step()
-    assert a.held_s == 110
+    assert a.renewal == Renewal(joined, 110)
     hooked.is_away = False
     servers.clock.advance(11_000)
     boot_s[0] = 130
     a.step()  # its lease has expired, and it joins again
-    assert a.held_s == 130
+    assert a.renewal.sent_s == 130
+    assert a.renewal.joined > joined
 
 
 def test_a_slow_store_ends_no_lease(

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -75,6 +76,21 @@ def test_tables_that_neighbours_do_not_have_are_left(fleet, table):
     with joined(table.storage.base_path) as server:
         assert server.fetch(fleet.urls[1], fleet.urls[2]) == {}
         assert server.views.open_tables() == ()
+
+
+def test_a_drained_server_gives_its_records_away(fleet, table):
+    """With one copy nobody else has them."""
+    drained = Member("d", fleet.urls[0], is_standby=False, joined=9)
+    with joined(table.storage.base_path, copies=1) as server:
+        before = joining(fleet.urls[1])
+        whole = replace(before, members=(*before.members, drained), drained=frozenset("d"))
+        # Its seat is the server's own now.
+        seats = (*whole.seats, HeldSeat(7, ("d", ME), ME))
+        server.current.tell(replace(whole, seats=seats[1:]), 1)
+        server.warming.start(server.views)
+        assert server.is_ready.wait(PATIENCE_S)
+        assert server.warming.status() == {"taken": 1}
+        server.check(table)
 
 
 def test_a_table_that_is_open_is_not_fetched(fleet, table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 from itertools import product
 
 from fsview.local_view import LocalView
@@ -21,6 +22,11 @@ SETTINGS = CleanSettings(retained=2, parallelism=1)
 
 
 def prepared(version: int) -> SmallTable:
+    return _made(version).copy()
+
+
+@cache
+def _made(version: int) -> SmallTable:
     table = SmallTable(MemoryStorage(), version=version)
     for _ in range(4):
         table.write(A, B)

@@ -83,11 +83,10 @@ class CleaningMachine(ActingMachine):
     no_file_touched = None
 
     @initialize(
-        # Version 6 copy-on-write only: of merge-on-read, after restores, files stay longer by file
-        # versions than the model says, and it isn't known yet which of the two is right.
         kind=st.sampled_from(
             [
                 (6, "COPY_ON_WRITE"),
+                (6, "MERGE_ON_READ"),
                 (8, "COPY_ON_WRITE"),
                 (8, "MERGE_ON_READ"),
                 (9, "MERGE_ON_READ"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -417,6 +418,11 @@ def roll_back_newest(table: SmallTable) -> None:
 
 
 def prepared(version: int) -> SmallTable:
+    return _made(version).copy()
+
+
+@cache
+def _made(version: int) -> SmallTable:
     table = SmallTable(MemoryStorage(), version=version)
     for _ in range(4):
         table.write(*GROUPS)
@@ -455,21 +461,19 @@ def test_after_a_fault_at_any_call_the_next_clean_makes_it_good(subtests, versio
 
 @pytest.mark.parametrize("reached", [1, 2, 3])
 def test_a_fault_at_any_call_of_the_resumption_is_made_good_too(subtests, reached):
-    def crashed() -> SmallTable:
-        subject = Subject(prepared(9))
-        subject.settings = LIMITED
-        subject.restart()
-        made = requested(subject, reached)
-        if reached == 3:
-            subject.table.meta.transition_to_inflight(made[0])
-        subject.table.clock.advance(1000)
-        return subject.table
+    subject = Subject(prepared(9))
+    subject.settings = LIMITED
+    subject.restart()
+    made = requested(subject, reached)
+    if reached == 3:
+        subject.table.meta.transition_to_inflight(made[0])
+    subject.table.clock.advance(1000)
 
-    log = clean(crashed(), []).log
+    log = clean(subject.table.copy(), []).log
     faults = [(at, kind) for kind in Effect for at in distinct_calls(log, kind)]
     for at, effect in faults:
         with subtests.test(at=at, effect=effect):
-            table = crashed()
+            table = subject.table.copy()
             clean(table, [Fault(at, effect)])
             check_after(table)
 
