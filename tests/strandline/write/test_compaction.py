@@ -505,3 +505,40 @@ def test_copy_on_write_tables_are_not_compacted_inline(tmp_path):
             result = c.upsert(table(row("a", ts=ts)))
             assert (result.compaction, result.planned_compaction) == (None, None)
             assert not any("compact" in each for each in result.warnings)
+
+
+def test_the_service_knows_plans_and_new_base_files(base):
+    with client(base, **LOGS, embed__timeline__server="true", **INLINE) as c:
+        assert c.service
+        planned = c.schedule_compaction()
+        result = c.upsert(table(row("a", ts=7)))
+        assert (result.compaction.instant, result.compaction.file_groups) == (planned, 2)
+        results = [c.upsert(table(row("a", ts=ts), row("d", ts=1))) for ts in (8, 9)]
+        assert results[0].compaction.logs == 2
+        assert (results[1].fallbacks, results[1].warnings) == ((), ())
+        assert c.compact() is not None
+    assert optimized(base) == rows(base)
+    assert [each["ts"] for each in rows(base)] == [9, 3, 1]
+
+
+def test_markers_of_a_compaction_are_no_early_conflict(base):
+    options = {
+        **LOGS,
+        **LOCK,
+        "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "write__concurrency__early__conflict__detection__enable": "true",
+        "clean__failed__writes__policy": "LAZY",
+    }
+    markers, written = [], []
+
+    def write_between(kind, path):
+        if kind == "create" and path.endswith(".MERGE"):
+            markers.append(path)
+            if len(markers) == 2:
+                with client(base, **options) as other:
+                    written.append(other.upsert(table(row("a", ts=9), row("c", "us", ts=9))))
+
+    with client(base, HookedStorage(base, write_between), **options) as c:
+        c.compact()
+    assert written[0].rows_updated == 2
+    assert Table(base).to_arrow()["ts"].to_pylist() == [9, 9]
