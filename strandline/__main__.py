@@ -27,6 +27,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "strandline.cli.clean",
         "Show what a clean of a table would delete, or delete it.",
     ),
+    "compact": (
+        "strandline.cli.compact",
+        "Show which file groups of a table a compaction would take, or compact them.",
+    ),
     "fleet": (
         "strandline.cli.fleet",
         "Show or simulate a fleet of servers; change what its servers share.",

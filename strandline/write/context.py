@@ -23,6 +23,7 @@ from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
 from strandline.table_services.clean.run import Cleaner
+from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.metadata_table import drop_metadata_table
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
@@ -69,6 +70,7 @@ class WriteContext:
     settings: Settings
     clean_settings: CleanSettings
     archive_settings: ArchiveSettings
+    compaction_settings: CompactionSettings
     clock: Clock
     times: Callable[[str], TimeGenerator]
     history: CommitHistory

@@ -348,6 +348,39 @@ class Rollbacks:
         """
         return bool(self._request(instant, self._permission.is_dead))
 
+    def free_plan(self, instant: Instant) -> bool:
+        """Undo the execution of a compaction whose writer is dead, and leave its plan.
+
+        Without a lock that processes share, it waits for a writer that may be alive.
+
+        Args:
+            instant: The compaction, pending.
+
+        Returns:
+            Whether its plan may be executed. Otherwise another writer works on it, or has completed
+            it. A rollback of it that isn't finished is finished first, if its writer is dead.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be, and shares no lock with this one.
+            LockError: The lock can't be acquired, or was lost.
+        """
+
+        def is_dead(found: Instant) -> bool:
+            return found.state is State.INFLIGHT and self._permission.is_dead(found)
+
+        timeline = self._meta.active_timeline()
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = None if plan is None else plan.instant_to_rollback
+            if target is not None and target.commit_time == instant.requested_time:
+                self._resume(rollback, plan, timeline)
+        if instant.state is State.INFLIGHT:
+            if self._permission.wait_for(instant, partial(self._is_pending, instant)):
+                self._request(instant, is_dead)
+        elif self._permission.is_alive(instant):
+            return False
+        found = self._meta.active_timeline().find(instant.requested_time, instant.action)
+        return found is not None and found.state is State.REQUESTED
+
     def roll_back_completed(self, requested_time: str) -> str:
         """Roll back the newest completed commit.
 

@@ -47,6 +47,8 @@ from strandline.table_services.clean.policy import (
     RETAINED,
     VERSIONS,
 )
+from strandline.table_services.compact import policy as compact_policy
+from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.rollback import policy as rollback_policy
 from strandline.table_services.rollback.policy import FAILED_WRITES
 from strandline.write.options import index_settings, settings
@@ -102,6 +104,7 @@ WRITER_SETTINGS: Final = (
         rollback_policy,
         clean_policy,
         archive_policy,
+        compact_policy,
     ),
     *SERVICE_SETTINGS,
 )
@@ -142,6 +145,8 @@ def parse_options(options: Mapping[str, object], refusals: Refusals | None = Non
     _refuse_contradictions(parsed, refused)
     with refused.kept():
         ArchiveSettings.of(parsed)
+    with refused.kept():
+        CompactionSettings.of(parsed)
     if refusals is None:
         refused.raise_any()
     for warning in option_warnings(parsed):

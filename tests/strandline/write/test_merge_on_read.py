@@ -348,18 +348,21 @@ REFUSED = {
     ),
     "a global index": ({**LOGS, "index__type": "GLOBAL_SIMPLE"}, "hoodie.index.type is GLOBAL"),
     "another global index": ({**LOGS, "index__type": "GLOBAL_BLOOM"}, "allowed: SIMPLE, BLOOM"),
-    "compaction": ({**LOGS, "compact__inline": "true"}, "hoodie.compact.inline is true.*doesn't"),
-    "planning one": (
-        {**LOGS, "compact__schedule__inline": "true"},
-        "hoodie.compact.schedule.inline is true",
+    "compacting and only planning": (
+        {**LOGS, "compact__inline": "true", "compact__schedule__inline": "true"},
+        "hoodie.compact.inline and hoodie.compact.schedule.inline ask",
+    ),
+    "another strategy": (
+        {**LOGS, "compaction__strategy": "org.x.Mine"},
+        "hoodie.compaction.strategy is 'org.x.Mine'; allowed: org.apache.*LogFileSizeBased",
+    ),
+    "another trigger": (
+        {**LOGS, "compact__inline__trigger__strategy": "SOMETIMES"},
+        "hoodie.compact.inline.trigger.strategy is 'SOMETIMES'; allowed: NUM_COMMITS",
     ),
     "log compaction": (
         {**LOGS, "log__compaction__inline": "true"},
         "hoodie.log.compaction.inline is true",
-    ),
-    "compaction by default": (
-        {**LOGS, "datasource__compaction__async__enable": "false"},
-        "hoodie.datasource.compaction.async.enable is false.*allowed: true",
     ),
     "hfile": ({**LOGS, "logfile__data__block__format": "hfile"}, "allowed: avro, parquet"),
 }
