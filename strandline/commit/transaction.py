@@ -79,6 +79,8 @@ class Transaction:
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
         action: Action of the instant.
+        planned: Operation that a replacecommit's requested file names, as Hudi's DELETE_PARTITION
+            does; ``None``: none.
         seen: The active timeline, if the caller has read it; ``None`` reads it under the lock,
             which is required if the lock excludes other processes.
         look: Reads the timeline after the instant was requested.
@@ -104,6 +106,7 @@ class Transaction:
         strategy: ConflictStrategy,
         *,
         action: str = COMMIT,
+        planned: str | None = None,
         seen: Timeline | None = None,
         look: Callable[[], Timeline] | None = None,
     ) -> None:
@@ -129,7 +132,7 @@ class Transaction:
                 # An expired heartbeat may have been deleted; ``start`` detects a later expiry.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
-                self.instant = self._requested(action, time)
+                self.instant = self._requested(action, time, planned)
                 # Read the timeline only now; all look-ups of the write are pinned to it.
                 self.timeline = (look or meta.active_timeline)()
                 check_newest(meta, self.instant, self.timeline)
@@ -138,10 +141,10 @@ class Transaction:
             heartbeat.give_up()
             raise
 
-    def _requested(self, action: str, time: str) -> Instant:
+    def _requested(self, action: str, time: str, planned: str | None) -> Instant:
         """Request the instant."""
         try:
-            plan = RequestedReplaceMetadata() if action == REPLACE_COMMIT else None
+            plan = RequestedReplaceMetadata(planned) if action == REPLACE_COMMIT else None
             return self._meta.create_requested(action, time, plan)
         except ConcurrentWriteError:
             path = self._meta.path_of(Instant(time, action, State.REQUESTED))
