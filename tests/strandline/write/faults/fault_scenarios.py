@@ -284,6 +284,9 @@ SCENARIOS = {
     "overwrite of the table": replace(
         UPSERT, write=lambda c, look: c.insert_overwrite_table(FRESH), effects=CRASHES
     ),
+    "delete a partition": replace(
+        UPSERT, write=lambda c, look: c.delete_partition(["eu"]), effects=CRASHES
+    ),
     "upsert after a failed overwrite": replace(
         UPSERT, prepare=broken_off(OVERWRITE, ".replacecommit"), effects=CRASHES
     ),
@@ -344,6 +347,12 @@ SCENARIOS = {
     # The groups have no logs, so that inserts rewrite the small file of each partition.
     "insert, logs": replace(INSERT, prepare=one_commit, options=LOGS, effects=CRASHES),
     "overwrite, logs": replace(OVERWRITE, options=LOGS, effects=CRASHES),
+    "delete a partition, logs": replace(
+        UPSERT,
+        write=lambda c, look: c.delete_partition(["eu"]),
+        options=LOGS,
+        effects=CRASHES[:2],
+    ),
     "upsert after a failed write, logs": replace(
         UPSERT,
         prepare=broken_off(replace(UPSERT, options=LOGS), ".deltacommit"),
