@@ -61,6 +61,16 @@ def read(request, tmp_path_factory) -> Iterator[tuple[Scan, pl.DataFrame]]:
     return scan, scan.to_polars()
 
 
+@pytest.fixture(scope="module")
+def asked(read) -> st.SearchStrategy[tuple]:
+    """Predicates, columns, limits and engines; made once, which takes longer than to draw them."""
+    _, rows = read
+    columns = st.lists(st.sampled_from(rows.columns), min_size=1, unique=True)
+    limit = st.none() | st.integers(0, 5)
+    engine = st.sampled_from(["in-memory", "streaming"])
+    return st.tuples(predicates(rows), st.none() | columns, limit, limit, engine)
+
+
 def predicates(rows: pl.DataFrame) -> st.SearchStrategy[pl.Expr]:
     """Comparisons of columns with values that occur in them, and others, joined."""
     flat = [name for name, kind in rows.schema.items() if not kind.is_nested()]
@@ -117,13 +127,9 @@ def predicates(rows: pl.DataFrame) -> st.SearchStrategy[pl.Expr]:
 
 @pytest.mark.property
 @given(data=st.data())
-def test_filtered_rows_are_those_that_polars_keeps(read, data):
+def test_filtered_rows_are_those_that_polars_keeps(read, asked, data):
     scan, rows = read
-    predicate = data.draw(predicates(rows))
-    asked = st.lists(st.sampled_from(rows.columns), min_size=1, unique=True)
-    columns = data.draw(st.none() | asked)
-    limit, after = (data.draw(st.none() | st.integers(0, 5)) for _ in range(2))
-    engine = data.draw(st.sampled_from(["in-memory", "streaming"]))
+    predicate, columns, limit, after, engine = data.draw(asked)
 
     def of(frame):
         frame = frame if limit is None else frame.head(limit)

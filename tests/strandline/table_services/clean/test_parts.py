@@ -23,6 +23,7 @@ from strandline.table_services.clean.policy import (
     CleanSettings,
 )
 from strandline.table_services.clean.run import Cleaner
+from tests.kit.short_runs import examples
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
@@ -495,7 +496,7 @@ def check_after(table: SmallTable) -> None:
 
 
 @pytest.mark.property
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     writes=st.lists(
         st.lists(st.sampled_from([(f"p={p}", f"f{p}{f}-0") for p in range(4) for f in range(3)])),
