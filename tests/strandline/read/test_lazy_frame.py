@@ -141,6 +141,7 @@ def test_filtered_rows_are_those_that_polars_keeps(read, asked, data):
     pl.testing.assert_frame_equal(found, of(rows))
 
 
+@pytest.mark.property
 def test_limits_of_scans_come_before_predicates(read):
     scan, rows = read
     last = pl.col("_hoodie_record_key") == rows["_hoodie_record_key"][-1]
@@ -259,6 +260,7 @@ def test_deep_predicates_are_left_to_polars_where_they_are_deepest():
     assert condition is not None
 
 
+@pytest.mark.property
 def test_partitions_that_no_row_matches_are_not_opened(tmp_path):
     scan = every_type(tmp_path).scan()
     for path in scan.plan()["base_file"].to_pylist():

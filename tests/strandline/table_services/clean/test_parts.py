@@ -451,6 +451,7 @@ def test_the_faults_reach_each_step():
     assert len(FAULTS) >= 60
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_after_a_fault_at_any_call_the_next_clean_makes_it_good(subtests, version):
     for at, effect in FAULTS:
@@ -460,6 +461,7 @@ def test_after_a_fault_at_any_call_the_next_clean_makes_it_good(subtests, versio
             check_after(table)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("reached", [1, 2, 3])
 def test_a_fault_at_any_call_of_the_resumption_is_made_good_too(subtests, reached):
     subject = Subject(prepared(9))
