@@ -153,18 +153,21 @@ def broken_off(scenario: Scenario, ending: str) -> Callable[[Path, Options], Non
 # Operations.
 
 
-def by_running_client(write: Write, meanwhile: Write = lambda c, look: None) -> Write:
+def by_running_client(
+    write: Write, meanwhile: Write = lambda c, look: None, before: int = 2
+) -> Write:
     """Return a write by a client that starts from what its last write has left.
 
     Args:
         write: The write.
         meanwhile: Called with the client before the write.
+        before: How many writes the client has made before.
     """
 
     def run(c: WriteClient, look: Look) -> None:
         try:
-            _write_nothing(c, look)
-            _write_nothing(c, look)
+            for _ in range(before):
+                _write_nothing(c, look)
         except CommitOutcomeUnknownError as error:
             raise ConcurrentWriteError("nothing of the write has happened") from error
         meanwhile(c, look)
