@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, overwrite and delete rows of a table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a table, and its partitions.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """
@@ -39,6 +39,7 @@ from strandline.write.job import write
 from strandline.write.operation import (
     BULK_INSERT,
     DELETE,
+    DELETE_PARTITION,
     INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
@@ -47,6 +48,7 @@ from strandline.write.operation import (
 )
 from strandline.write.options.client_options import option_warnings, parse_options
 from strandline.write.options.settings import OPERATION, TABLE_NAME
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteResult
 from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
@@ -195,6 +197,30 @@ class WriteClient:
     ) -> WriteResult:
         """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
+
+    def delete_partition(
+        self, partitions: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Delete all rows of some partitions, whose files stay until a clean.
+
+        Rows that another writer adds to such a partition at the same time, in file groups of their
+        own, stay.
+
+        Args:
+            partitions: Paths of partitions, such as ``["region=eu"]``, or a condition on partition
+                columns in the forms of ``Table.scan``: ``pyarrow.compute.field("region") == "eu"``,
+                ``[("region", "=", "eu")]``. One that no partition fulfils deletes nothing.
+            extra_metadata: As in ``upsert``.
+
+        Raises:
+            InputError: There is no such partition, or the condition isn't decided by the paths of
+                partitions; nothing was deleted.
+            TableNotFoundError: There is no table.
+            UnsupportedTableError: A partition has a file group in a pending compaction or
+                clustering; other errors as in ``upsert``.
+        """
+        choice = PartitionChoice.of(partitions)
+        return self._write(DELETE_PARTITION, None, extra_metadata, choice)
 
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
@@ -400,7 +426,11 @@ class WriteClient:
         self.close()
 
     def _write(
-        self, operation: Operation, data: object, extra_metadata: Mapping[str, str] | None
+        self,
+        operation: Operation,
+        data: object,
+        extra_metadata: Mapping[str, str] | None,
+        partitions: PartitionChoice | None = None,
     ) -> WriteResult:
         context = self._open_context()
         named = context.settings.get(OPERATION)
@@ -410,7 +440,7 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        result = write(WriteRequest.of(context, operation, extra_metadata), data)
+        result = write(WriteRequest.of(context, operation, extra_metadata, partitions), data)
         # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result

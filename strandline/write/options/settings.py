@@ -145,6 +145,7 @@ OPERATION: Final = Setting(
         "delete",
         "insert_overwrite",
         "insert_overwrite_table",
+        "delete_partition",
     ),
 )
 COMBINE_UPSERT: Final = Setting(

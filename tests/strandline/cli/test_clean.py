@@ -144,6 +144,7 @@ def on_a_terminal(columns: int, *arguments: object) -> list[str]:
     return shown.decode().splitlines()
 
 
+@pytest.mark.property
 def test_on_a_narrow_terminal_each_value_has_a_line(base):
     """Without ``COLUMNS`` the width comes from ``TIOCGWINSZ`` of stdout."""
     piped = run("clean", base, "--retain", 1).stdout.splitlines()
@@ -169,6 +170,7 @@ def wide(tmp_path: Path) -> Path:
     return tmp_path / "wide"
 
 
+@pytest.mark.property
 def test_where_no_terminal_is_progress_is_plain_lines_on_stderr(wide):
     """Each of eight threads deletes three files; in whichever order, the counts ascend."""
     done = run("clean", wide, "--retain", 1, "--apply")

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -377,3 +377,4 @@ class SeatMachine(RuleBasedStateMachine):
 
 
 TestSeatMachine = pytest.mark.property(SeatMachine.TestCase)
+TestSeatMachine.settings = settings(max_examples=100)

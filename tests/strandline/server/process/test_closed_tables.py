@@ -40,6 +40,7 @@ def of_table(number: int) -> dict[str, str]:
     return {"basepath": f"/lake/{number}", "partition": "2024-01-01", **pin}
 
 
+@pytest.mark.property
 def test_nothing_is_kept_of_tables_that_were_closed(parts: Parts) -> None:
     """Neither answers nor counters, and their sums stay; closed tables are asked for again."""
     client = AppClient(parts)

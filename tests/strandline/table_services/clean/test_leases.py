@@ -463,6 +463,7 @@ def length(policy: str) -> list[tuple[str, str]]:
     return cleaning(prepared(policy), [])[0].log
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lease_that_comes_at_any_call_is_respected_or_refused(policy, subtests):
     log = length(policy)
