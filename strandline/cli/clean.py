@@ -38,7 +38,7 @@ _LINES: Final = 10
 class DeletionProgress:
     """Shows how many files were deleted; for one call at a time.
 
-    A second deletion, such as that of a new clean after a crashed one, begins anew.
+    A second deletion, such as that of a new clean after a crashed one, starts the bar again.
 
     Args:
         stream: Where, such as stderr.
@@ -106,7 +106,7 @@ _RETAIN = click.option(
 @click.argument("table", type=click.Path())
 @_POLICY
 @_RETAIN
-@apply_options("Delete them. Else only what would go is shown.", "its lock. Repeatable.")
+@apply_options("Delete them; otherwise only show what would be deleted.", "its lock. Repeatable.")
 @output_option
 def clean(
     table: str,

@@ -287,7 +287,7 @@ HARMLESS: Final = (
     _entry(
         "compact. compaction. datasource.compaction. log.compaction. logfile. "
         "merge.use.record.positions write.record.positions optimized.log.blocks.scan.enable",
-        "the writer doesn't compact; of merge-on-read tables, options that ask for it are refused",
+        "details of Hudi's own compactions; of merge-on-read tables, log compactions are refused",
     ),
     _entry(
         "archive. archivelog.",

@@ -213,7 +213,7 @@ def _request(
         heartbeat,
         conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
         action=action,
-        planned=planned,
+        operation=planned,
         seen=target.timeline if is_known else None,
         look=look,
     )

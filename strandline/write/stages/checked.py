@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH
+from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.setting import Settings
 from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext
@@ -17,7 +18,6 @@ from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.index.base import KeyedRows
 from strandline.write.operation import Operation
-from strandline.write.options.client_options import evolution_rules
 from strandline.write.options.settings import COMBINE_INSERT, SORT_MODE, UNSORTED
 from strandline.write.partition_choice import PartitionChoice
 from strandline.write.target import Target, open_target
@@ -139,7 +139,7 @@ def _table_and_task(request: WriteRequest, incoming: pa.Schema) -> tuple[Target,
     key_task.check_columns(incoming, target.generator, ordering)
     columns = key_columns = pa.schema([])
     if create:
-        rules = evolution_rules(context.settings)
+        rules = context.settings.read(EvolutionRules)
         target, columns = target.columns_of(incoming, context.history, rules)
         # Raises an error for a column type that can't mark deletes.
         target.merge_properties.deletes(columns.empty_table())

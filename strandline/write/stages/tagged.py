@@ -176,7 +176,7 @@ def _refuse_only_logs(files: Iterable[StoredFile], base_path: str) -> None:
             raise UnsupportedTableError(
                 f"file group {file.file_id} in partition {file.partition!r} of {base_path} has only"
                 f" logs, in which keys aren't looked up; allowed: {INDEX_TYPE.name}={BUCKET}",
-                hint="compact the table with Hudi",
+                hint="compact the table",
             )
 
 

@@ -203,26 +203,36 @@ def test_groups_that_have_only_logs_are_refused_where_keys_are_looked_up(base):
     assert sorted(Table(base).to_arrow()["id"].to_pylist()) == ["a", "new"]
 
 
-MODES = ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+BY_TIME, LATER_WINS = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+BLOOM = {"index__type": "BLOOM"}
 
 
-INDEXES = {
-    "": {},
-    "new": NO_FILLING,
-    "bloom": {"index__type": "BLOOM"},
-    "buckets": BUCKETS,
-    "global": {"index__type": "GLOBAL_SIMPLE"},
-    "global, new": {"index__type": "GLOBAL_BLOOM", **NO_FILLING},
-    "global, in place": {
-        "index__type": "GLOBAL_SIMPLE",
-        "simple__index__update__partition__path": "false",
-    },
-}
+GLOBAL = {"index__type": "GLOBAL_SIMPLE"}
+GLOBAL_NEW = {"index__type": "GLOBAL_BLOOM", **NO_FILLING}
+IN_PLACE = {**GLOBAL, "simple__index__update__partition__path": "false"}
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("more", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        # Each option and mode on every change; the other pairs in `tox -e all`.
+        pytest.param(BY_TIME, {}, id="time"),
+        pytest.param(LATER_WINS, NO_FILLING, id="later-new"),
+        pytest.param(LATER_WINS, BLOOM, id="later-bloom"),
+        pytest.param(BY_TIME, BUCKETS, id="time-buckets"),
+        pytest.param(BY_TIME, GLOBAL, id="time-global"),
+        pytest.param(LATER_WINS, GLOBAL_NEW, id="later-global-new"),
+        pytest.param(BY_TIME, IN_PLACE, id="time-global-in-place"),
+        pytest.param(LATER_WINS, {}, id="later", marks=pytest.mark.product),
+        pytest.param(BY_TIME, NO_FILLING, id="time-new", marks=pytest.mark.product),
+        pytest.param(BY_TIME, BLOOM, id="time-bloom", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, BUCKETS, id="later-buckets", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, GLOBAL, id="later-global", marks=pytest.mark.product),
+        pytest.param(BY_TIME, GLOBAL_NEW, id="time-global-new", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, IN_PLACE, id="later-in-place", marks=pytest.mark.product),
+    ],
+)
 def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
     """Ordering values grow after deletes, which logs keep while a copy-on-write table forgets them:
     a row that is older than a delete stays deleted there.
@@ -267,13 +277,13 @@ def read(base) -> list[dict]:
 @pytest.fixture
 def moved(tmp_path) -> Path:
     """A table with a global index, in which "a" has moved from "eu" to "us"."""
-    with client(tmp_path / "t", **GLOBAL) as c:
+    with client(tmp_path / "t", **MOVING) as c:
         c.upsert(table(row("a"), row("b"), row("c", "us")))
         c.upsert(table(row("a", "us", ts=2)))
     return tmp_path / "t"
 
 
-GLOBAL = {**NO_FILLING, "index__type": "GLOBAL_SIMPLE"}
+MOVING = {**NO_FILLING, **GLOBAL}
 
 
 def test_a_row_moves_to_another_partition_by_a_delete_in_its_log(moved):
@@ -289,13 +299,13 @@ def test_a_row_moves_to_another_partition_by_a_delete_in_its_log(moved):
 
 def test_a_place_from_which_a_row_has_moved_counts_no_more(moved):
     """Its base file still has the key."""
-    with client(moved, **GLOBAL) as c:
+    with client(moved, **MOVING) as c:
         result = c.upsert(table(row("a", "eu", ts=1), row("b", "us", ts=1)))
         # "a" is late, so it stays; "b" moves.
         assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (1, 1, 1)
         assert c.delete(table(row("a", "asia"))).rows_deleted == 1
     assert [(each["id"], each["region"]) for each in rows(moved)] == [("b", "us"), ("c", "us")]
-    with client(moved, **GLOBAL, simple__index__update__partition__path="false") as c:
+    with client(moved, **MOVING, simple__index__update__partition__path="false") as c:
         # It is in no partition any more, so it isn't updated in place.
         assert c.upsert(table(row("a", "asia"), row("b", "eu", ts=9))).rows_inserted == 1
     found = [(each["id"], each["_hoodie_partition_path"]) for each in read(moved)]
@@ -303,7 +313,7 @@ def test_a_place_from_which_a_row_has_moved_counts_no_more(moved):
 
 
 def test_the_merged_row_decides_whether_a_row_is_late(moved):
-    with client(moved, **GLOBAL) as c:
+    with client(moved, **MOVING) as c:
         c.upsert(table(row("c", "us", ts=7)))
         c.upsert(table(row("c", "eu", ts=6)))
         assert [each["ts"] for each in rows(moved)] == [2, 1, 7]
@@ -408,18 +418,21 @@ REFUSED = {
         {**LOGS, "write__table__version": 6},
         r"hoodie.write.table.version is 6 and hoodie.datasource.write.table.type is MERGE_ON_READ",
     ),
-    "compaction": ({**LOGS, "compact__inline": "true"}, "hoodie.compact.inline is true.*doesn't"),
-    "planning one": (
-        {**LOGS, "compact__schedule__inline": "true"},
-        "hoodie.compact.schedule.inline is true",
+    "compacting and only planning": (
+        {**LOGS, "compact__inline": "true", "compact__schedule__inline": "true"},
+        "hoodie.compact.inline and hoodie.compact.schedule.inline ask",
+    ),
+    "another strategy": (
+        {**LOGS, "compaction__strategy": "org.x.Mine"},
+        "hoodie.compaction.strategy is 'org.x.Mine'; allowed: org.apache.*LogFileSizeBased",
+    ),
+    "another trigger": (
+        {**LOGS, "compact__inline__trigger__strategy": "SOMETIMES"},
+        "hoodie.compact.inline.trigger.strategy is 'SOMETIMES'; allowed: NUM_COMMITS",
     ),
     "log compaction": (
         {**LOGS, "log__compaction__inline": "true"},
         "hoodie.log.compaction.inline is true",
-    ),
-    "compaction by default": (
-        {**LOGS, "datasource__compaction__async__enable": "false"},
-        "hoodie.datasource.compaction.async.enable is false.*allowed: true",
     ),
     "hfile": ({**LOGS, "logfile__data__block__format": "hfile"}, "allowed: avro, parquet"),
 }

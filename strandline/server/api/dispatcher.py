@@ -1,4 +1,4 @@
-"""``Router``: the one way from a request to its reply, by the table of routes.
+"""``Dispatcher``: the one way from a request to its reply, by the table of routes.
 
 A row of the table is a method, a path and a handler. There are three ways to run a handler:
 
@@ -89,7 +89,7 @@ PAGES: Final = "/v1/strandline/"
 """Prefix of the pages' paths."""
 
 
-class Router:
+class Dispatcher:
     """Answers the requests of a service; used on the server's loop."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Router:
         *,
         gzip: bool = True,
     ) -> None:
-        """Make a router.
+        """Make a dispatcher.
 
         Args:
             on_loop: Routes whose handlers never block.
