@@ -174,7 +174,7 @@ def routed(
                 what = f"figure 5, {servers} server{'s' * (servers > 1)}, {number} at once"
                 yield from _by_load(what, number, found)
             if servers == SERVERS[0]:
-                yield from _by_business(ways, rounds, run_s)
+                yield from _idle_and_busy(ways, rounds, run_s)
 
 
 def _by_load(what: str, clients: int, found: Mapping[str, list[Run]]) -> Iterator[Ratio]:
@@ -191,7 +191,7 @@ def _by_load(what: str, clients: int, found: Mapping[str, list[Run]]) -> Iterato
         yield Ratio(f"{what}: {way}, CPU", cpu, "us", DIRECT, [run.cpu_s for run in direct])
 
 
-def _by_business(ways: Ways, rounds: int, run_s: float) -> Iterator[Ratio]:
+def _idle_and_busy(ways: Ways, rounds: int, run_s: float) -> Iterator[Ratio]:
     """Yield the rows of figure 7."""
     names = (DIRECT, _routers(1))
     idle: list[dict[str, list[Run]]] = []

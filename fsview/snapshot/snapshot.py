@@ -173,7 +173,7 @@ class Snapshot:
 
     @property
     def has_unnamed_logs(self) -> bool:
-        """Whether logs may exist that no instant names, in whose names their writer isn't."""
+        """Whether logs may exist that no instant names, and whose names don't have their writer."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
     def is_visible(self, base_instant: str) -> bool:

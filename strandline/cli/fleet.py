@@ -121,7 +121,7 @@ def drain_command(url: str, server: str, as_json: bool) -> None:
 
     SERVER is its address, as status shows it. A server without a seat takes the seat; if there is
     none, the seat is removed, and its tables move. SERVER forwards requests from then on, and gets
-    a seat again, in any group, once it is started anew.
+    a seat again, in any group, once it is restarted.
     """
     with _refusals(), closing(_opened(url)) as state:
         seat = drain(state, server)

@@ -82,6 +82,8 @@ class Transaction:
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
         action: Action of the instant.
+        operation: What a replacecommit's requested file names, as Hudi's DELETE_PARTITION
+            does; ``None``: none.
         seen: The active timeline, if the caller has read it; ``None`` reads it under the lock,
             which is required if the lock excludes other processes.
         look: Reads the timeline after the instant was requested.
@@ -109,6 +111,7 @@ class Transaction:
         strategy: ConflictStrategy,
         *,
         action: str = COMMIT,
+        operation: str | None = None,
         seen: Timeline | None = None,
         look: Callable[[], Timeline] | None = None,
         planned: Instant | None = None,
@@ -139,7 +142,7 @@ class Transaction:
                 # An expired heartbeat may have been deleted; ``start`` detects a later expiry.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
-                self.instant = self._requested(action, time)
+                self.instant = self._requested(action, time, operation)
                 # Read the timeline only now; all look-ups of the write are pinned to it.
                 self.timeline = (look or meta.active_timeline)()
                 check_newest(meta, self.instant, self.timeline)
@@ -165,10 +168,10 @@ class Transaction:
         self._heartbeat.check()
         self.instant, self.timeline = found, self._before
 
-    def _requested(self, action: str, time: str) -> Instant:
+    def _requested(self, action: str, time: str, operation: str | None) -> Instant:
         """Request the instant."""
         try:
-            plan = RequestedReplaceMetadata() if action == REPLACE_COMMIT else None
+            plan = RequestedReplaceMetadata(operation) if action == REPLACE_COMMIT else None
             return self._meta.create_requested(action, time, plan)
         except ConcurrentWriteError:
             path = self._meta.path_of(Instant(time, action, State.REQUESTED))

@@ -144,7 +144,7 @@ def _mounting(found: FleetRead, mounts: MountTable) -> tuple[Op, ...]:
 
 
 def _changed(state: StateStore, decide: Callable[[FleetRead], tuple[Sequence[Op], T]]) -> T:
-    """Decide and write until nobody else has written in between."""
+    """Decide and write; repeat both if another writer has changed the state in between."""
     for _ in range(_ATTEMPTS):
         ops, result = decide(read_fleet(state))
         if not ops:
@@ -152,6 +152,6 @@ def _changed(state: StateStore, decide: Callable[[FleetRead], tuple[Sequence[Op]
         try:
             state.write(*ops)
         except StateConflictError:
-            continue  # decided anew on what the other one has written
+            continue  # decide again, on what the other writer wrote
         return result
     raise StateConflictError(f"the fleet changed during each of {_ATTEMPTS} attempts")

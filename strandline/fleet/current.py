@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing
+from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
 from strandline.fleet.seats import Fleet
 from strandline.fleet.state.base import Cancel
 from strandline.settings.fleet import DEFAULT_GROUP
@@ -16,7 +16,7 @@ from strandline.settings.fleet import DEFAULT_GROUP
 logger = logging.getLogger(__name__)
 
 _UNSEATED: Final = (Seat(0),)
-"""Stands for the seats of a group that has none: nobody holds it."""
+"""Placeholder for the seats of a group that has none; no server holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class KnownFleet:
     Attributes:
         fleet: Members, seats and mounts; empty before the server has joined.
         epoch: Number of changes of seats and mounts so far. Becoming vacant is no change.
-        layout: How tables are placed whose mounts don't say so.
+        layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
     """
 
@@ -72,6 +72,22 @@ class KnownFleet:
         """Return how a table is placed in its group."""
         return self.fleet.mounts.layout(table, self.layout)
 
+    def further(self, table: str) -> tuple[str, ...]:
+        """Return up to two further servers of a table's group, for when its own don't answer.
+
+        All servers find the same ones, as do clients (``executor_proxy.seat_ring.addresses``).
+
+        Args:
+            table: Text of the table's ``TableId``.
+        """
+        ring = self._rings.get(self.group(table))
+        seats = () if ring is None else self.fleet.rings[self.group(table)]
+        if not any(seat.url for seat in seats):
+            return ()
+        having = {seat.url for seat in self.owners(table)}
+        found = addresses(seats, table, self.layout_of(table))
+        return tuple(url for url in found.urls if url not in having)
+
     def is_spread(self, table: str) -> bool:
         """Whether each partition of a table has owners of its own."""
         return self.layout_of(table).depth == MAX_DEPTH
@@ -89,7 +105,7 @@ class CurrentFleet:
 
     Args:
         url: Where clients and other members reach this server.
-        layout: How tables are placed whose mounts don't say so; the same at all members.
+        layout: How tables are placed if their mounts don't say; the same at all members.
 
     Attributes:
         url: The address.

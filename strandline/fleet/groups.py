@@ -8,8 +8,8 @@ and a router, which has no roots, forward its requests there.
 that a further group, or one less, moves few racks, and a rack's servers stay together.
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
-(DH-HDFS), section 4.1. There it decides where the data of files lies. Here no data lies on servers:
-it spreads load and failures only.
+(DH-HDFS), section 4.1. There it places the data of files. Servers here store no data, so it only
+spreads load and failures.
 """
 
 from __future__ import annotations

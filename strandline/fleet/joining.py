@@ -63,7 +63,7 @@ def check_know_groups(found: FleetRead, what: str) -> None:
 
 
 def group_by_rack(rack: str, roots: Group, name: str, found: FleetRead) -> str:
-    """Return the group of a server that is given its rack in place of one.
+    """Return the group of a server that is started with a rack instead of a group.
 
     Args:
         rack: The rack.

@@ -55,8 +55,8 @@ class Renewal:
     """A renewal of a membership.
 
     Attributes:
-        joined: Number of the membership; a server that was taken for dead joins with a new one.
-        sent_s: When it was sent, by a clock that goes on while the machine sleeps.
+        joined: Number of the membership; a server that counted as dead joins with a new one.
+        sent_s: When it was sent, by a clock that counts while the machine sleeps.
     """
 
     joined: int

@@ -1,18 +1,18 @@
-"""``SafeMode``: who creates markers while it is in doubt which server owns a table.
+"""``SafeMode``: which server creates markers while a table's owner is in doubt.
 
 Creating markers is the only request that two owners of a table answer wrongly: each may call the
 same marker new. A server that hasn't renewed its membership for half of ``dead_s`` may be another
 server's predecessor without knowing it. So it asks the table's other servers:
 
 * one that has renewed its own membership since takes the creation (``settled``);
-* if those that answer haven't either, and none knows a newer epoch, the state store is away for
-  all, and no seat can have changed its holder: the last owner goes on;
-* if one of these knows a newer epoch, the seat may have changed its holder before the store went
-  away: the creation is refused;
+* if none of those that answer has, and none knows a newer epoch, no server reaches the state
+  store, and no seat can have changed its holder: the last owner continues;
+* if one of these knows a newer epoch, the seat may have changed its holder before the store became
+  unavailable: the creation is refused;
 * if none answers, this server may be the only one that is cut off: the creation is refused.
 
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
-whoever gets one answers.
+the server that receives one answers it.
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
 (DH-HDFS), section 3.2: a router without heartbeats for T allows no accesses, after 2T its locks are
@@ -98,8 +98,8 @@ class SafeMode:
             creation: The request.
 
         Returns:
-            ``None``: this server goes on, as the store is away for all that answer, or as there is
-            no other server.
+            ``None``: this server continues, as no server that answers reaches the store, or as
+            there is no other server.
 
         Raises:
             StateUnavailableError: No other server answers, or one that has not renewed its

@@ -91,6 +91,29 @@ SERVE_SETTINGS: Final = declared(globals(), fleet_settings)
 
 
 @dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How ``serve`` listens, admits and logs.
+
+    Attributes:
+        host: Address to bind.
+        port: Port to bind; 0: a free one.
+        requires_roots: Whether all roots must be there.
+        token_file: File with the bearer token; empty: there is none.
+        no_token: Whether everybody is admitted.
+        log_level: Lowest level that is logged.
+        log_format: ``text`` or ``json``.
+    """
+
+    host: str = HOST.field()
+    port: int = PORT.field()
+    requires_roots: bool = REQUIRE_ROOTS.field()
+    token_file: str = TOKEN_FILE.field()
+    no_token: bool = NO_TOKEN.field()
+    log_level: str = LOG_LEVEL.field()
+    log_format: str = LOG_FORMAT.field()
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """A flag of the command line and the settings that it sets.
 

@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, overwrite and delete rows of a table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a table, and its partitions.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """
@@ -39,6 +39,7 @@ from strandline.write.job import write
 from strandline.write.operation import (
     BULK_INSERT,
     DELETE,
+    DELETE_PARTITION,
     INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
@@ -47,6 +48,7 @@ from strandline.write.operation import (
 )
 from strandline.write.options.client_options import option_warnings, parse_options
 from strandline.write.options.settings import OPERATION, TABLE_NAME
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteResult
 from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
@@ -196,6 +198,30 @@ class WriteClient:
         """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
+    def delete_partition(
+        self, partitions: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Delete all rows of some partitions, whose files stay until a clean.
+
+        Rows that another writer adds to such a partition at the same time, in file groups of their
+        own, stay.
+
+        Args:
+            partitions: Paths of partitions, such as ``["region=eu"]``, or a condition on partition
+                columns in the forms of ``Table.scan``: ``pyarrow.compute.field("region") == "eu"``,
+                ``[("region", "=", "eu")]``. One that no partition fulfils deletes nothing.
+            extra_metadata: As in ``upsert``.
+
+        Raises:
+            InputError: There is no such partition, or the condition isn't decided by the paths of
+                partitions; nothing was deleted.
+            TableNotFoundError: There is no table.
+            UnsupportedTableError: A partition has a file group in a pending compaction or
+                clustering; other errors as in ``upsert``.
+        """
+        choice = PartitionChoice.of(partitions)
+        return self._write(DELETE_PARTITION, None, extra_metadata, choice)
+
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
@@ -256,7 +282,7 @@ class WriteClient:
         return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
-        """Move old instants to the archive, as far as nobody needs them on the timeline.
+        """Move old instants to the archive, except those that are still needed on the timeline.
 
         Returns:
             The result, ``None`` if there was nothing to archive.
@@ -264,7 +290,7 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be archived, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
+            LockError: The table's lock wasn't acquired, or was lost; the next archival continues.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
@@ -375,7 +401,7 @@ class WriteClient:
         A closed client can't be used again. If closing failed, closing again releases the rest.
 
         An asynchronous clean is waited for, 5 minutes at most. Then it is stopped, and the next
-        clean, of whichever writer, finishes it. If it fails, that is logged.
+        clean, of any writer, finishes it. If it fails, that is logged.
         """
         self._is_closed = True
         cleaner = self._context.async_cleaner
@@ -400,7 +426,11 @@ class WriteClient:
         self.close()
 
     def _write(
-        self, operation: Operation, data: object, extra_metadata: Mapping[str, str] | None
+        self,
+        operation: Operation,
+        data: object,
+        extra_metadata: Mapping[str, str] | None,
+        partitions: PartitionChoice | None = None,
     ) -> WriteResult:
         context = self._open_context()
         named = context.settings.get(OPERATION)
@@ -410,7 +440,7 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        result = write(WriteRequest.of(context, operation, extra_metadata), data)
+        result = write(WriteRequest.of(context, operation, extra_metadata, partitions), data)
         # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result

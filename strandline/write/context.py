@@ -40,6 +40,7 @@ from strandline.write.options.settings import (
     TIMELINE_SERVER_BASED,
     UNSORTED,
 )
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteAccount
 from strandline.write.target import Target
 from strandline.write.tasks.delete_task import A_THREAD, delete_on
@@ -264,6 +265,7 @@ class WriteRequest:
 
     Attributes:
         extra_metadata: Text to store in the commit next to the schema.
+        partitions: The partitions that ``DELETE_PARTITION`` replaces; other operations have rows.
         files: The storage; it caches the ends of base files, which are opened to find keys, and
             soon again for the merge.
     """
@@ -273,6 +275,7 @@ class WriteRequest:
     extra_metadata: Mapping[str, str]
     account: WriteAccount
     files: Storage
+    partitions: PartitionChoice | None = None
 
     @classmethod
     def of(
@@ -280,6 +283,7 @@ class WriteRequest:
         context: WriteContext,
         operation: Operation,
         extra_metadata: Mapping[str, str] | None = None,
+        partitions: PartitionChoice | None = None,
     ) -> WriteRequest:
         """Return a request.
 
@@ -294,7 +298,7 @@ class WriteRequest:
             context.embedded.report,
             in_process=context.engine.in_process,
         )
-        return cls(context, operation, extra, account, context.storage.keeping_tails())
+        return cls(context, operation, extra, account, context.storage.keeping_tails(), partitions)
 
     @property
     def sort_mode(self) -> str:

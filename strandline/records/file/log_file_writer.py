@@ -25,6 +25,7 @@ from strandline.records.file.avro_records import encoded_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.row_selection import one_chunk
 from strandline.records.schema.avro_schema import avro_with_meta_fields
+from strandline.settings.setting import Setting
 from timeline.encoding.delete_block import (
     DECIMAL_SCALE,
     DeletedRecord,
@@ -46,6 +47,30 @@ from timeline.errors import UnsupportedTableError
 AVRO: Final = "avro"
 PARQUET: Final = "parquet"
 
+LOG_FORMAT: Final = Setting(
+    "hoodie.logfile.data.block.format",
+    AVRO,
+    "Format of the rows in logs: `avro` or `parquet`.",
+    "table",
+    allowed=(AVRO, PARQUET),
+)
+LOG_BLOCK_SIZE: Final = Setting(
+    "hoodie.logfile.data.block.max.size",
+    256 << 20,
+    "Size at which a block of rows in a log is ended.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+LOG_FILE_SIZE: Final = Setting(
+    "hoodie.logfile.max.size",
+    1 << 30,
+    "Size of a log after which a write begins another one.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+
 _PIECE_ROWS: Final = 16_384
 """Rows that are encoded at once: the arrays for more don't fit the processor's cache."""
 _PIECE_BYTES: Final = 16 * 1024 * 1024
@@ -58,15 +83,15 @@ class LogFileSettings:
     """Settings of written logs.
 
     Attributes:
-        data_format: ``hoodie.logfile.data.block.format``: ``AVRO`` or ``PARQUET``.
-        block_bytes: ``hoodie.logfile.data.block.max.size``: a block is ended when it has this size.
-        file_bytes: ``hoodie.logfile.max.size``: after a file of this size the next one begins.
+        data_format: ``LOG_FORMAT``.
+        block_bytes: ``LOG_BLOCK_SIZE``.
+        file_bytes: ``LOG_FILE_SIZE``.
         parquet: Settings of the files in Parquet blocks.
     """
 
-    data_format: str = AVRO
-    block_bytes: int = 256 * 1024 * 1024
-    file_bytes: int = 1024 * 1024 * 1024
+    data_format: str = LOG_FORMAT.field()
+    block_bytes: int = LOG_BLOCK_SIZE.field()
+    file_bytes: int = LOG_FILE_SIZE.field()
     parquet: BaseFileSettings = field(default_factory=BaseFileSettings)
 
 

@@ -16,8 +16,9 @@ A client without a bound on its wait may wait for minutes while its table is loa
 forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
 a server that loads from one that hangs.
 
-A table of another group of servers is forwarded to those, whether or not this server has its root,
-and answered here only if it has. A table outside its group's roots is refused by every server; if
+A table of another group of servers is forwarded to those, whether or not this server has its root:
+to the table's servers, then to others of the group. It is answered here only if none answers, and
+this server has the root. A table outside its group's roots is refused by every server; if
 those aren't known, because no server of the group has joined yet, or as their record is damaged,
 that is left to the group's servers.
 
@@ -50,7 +51,7 @@ from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
-from strandline.server.api.unfinished_work import (
+from strandline.server.api.late_answers import (
     JOINED_PATHS,
     LONGEST_WAIT_S,
     RETRY_AFTER_S,
@@ -237,7 +238,7 @@ class Forwarding:
         if group is not None and not group.may_have(asked.table):
             return failure_of(_outside(asked, group), request.accept)
         if group is not None or is_here:
-            elsewhere = await self._elsewhere(asked, request)
+            elsewhere = await self._elsewhere(asked, request, group, began_s)
             if elsewhere is not None:
                 return elsewhere
         if group is not None and not is_here:
@@ -252,13 +253,24 @@ class Forwarding:
         epoch = self._forwarder.hear(fields.get(_EPOCH, b"").decode("latin-1"))
         return _Sender(epoch, fields.get(_UNSURE, b"").decode("latin-1"), _TOLD in fields)
 
-    async def _elsewhere(self, asked: _Asked, request: Request) -> Reply | None:
-        """Return the reply of a better server than this one; ``None``: there is none."""
+    async def _elsewhere(
+        self, asked: _Asked, request: Request, group: Group | None, began_s: float
+    ) -> Reply | None:
+        """Return the reply of a better server than this one; ``None``: there is none.
+
+        Args:
+            asked: What the request asks.
+            request: The request.
+            group: The group that has the table, if it isn't this server's.
+            began_s: See ``answer``.
+        """
         urls = self._forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
-        if not urls:
-            return None
         try:
             answer = await self._asked(urls, asked, request)
+            if answer is None and group is not None:
+                further = self._further(asked.table, urls)
+                rest = _with_the_rest(request, began_s)
+                answer = await self._asked(further, asked, rest)
         except ServiceError as error:
             return failure_of(error, request.accept)
         return None if answer is None else _reply(answer)
@@ -325,7 +337,7 @@ class Forwarding:
         if unsure == SETTLED:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
-        return await self._forwarder.ask(urls, replace(creation, headers=settled)) if urls else None
+        return await self._forwarder.ask(urls, replace(creation, headers=settled))
 
     def _other_group(self, table: str) -> Group | None:
         """Return the group that has a table; ``None`` if that is this server's own, or unknown."""
@@ -336,6 +348,11 @@ class Forwarding:
         if name == self._current.group or not known.fleet.members:
             return None
         return known.fleet.group(name) or Group(name)
+
+    def _further(self, table: str, tried: tuple[str, ...]) -> tuple[str, ...]:
+        """Return servers of a table's group that don't have it, and can load it."""
+        found = () if self._current is None else self._current.known.further(table)
+        return tuple(url for url in found if url not in tried)
 
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
@@ -350,7 +367,9 @@ class Forwarding:
     async def _asked(
         self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
-        """Return the answer of another server; ``None``: this server must answer."""
+        """Return the answer of another server; ``None``: none of them answers."""
+        if not urls:
+            return None
         sent = _forwarded(asked, request)
         is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()

@@ -133,8 +133,8 @@ class Archiver:
         Raises:
             CorruptMetadataError: The manifest, the newest file of a version 6 archive, the last
                 clean, or an instant to be archived can't be read; nothing is deleted then.
-            LockError: The lock was lost; the next archival goes on.
-            StorageError: A file can't be written or deleted; the next archival goes on.
+            LockError: The lock was lost; the next archival continues.
+            StorageError: A file can't be written or deleted; the next archival continues.
 
         Cost: one list of the timeline; two reads, or in layout 1 a list and a read, of the archive;
             a read and a delete for each file of the instants archived; two files written.

@@ -55,10 +55,13 @@ REFUSED: Final = (
         "the base path is an argument of WriteClient",
     ),
     _entry(
-        "datasource.overwrite.mode datasource.write.partitions.to.delete "
-        "static.overwrite.partition.paths bulkinsert.overwrite.operation.type",
-        "the methods insert_overwrite and insert_overwrite_table overwrite partitions; there is"
-        " none that deletes them",
+        "datasource.overwrite.mode static.overwrite.partition.paths "
+        "bulkinsert.overwrite.operation.type",
+        "the methods insert_overwrite and insert_overwrite_table overwrite partitions",
+    ),
+    _entry(
+        "datasource.write.partitions.to.delete",
+        "the partitions are an argument of the method delete_partition",
     ),
     _entry(
         "schema.on.read.enable",

@@ -66,6 +66,7 @@ def test_a_command_that_does_not_exist_is_refused_in_one_line():
     assert done.stderr.splitlines()[-1].startswith("Error: No such command 'cleen'")
 
 
+@pytest.mark.property
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
     with client(tmp_path / "t", clean__automatic="false") as c:

@@ -1,4 +1,4 @@
-"""Real servers in one process, each of which knows the fleet that the test tells it."""
+"""Real servers in one process; the test sets the fleet that each of them knows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timeline.storage.table_id import TableId
 
 
 class HeardFleet(CurrentFleet):
-    """Counts who waits for a change."""
+    """Counts the callers that wait for a change."""
 
     waits = 0
 
@@ -92,7 +92,7 @@ def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...]
 
 
 def path_of_seat(seat: int, seats: int, folder: str) -> str:
-    """Return a table's path in a folder whose owner is a seat of so many."""
+    """Return a table's path in a folder whose owner is one of this many seats."""
     known = KnownFleet(
         Fleet(seats=tuple(HeldSeat(at, ("x",), "http://x:1") for at in range(seats)))
     )

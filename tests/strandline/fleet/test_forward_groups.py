@@ -16,7 +16,8 @@ from strandline.fleet.seats import Fleet, HeldSeat, Member
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, known
 from tests.kit.tables.small_table import SmallTable
-from tests.strandline.fleet.knowing_fleet import KnowingServer, knowing_fleet
+from tests.strandline.fleet.knowing_fleet import KnowingServer, knowing_fleet, path_of_seat
+from tests.strandline.fleet.knowing_fleet import fleet_of as plain_fleet_of
 from timeline.storage.local import LocalStorage
 
 LATEST, REFRESH = BY_NAME["latest_base_files"].path, BY_NAME["sync"].path
@@ -109,3 +110,26 @@ def test_a_path_outside_the_group_s_roots_is_refused_by_the_group_s_name(
     for answer in ask_all(servers[1], table):
         assert answer.status == 403
         assert b"is the group hot's, and outside the roots of that group" in answer.body
+
+
+def test_another_server_of_the_group_answers_if_the_table_s_own_do_not(tmp_path: Path) -> None:
+    """With one copy, while its seat is vacant, and while its server is down."""
+    path = path_of_seat(0, 2, str(tmp_path))
+    table = SmallTable(LocalStorage(path))
+    table.write(("p=1", "a-0"))
+    with knowing_fleet(str(tmp_path), count=2, routers=1) as servers:
+        *holders, router = servers
+        router.current.group = ""
+        whole = plain_fleet_of(*holders)
+        mounts = MountTable((Mount.of(path, "default", copies=1),))
+        router.current.tell(replace(whole, mounts=mounts), 1)
+        assert [answer.status for answer in ask_all(router, table)] == [200, 200, 200]
+        assert [server.markers() for server in holders] == [1, 0]
+        holders[0].end.close()
+        assert [answer.status for answer in ask_all(router, table)] == [200, 200, 200]
+        router.current.tell(replace(whole, mounts=mounts, members=whole.members[1:]), 1)
+        assert [answer.status for answer in ask_all(router, table)] == [200, 200, 200]
+        assert holders[1].markers() == 1
+        holders[1].end.close()
+        for answer in ask_all(router, table):
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1"), answer.body

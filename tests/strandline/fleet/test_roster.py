@@ -222,6 +222,7 @@ def test_a_member_that_is_still_joining_does_not_count(servers: Servers) -> None
     assert held(a.step()) == {0: "http://a:1"}
 
 
+@pytest.mark.property
 def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -> None:
     a = servers.start("a")
     a.step()
@@ -330,6 +331,7 @@ class Counted(Meanwhile):
         return super()._reached()
 
 
+@pytest.mark.property
 def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -> None:
     """Five in ten seconds, as a router of DH-HDFS, reading the whole fleet at times included."""
     others = [servers.start(name) for name in "bc"]

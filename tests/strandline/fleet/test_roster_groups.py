@@ -1,4 +1,4 @@
-"""Servers of several groups on one state store: who joins, who gets a seat, who is drained."""
+"""Servers of several groups on one state store: they join, get seats, and are drained."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
 
 
 class Grouped(Servers):
-    """Servers of a lake, if nothing else is said."""
+    """Servers of a lake by default."""
 
     def make(
         self, name: str, group: str = "default", roots: Sequence[str] = LAKE, **more: Any
@@ -112,7 +112,7 @@ def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Group
     servers.run(2, a, b)
     assert held(a.fleet) == {0: ("a", "default")}
     assert b.seat is None
-    servers.run(12, a)  # it is taken for dead, and joins anew
+    servers.run(12, a)  # it counts as dead, and joins again
     servers.run(3, a, b)
     assert held(a.fleet) == {0: ("a", "default")}
     b.leave()
@@ -298,7 +298,7 @@ def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Grouped)
     started = [servers.start(f"m{rack}", AUTO, LAKE, rack=rack) for rack in racks]
     assert [server.group for server in started] == list(expected.values())
     a.step()
-    # A group more: who holds a seat stays, whatever its rack says.
+    # With one more group, a server that holds a seat keeps it, whatever its rack is.
     servers.start("c", "g4")
     a.step()
     rack = next(r for r in racks if groups_of([r], ["g1", "g2", "g4"])[r] == "g4")

@@ -1,4 +1,4 @@
-"""Servers that may have lost their seat without knowing it: who creates markers, who looks up."""
+"""Servers that may have lost their seat without knowing it: creations of markers, look-ups."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_doubt_is_only_believed_of_servers_with_the_token(servers, table):
 
 
 def test_a_creation_that_a_late_server_forwards_goes_on_to_the_new_owner(servers, table):
-    """A look-up is answered by whoever gets it; creations at both might both be new."""
+    """Any server answers a look-up; if both created a marker, both might call it new."""
     owner, copy, standby = servers
     for server in (owner, standby):
         server.current.tell(fleet_of(standby, copy), 2)
@@ -205,6 +205,6 @@ def test_a_newer_epoch_in_a_request_or_an_answer_has_the_fleet_read_once(servers
         answer = owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers=passed)
         assert (answer.status, answer.headers[EPOCH]) == (200, "5")
         assert owner.caught_up == expected, epoch
-    # Who passes nothing on isn't believed.
+    # A request that no server has forwarded doesn't count.
     owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers={EPOCH: "99"})
     assert owner.caught_up == 2

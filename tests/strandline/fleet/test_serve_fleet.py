@@ -231,7 +231,7 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
         assert server.seats() == seats
     assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
     assert (owner.asked(), other.asked()) == (1, 0)
-    # No seat can have changed its holder, so the owner goes on creating markers.
+    # No seat can have changed its holder, so the owner still creates markers.
     for server in (a, b):
         wait_until(lambda server=server: not server.fleet()["renewed"])  # type: ignore[misc]
     marker = {

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -82,11 +81,10 @@ def test_a_drained_server_gives_its_records_away(fleet, table):
     """With one copy nobody else has them."""
     drained = Member("d", fleet.urls[0], is_standby=False, joined=9)
     with joined(table.storage.base_path, copies=1) as server:
-        before = joining(fleet.urls[1])
-        whole = replace(before, members=(*before.members, drained), drained=frozenset("d"))
         # Its seat is the server's own now.
-        seats = (*whole.seats, HeldSeat(7, ("d", ME), ME))
-        server.current.tell(replace(whole, seats=seats[1:]), 1)
+        members = (*joining().members, drained)
+        seats = (HeldSeat(0, ("d", ME), ME),)
+        server.current.tell(Fleet(members, seats, drained=frozenset("d")), 1)
         server.warming.start(server.views)
         assert server.is_ready.wait(PATIENCE_S)
         assert server.warming.status() == {"taken": 1}

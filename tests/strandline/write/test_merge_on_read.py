@@ -203,13 +203,24 @@ def test_groups_that_have_only_logs_are_refused_where_keys_are_looked_up(base):
     assert sorted(Table(base).to_arrow()["id"].to_pylist()) == ["a", "new"]
 
 
-MODES = ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+BY_TIME, LATER_WINS = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+BLOOM = {"index__type": "BLOOM"}
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "more", [{}, NO_FILLING, {"index__type": "BLOOM"}, BUCKETS], ids=["", "new", "bloom", "buckets"]
+    ("mode", "more"),
+    [
+        # Each option and mode on every change; the other pairs in `tox -e all`.
+        pytest.param(BY_TIME, {}, id="time"),
+        pytest.param(LATER_WINS, NO_FILLING, id="later-new"),
+        pytest.param(LATER_WINS, BLOOM, id="later-bloom"),
+        pytest.param(BY_TIME, BUCKETS, id="time-buckets"),
+        pytest.param(LATER_WINS, {}, id="later", marks=pytest.mark.product),
+        pytest.param(BY_TIME, NO_FILLING, id="time-new", marks=pytest.mark.product),
+        pytest.param(BY_TIME, BLOOM, id="time-bloom", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, BUCKETS, id="later-buckets", marks=pytest.mark.product),
+    ],
 )
 def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
     """Ordering values grow after deletes, which logs keep while a copy-on-write table forgets them:

@@ -101,6 +101,7 @@ def faults() -> list[tuple[int, bool, int, Effect]]:
     return found
 
 
+@pytest.mark.property
 def test_no_instant_is_lost_or_doubled(subtests):
     for version, is_object_store, at, effect in faults():
         with subtests.test(version=version, objects=is_object_store, at=at, effect=effect):
@@ -117,6 +118,7 @@ def test_no_instant_is_lost_or_doubled(subtests):
             assert len(table.meta.active_timeline().write_timeline()) <= SETTINGS.keep_max
 
 
+@pytest.mark.property
 def test_a_second_fault_while_the_first_is_made_good(subtests):
     firsts = [fault for fault in faults() if fault[3] is Effect.CRASH_BEFORE][::5]
     for (version, is_object_store, at, effect), second in product(firsts, range(1, 12, 3)):

@@ -6,6 +6,8 @@ import contextlib
 from functools import cache
 from itertools import product
 
+import pytest
+
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.table_services.clean.policy import CleanSettings
@@ -58,6 +60,7 @@ def test_the_calls_are_few():
     assert len(FAULTS) >= 20
 
 
+@pytest.mark.property
 def test_what_went_wrong_is_made_good_by_the_next_clean(subtests):
     for version, (at, effect) in product([6, 9], FAULTS):
         with subtests.test(version=version, at=at, effect=effect):

@@ -187,9 +187,7 @@ def test_the_lease_that_holds_everything_is_logged(caplog):
     subject.table.storage.create(f"{LEASE_FOLDER}/whole", b"{")
     caplog.set_level("INFO")
     assert subject.clean() is None
-    assert (
-        "nothing is cleaned as long as there is the lease whole, which can't be read" in caplog.text
-    )
+    assert "nothing is cleaned while there is the lease whole, which can't be read" in caplog.text
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -465,6 +463,7 @@ def length(policy: str) -> list[tuple[str, str]]:
     return cleaning(prepared(policy), [])[0].log
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lease_that_comes_at_any_call_is_respected_or_refused(policy, subtests):
     log = length(policy)

@@ -153,18 +153,21 @@ def broken_off(scenario: Scenario, ending: str) -> Callable[[Path, Options], Non
 # Operations.
 
 
-def by_running_client(write: Write, meanwhile: Write = lambda c, look: None) -> Write:
+def by_running_client(
+    write: Write, meanwhile: Write = lambda c, look: None, before: int = 2
+) -> Write:
     """Return a write by a client that starts from what its last write has left.
 
     Args:
         write: The write.
         meanwhile: Called with the client before the write.
+        before: How many writes the client has made before.
     """
 
     def run(c: WriteClient, look: Look) -> None:
         try:
-            _write_nothing(c, look)
-            _write_nothing(c, look)
+            for _ in range(before):
+                _write_nothing(c, look)
         except CommitOutcomeUnknownError as error:
             raise ConcurrentWriteError("nothing of the write has happened") from error
         meanwhile(c, look)
@@ -284,6 +287,9 @@ SCENARIOS = {
     "overwrite of the table": replace(
         UPSERT, write=lambda c, look: c.insert_overwrite_table(FRESH), effects=CRASHES
     ),
+    "delete a partition": replace(
+        UPSERT, write=lambda c, look: c.delete_partition(["eu"]), effects=CRASHES
+    ),
     "upsert after a failed overwrite": replace(
         UPSERT, prepare=broken_off(OVERWRITE, ".replacecommit"), effects=CRASHES
     ),
@@ -344,6 +350,12 @@ SCENARIOS = {
     # The groups have no logs, so that inserts rewrite the small file of each partition.
     "insert, logs": replace(INSERT, prepare=one_commit, options=LOGS, effects=CRASHES),
     "overwrite, logs": replace(OVERWRITE, options=LOGS, effects=CRASHES),
+    "delete a partition, logs": replace(
+        UPSERT,
+        write=lambda c, look: c.delete_partition(["eu"]),
+        options=LOGS,
+        effects=CRASHES[:2],
+    ),
     "upsert after a failed write, logs": replace(
         UPSERT,
         prepare=broken_off(replace(UPSERT, options=LOGS), ".deltacommit"),
