@@ -28,6 +28,7 @@ from benchmarks.servers.fleet_servers import FleetServer, owner_and_other
 from benchmarks.servers.joining import joined
 from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
+from benchmarks.servers.moves import moved
 from benchmarks.servers.outage import figure10
 from benchmarks.servers.server import ServerError, target
 from benchmarks.servers.view_database import KINDS
@@ -118,6 +119,7 @@ PARTS: Final[Mapping[str, Callable[[Path, Namespace], Iterator[Ratio]]]] = {
     "adoption": adoption,
     "join": lambda folder, given: joined(folder, given.rounds),
     "mix": mix,
+    "moves": lambda folder, given: moved(folder, given.rounds),
     "figure10": lambda folder, given: figure10(folder),
 }
 

@@ -53,12 +53,14 @@ class Lake:
     Attributes:
         markers: (Table, marker), what is on storage.
         told_new: How often a client was told that a marker is new.
+        decided: Creations that servers have decided to begin themselves.
     """
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(0))
     markers: set[tuple[str, str]] = field(default_factory=set)
     told_new: Counter[tuple[str, str]] = field(default_factory=Counter)
     under_way: list[UnderWay] = field(default_factory=list)
+    decided: list[Callable[[], object]] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,6 +68,17 @@ class Lake:
 
     def at(self, url: str) -> Server:
         return next(server for server in self.servers if server.url == url)
+
+    def begin_all(self) -> None:
+        """Have all servers begin what they have decided, or pass it on."""
+        while self.decided:
+            self.decided.pop(0)()
+
+    def settle(self) -> None:
+        """Have all creations begin and end."""
+        self.begin_all()
+        for one in list(self.under_way):
+            self.finish(one)
 
     def finish(self, one: UnderWay) -> None:
         """End a creation: the marker is on storage, and its client is told whether it is new."""
@@ -227,9 +240,16 @@ class Server:
         self._create(table, marker, epoch)
 
     def _create(self, table: str, marker: str, epoch: int | None) -> None:
-        known: KnownFleet = self.current.known
-        if known.unaware(table, self.url, self.group, epoch):
+        if self.current.known.unaware(table, self.url, self.group, epoch):
             return  # held, then refused
+        process = self.roster
+        # Another thread may replace what is known before the creation begins.
+        self.lake.decided.append(lambda: self._begin(process, table, marker))
+
+    def _begin(self, process: Roster, table: str, marker: str) -> None:
+        if self.roster is not process or not self.is_up:
+            return  # it has died
+        known: KnownFleet = self.current.known
         block = ExitStack()
         block.enter_context(self.current.creations.of(table))
         if known.former(table, self.group):

@@ -57,6 +57,11 @@ class FleetServer(ServeProcess):
         assert self._process is not None
         self._process.send_signal(number)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the process has been started and not ended."""
+        return self._process is not None
+
     def is_stopped(self) -> bool:
         """Whether a signal has stopped the process."""
         assert self._process is not None

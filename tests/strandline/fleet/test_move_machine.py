@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from strandline.fleet.changes import plan_move, undo_move
 from strandline.fleet.records import read_fleet, read_moved
@@ -15,7 +22,17 @@ from tests.strandline.fleet.moving_fleet import SURE_S, TABLES, Lake, Server
 from timeline.errors import ConfigError
 
 servers = st.integers(0, 4)
-PATHS = ("/lake/hot", "/lake/hot/t", "/lake/hot/a")
+FAULTS = (
+    "kill",
+    "die before a write",
+    "die after a write",
+    "stop",
+    "cut off",
+    "cut all off",
+    "no disk",
+    "undo",
+)
+PATHS = ("/lake/hot/t", "/lake/hot")
 
 
 class MoveMachine(RuleBasedStateMachine):
@@ -32,106 +49,127 @@ class MoveMachine(RuleBasedStateMachine):
             self._all_step()
         assert len(read_fleet(self.operator).fleet.seats) == 4
         self.ordered: set[int] = set()
+        self.allowed: list[str] = []
+
+    @initialize(allowed=st.lists(st.sampled_from(FAULTS), max_size=2, unique=True))
+    def begin(self, allowed: list[str]) -> None:
+        """Have few kinds of faults in a run, or none: else no move gets far."""
+        self.allowed = allowed
 
     def _all_step(self) -> None:
         for server in self.lake.servers:
             server.step()
             server.work()
 
-    @rule(at=servers)
-    def step(self, at: int) -> None:
-        self.lake.servers[at].step()
+    @rule(beating=st.lists(servers, min_size=1, max_size=6))
+    def beat(self, beating: list[int]) -> None:
+        """Have servers read the fleet, and do what it asks of them, in this order."""
+        for at in beating:
+            self.lake.servers[at].step()
+            self.lake.servers[at].work()
 
-    @rule(at=servers)
-    def work(self, at: int) -> None:
-        self.lake.servers[at].work()
+    @rule(rounds=st.integers(1, 8))
+    def all_beat(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self._all_step()
 
-    @rule()
-    def all_step(self) -> None:
-        self._all_step()
+    @rule(entries=st.lists(servers, min_size=1, max_size=4), marker=st.sampled_from("xy"))
+    def create(self, entries: list[int], marker: str) -> None:
+        """Have clients ask servers, all for the same marker."""
+        for at in entries:
+            self.lake.servers[at].create(TABLES[0], marker)
 
-    @rule(seconds=st.sampled_from([1, 3, 11]), beats=st.booleans())
-    def advance(self, seconds: int, beats: bool) -> None:
-        """Let time pass; creations take less time than a server's doubt comes before its end."""
-        for _ in range(seconds):
-            self.lake.clock.advance(1_000)
-            now_s = self.lake.clock.monotonic()
-            for one in list(self.lake.under_way):
-                if now_s - one.began_s >= SURE_S - 1:
-                    self.lake.finish(one)
-            if beats:
-                for server in self.lake.servers:
-                    server.step()
-
-    @rule(at=servers, table=st.sampled_from(TABLES), marker=st.sampled_from("xyz"))
-    def create(self, at: int, table: str, marker: str) -> None:
-        self.lake.servers[at].create(table, marker)
+    @rule(data=st.data())
+    def go_on(self, data: st.DataObject) -> None:
+        """Have a server begin what it has decided, which another of its threads may forestall."""
+        if self.lake.decided:
+            decided = data.draw(st.sampled_from(self.lake.decided))
+            self.lake.decided.remove(decided)
+            decided()
 
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         if self.lake.under_way:
             self.lake.finish(data.draw(st.sampled_from(self.lake.under_way)))
 
-    @rule(path=st.sampled_from(PATHS), group=st.sampled_from(["default", "hot"]))
-    def order(self, path: str, group: str) -> None:
+    @rule(path=st.sampled_from(PATHS))
+    def order(self, path: str) -> None:
+        """Order a move to the other group, if there may be one."""
         found = read_fleet(self.operator)
+        here = found.fleet.mounts.group(f"file://{path}")
         try:
-            move = plan_move(self.operator, path, group, now_ms=0)
+            move = plan_move(
+                self.operator, path, "hot" if here == "default" else "default", now_ms=0
+            )
         except ConfigError:
             return
         assert not any(each.overlaps(move.prefix) for each in found.fleet.moves)
         assert move.number not in self.ordered
         self.ordered.add(move.number)
 
-    @rule()
-    def undo(self) -> None:
+    @rule(seconds=st.sampled_from([1, 2, 11]), silent=st.sets(servers))
+    def advance(self, seconds: int, silent: set[int]) -> None:
+        """Let time pass; creations take less time than a server's doubt comes before its end."""
+        for _ in range(seconds):
+            self.lake.clock.advance(1_000)
+            now_s = self.lake.clock.monotonic()
+            self.lake.begin_all()
+            for one in list(self.lake.under_way):
+                if now_s - one.began_s >= SURE_S - 1:
+                    self.lake.finish(one)
+            for at, server in enumerate(self.lake.servers):
+                if at not in silent:
+                    server.step()
+
+    @precondition(lambda self: self.allowed)
+    @rule(at=servers, data=st.data())
+    def fault(self, at: int, data: st.DataObject) -> None:
+        """Have something happen to a server, or to the store, or an operator undo what moves."""
+        server = self.lake.servers[at]
+        fault = data.draw(st.sampled_from(self.allowed))
+        if fault == "kill":
+            server.kill()
+        elif fault in ("die before a write", "die after a write"):
+            server.state.dies_at = server.state.writes
+            server.state.dies_after = fault == "die after a write"
+        elif fault == "stop":
+            # With no creation under way: the client of one would have left.
+            self.lake.begin_all()
+            if all(one.server is not server for one in self.lake.under_way):
+                server.is_stopped = server.is_up
+        elif fault == "cut off":
+            server.state.is_away = True
+        elif fault == "cut all off":
+            for each in self.lake.servers:
+                each.state.is_away = True
+        elif fault == "undo":
+            self._undo()
+        else:
+            server.can_warm = False
+
+    def _undo(self) -> None:
         for move in read_fleet(self.operator).fleet.moves:
             try:
                 undo_move(self.operator, move.number, now_ms=0)
             except ConfigError:
                 assert move.has_flipped
 
-    @rule(at=servers)
-    def kill(self, at: int) -> None:
-        self.lake.servers[at].kill()
+    @precondition(lambda self: self.allowed)
+    @rule(mended=st.lists(servers, min_size=1, max_size=6))
+    def mend(self, mended: list[int]) -> None:
+        for at in mended:
+            self._mend(at)
 
-    @rule(at=servers, after=st.booleans())
-    def die_at_next_write(self, at: int, after: bool) -> None:
-        state = self.lake.servers[at].state
-        state.dies_at, state.dies_after = state.writes, after
-
-    @rule(at=servers)
-    def start(self, at: int) -> None:
-        if not self.lake.servers[at].is_up:
-            self.lake.servers[at].start()
-
-    @rule(at=servers)
-    def stop(self, at: int) -> None:
-        """Stop a process, with no creation under way: the client of one would have left."""
+    def _mend(self, at: int) -> None:
+        """End what has happened to a server."""
         server = self.lake.servers[at]
-        if all(one.server is not server for one in self.lake.under_way):
-            server.is_stopped = server.is_up
-
-    @rule(at=servers)
-    def go_on(self, at: int) -> None:
-        server = self.lake.servers[at]
+        if not server.is_up:
+            server.start()
+        server.state.is_away, server.state.dies_at, server.can_warm = False, None, True
         server.is_stopped = False
         held, server.held = server.held, []
         for do in held:
             do()
-
-    @rule(at=servers, is_away=st.booleans())
-    def cut_off(self, at: int, is_away: bool) -> None:
-        self.lake.servers[at].state.is_away = is_away
-
-    @rule(is_away=st.booleans())
-    def cut_all_off(self, is_away: bool) -> None:
-        for server in self.lake.servers:
-            server.state.is_away = is_away
-
-    @rule(at=servers, can=st.booleans())
-    def warm(self, at: int, can: bool) -> None:
-        self.lake.servers[at].can_warm = can
 
     @invariant()
     def no_marker_is_new_twice(self) -> None:
@@ -145,18 +183,13 @@ class MoveMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once all faults are over, every move ends, and each was remembered once."""
-        for one in list(self.lake.under_way):
-            self.lake.finish(one)
-        for server in self.lake.servers:
-            server.state.is_away, server.state.dies_at, server.can_warm = False, None, True
-            self.go_on(self.lake.servers.index(server))
-            if not server.is_up:
-                server.start()
+        self.lake.settle()
+        for at in range(len(self.lake.servers)):
+            self._mend(at)
         for _ in range(int(DEAD_S) + 6):
             self.lake.clock.advance(3_000)
             self._all_step()
-            for one in list(self.lake.under_way):
-                self.lake.finish(one)
+            self.lake.settle()
         found, (ended, _) = read_fleet(self.operator), read_moved(self.operator)
         assert found.fleet.moves == ()
         assert sorted(move.number for move in ended) == sorted(self.ordered)
@@ -165,12 +198,11 @@ class MoveMachine(RuleBasedStateMachine):
         for at in range(len(self.lake.servers)):
             for table in TABLES:
                 self.lake.servers[at].create(table, f"last{at}")
-        assert len(self.lake.under_way) == len(TABLES) * len(self.lake.servers)
-        for one in list(self.lake.under_way):
-            self.lake.finish(one)
+        assert len(self.lake.decided) == len(TABLES) * len(self.lake.servers)
+        self.lake.settle()
         self.no_marker_is_new_twice()
 
 
 @pytest.mark.property
 def test_every_move_ends_and_no_marker_is_new_twice() -> None:
-    run_state_machine_as_test(MoveMachine, settings=settings(stateful_step_count=40))
+    run_state_machine_as_test(MoveMachine, settings=settings(stateful_step_count=30))
