@@ -2,9 +2,10 @@
 
 ``forwarded``: the latency of a look-up at the table's owner, and by way of another server. Servers
 are processes of their own, all on this machine; both ways are measured in alternation, and each
-answer is compared. ``adoption``, ``join``, ``mix`` and ``figure10``: see
-``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``; of these ``adoption`` and
-``mix`` take the views' database from ``--database``. ``benchmarks/README.md`` has results.
+answer is compared. ``adoption``, ``join``, ``mix``, ``figure10`` and ``routers``: see
+``benchmarks.servers.adoption``, ``.joining``, ``.mix``, ``.outage``, ``.routing``; of these
+``adoption`` and ``mix`` take the views' database from ``--database``. ``benchmarks/README.md`` has
+results.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import mixed
 from benchmarks.servers.moves import moved
 from benchmarks.servers.outage import figure10
+from benchmarks.servers.routing import percentile, routed
 from benchmarks.servers.server import ServerError, target
 from benchmarks.servers.view_database import KINDS
 
@@ -74,7 +76,7 @@ def _in_turns(
     found: dict[str, list[list[float]]] = defaultdict(list)
     with ExitStack() as stack:
         loads = {
-            way: stack.enter_context(LookupLoad(server.port, clients, expected))
+            way: stack.enter_context(LookupLoad({server.port: expected}, clients))
             for way, server in servers.items()
         }
         for load in loads.values():
@@ -88,18 +90,12 @@ def _in_turns(
 def _rows(clients: int, found: Mapping[str, list[list[float]]]) -> Iterator[Ratio]:
     what = f"{clients} client{'s' * (clients > 1)}"
     for percent in PERCENTS:
-        direct = [_percentile(latencies, percent) for latencies in found["direct"]]
-        passed = [_percentile(latencies, percent) for latencies in found["forwarded"]]
+        direct = [percentile(latencies, percent) for latencies in found["direct"]]
+        passed = [percentile(latencies, percent) for latencies in found["forwarded"]]
         yield Ratio(f"{what}: forwarded, p{percent}", passed, "ms", "direct", direct)
         more = [longer - shorter for longer, shorter in zip(passed, direct, strict=True)]
         goal = Bound(value=MORE_S) if percent == 50 and clients <= MOST_WITH_GOAL else None
         yield Ratio(f"{what}: more if forwarded, p{percent}", more, "ms", bound=goal)
-
-
-def _percentile(latencies_s: list[float], percent: int) -> float:
-    """Return the latency in seconds that so many percent don't exceed."""
-    ordered = sorted(latencies_s)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def adoption(folder: Path, given: Namespace) -> Iterator[Ratio]:
@@ -121,6 +117,7 @@ PARTS: Final[Mapping[str, Callable[[Path, Namespace], Iterator[Ratio]]]] = {
     "mix": mix,
     "moves": lambda folder, given: moved(folder, given.rounds),
     "figure10": lambda folder, given: figure10(folder),
+    "routers": lambda folder, given: routed(folder, given.rounds, given.seconds),
 }
 
 

@@ -2,6 +2,9 @@
 
 Nothing is global: each service has its own counters, and each test. The counters of each table are
 apart, as are the sums over all tables, so that showing a table's takes no look at the others.
+
+A monitoring system needs counters that never get smaller, of a bounded number of tables:
+``ExportedCounters``.
 """
 
 from __future__ import annotations
@@ -18,18 +21,69 @@ TABLE: Final = "table"
 """The label whose value is a table; its counters are merged once the table is gone."""
 _NO_TABLE: Final = ""
 
+EXPORTED_TABLES: Final = 100
+"""How many tables have exported counters of their own."""
+OTHER_TABLES: Final = "other"
+"""Stands for all further tables."""
+
+
+class ExportedCounters:
+    """Counters of the first tables that were counted, and of all others together; ``_lock``.
+
+    A table has its own counters, or none, for the life of the process, and they only grow, also if
+    it is closed and opened again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._labels: dict[str, str] = {_NO_TABLE: _NO_TABLE}
+        self._counts: dict[str, Counter[CounterKey]] = {}
+
+    def label(self, table: str) -> str:
+        """Return the table's name, or ``OTHER_TABLES`` for a further one."""
+        with self._lock:
+            return self._label(table)
+
+    def _label(self, table: str) -> str:
+        """As ``label``; ``_lock`` is held."""
+        label = self._labels.get(table)
+        if label is None:
+            # Those without counters of their own aren't remembered: their number has no bound.
+            if len(self._labels) > EXPORTED_TABLES:
+                return OTHER_TABLES
+            label = self._labels[table] = table
+        return label
+
+    def add(self, table: str, key: CounterKey, amount: int) -> None:
+        """Add to a counter."""
+        with self._lock:
+            label = self._label(table)
+            counts = self._counts.get(label)
+            if counts is None:
+                counts = self._counts[label] = Counter()
+            counts[key] += amount
+
+    def counts(self) -> dict[str, dict[CounterKey, int]]:
+        """Return all counters by label of the table; ``""``: of none."""
+        with self._lock:
+            return {label: dict(counts) for label, counts in self._counts.items()}
+
 
 class Metrics:
     """Counters by name and labels; ``_lock`` guards them.
 
     ``_tables`` has the counters of each table, without that label, and those that have none under
     ``_NO_TABLE``; ``_sums`` has the sums of all of these.
+
+    Attributes:
+        exported: The counters for a monitoring system.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tables: dict[str, Counter[CounterKey]] = {}
         self._sums: Counter[CounterKey] = Counter()
+        self.exported = ExportedCounters()
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -41,6 +95,7 @@ class Metrics:
                 counts = self._tables[table] = Counter()
             counts[key] += amount
             self._sums[key] += amount
+        self.exported.add(table, key, amount)
 
     def merge(self, is_kept: Callable[[str], bool]) -> None:
         """Add up the counters of the tables that aren't kept, without the table.

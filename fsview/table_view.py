@@ -22,7 +22,7 @@ from fsview.snapshot.timeline_change import Step, key_of
 from fsview.state.current_history import Use
 from fsview.state.table_state import TableState
 from fsview.store.budget import RETAINED_SNAPSHOTS, Share
-from fsview.sync.earlier_timeline import BranchFinder
+from fsview.sync.client_behind import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError

@@ -27,6 +27,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "strandline.cli.clean",
         "Show what a clean of a table would delete, or delete it.",
     ),
+    "compact": (
+        "strandline.cli.compact",
+        "Show which file groups of a table a compaction would take, or compact them.",
+    ),
     "fleet": (
         "strandline.cli.fleet",
         "Show or simulate a fleet of servers; change what its servers share.",
@@ -40,7 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve the tables below the given roots until SIGTERM or SIGINT.",
     ),
     "why": (
-        "strandline.cli.clean",
+        "strandline.cli.why",
         "Show why a file of a table is still there, or gone.",
     ),
 }
@@ -115,7 +119,7 @@ def _written() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # A reader that left (EPIPE) ends the command without a word, by click. Files have a name.
+        # click ends the command silently if the reader has gone (EPIPE). Errors of files name one.
         if error.errno == EPIPE or error.filename is not None:
             raise
         _drop_output()
@@ -123,8 +127,8 @@ def _written() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Drop what is left to write: Python would try again at its end, and exit with 120."""
-    with suppress(OSError, ValueError):  # of a stream without a file there is nothing to drop
+    """Discard what is left to write; Python would write it again at exit, and exit with 120."""
+    with suppress(OSError, ValueError):  # a stream without a file has nothing to discard
         output = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, output)

@@ -1,8 +1,8 @@
 """Rows of a table as a Spark DataFrame, without Hudi's jar.
 
 The driver plans the scan; each task gets some of its file slices and reads their rows from storage.
-So all tasks read one instant, and none lists or asks for anything, nor is told of a timeline
-service that the driver has asked. Executors need this package.
+So all tasks read one instant; none lists anything or asks a timeline service, even if the driver
+has asked one. Executors need this package.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TASK_BYTES: Final = 128 << 20
 """The most bytes of files that one task reads, unless they are of one slice, as of Spark's
 ``spark.sql.files.maxPartitionBytes``."""
 WORTH_BYTES: Final = 16 << 20
-"""So many bytes to be read are worth a task more, whose Python process takes time to begin."""
+"""Least bytes of a task, as its Python process takes time to start."""
 OPEN_BYTES: Final = 512 << 10
-"""Opening a file takes as long as reading so many, as of ``spark.sql.files.openCostInBytes``."""
+"""Bytes that are read in the time of opening a file; ``spark.sql.files.openCostInBytes``."""
 _ROWS_ALONE: Final = pa.schema([("row", pa.bool_())])
 """What tasks yield of rows without columns, as Spark takes a batch without columns for empty."""
 

@@ -44,9 +44,11 @@ OF_PYSPARK = (
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
 )
 
-# No test depends on how fast or busy the machine is.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# No test depends on how fast or busy the machine is. `tox -e all` draws more examples.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", UNTIMED, max_examples=40)
+settings.register_profile("many", UNTIMED, max_examples=100)
+settings.load_profile("few")
 
 
 WHOLE = "\npytestmark = pytest.mark.property\n"

@@ -32,7 +32,7 @@ CORRELATION: Final = 0.22
 """Of the logarithms of jobs and bytes."""
 FOLDERS: Final = 20
 FILE_BYTES: Final = 256e6
-"""A table has a file for so many bytes begun."""
+"""A table has one file for each started amount of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def collisions() -> Section:
 
 
 def collision(texts: float) -> float:
-    """Return a bound of the chance that any two of so many texts have the same hash."""
+    """Return a bound of the chance that two of this many texts have the same hash."""
     return texts * (texts - 1) / 2 / 2.0**SHA1_BITS
 
 

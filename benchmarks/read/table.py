@@ -1,6 +1,6 @@
 """Reads of a generated copy-on-write table: scans beside pyarrow, DuckDB and hudi-rs.
 
-Pyarrow and DuckDB read the table's Parquet files, which they are told; hudi-rs finds them itself.
+Pyarrow and DuckDB read the Parquet files that they are given; hudi-rs finds them itself.
 All are measured in turns. A first batch includes that the table is opened.
 """
 

@@ -18,7 +18,7 @@ class FleetServer(StrandlineServer):
     """A server of a fleet; by default each table has its owner only.
 
     Args:
-        root: The folder of the tables.
+        root: The folder of the tables; ``None`` for a router.
         state: The file of the fleet's state.
         options: More of the command line's.
         copies: Servers of each table.
@@ -26,14 +26,15 @@ class FleetServer(StrandlineServer):
     """
 
     def __init__(
-        self, root: Path, state: Path, *options: str, copies: int = 1, port: int = 0
+        self, root: Path | None, state: Path, *options: str, copies: int = 1, port: int = 0
     ) -> None:
         # The address has to be known before the start, which may take seconds on a busy machine.
         port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         fleet = ("--fleet", f"sqlite://{state}", "--fleet-copies", str(copies))
         here = ("--advertise", self.url, "--port", str(port))
-        super().__init__(str(root), "--check-interval", "0", *here, *fleet, *options)
+        given = ("--check-interval", "0", *here, *fleet, *options)
+        super().__init__(None if root is None else str(root), *given)
 
     def seats(self) -> dict[int, str]:
         """Return the address of each seat's holder, as this server knows them."""
@@ -46,15 +47,20 @@ class FleetServer(StrandlineServer):
         return answered
 
 
-def wait_for_seats(servers: Sequence[FleetServer]) -> dict[int, str]:
-    """Wait until each server knows that all have seats; return their addresses by seat.
+def wait_for_seats(
+    servers: Sequence[FleetServer], routers: Sequence[FleetServer] = ()
+) -> dict[int, str]:
+    """Wait until each server and router knows that all servers have seats.
+
+    Returns:
+        The servers' addresses by seat.
 
     Raises:
         ServerError: They don't within ``JOINED_S``.
     """
     until_s = time.monotonic() + JOINED_S
     while time.monotonic() < until_s:
-        known = [server.seats() for server in servers]
+        known = [server.seats() for server in (*servers, *routers)]
         if all(set(seats.values()) == {server.url for server in servers} for seats in known):
             return known[0]
         time.sleep(_LOOK_S)

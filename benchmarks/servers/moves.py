@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from benchmarks.command import OF_PARTITION
 from benchmarks.results.ratios import Bound, Ratio
 from benchmarks.servers.big_table import AVRO_VERSION, BigTable, Shape
 from benchmarks.servers.fleet_servers import FleetServer, wait_for_seats
@@ -125,7 +124,9 @@ class Clients:
         self._new: Counter[str] = Counter()
         self._ends = threading.Event()
         self._targets = [
-            target(OF_PARTITION, str(table.path), table.state(), partition=table.partitions[0])
+            target(
+                "latest_base_files", str(table.path), table.state(), partition=table.partitions[0]
+            )
             for table in tables
         ]
         self._expected = [servers[0].ask(where) for where in self._targets]

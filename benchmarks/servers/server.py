@@ -158,11 +158,12 @@ class Server(ABC):
 class StrandlineServer(Server):
     """``strandline serve``, started as users do."""
 
-    def __init__(self, root: str, *options: str, module: str = "strandline") -> None:
+    def __init__(self, root: str | None, *options: str, module: str = "strandline") -> None:
         """Start it with additional command-line options; ``module`` has the command line."""
+        roots = () if root is None else ("--root", root)
         command = [sys.executable, "-m", module, "serve", "--no-token", "--port", "0"]
         process = subprocess.Popen(
-            [*command, "--root", root, "--log-level", "WARNING", *options],
+            [*command, *roots, "--log-level", "WARNING", *options],
             stderr=subprocess.PIPE,
             text=True,
             # The service would take variables such as STRANDLINE_IVY_DIR for settings.

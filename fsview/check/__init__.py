@@ -1,5 +1,5 @@
 """Comparing the state of a table with storage.
 
-What reads everything anew to find a difference belongs here, off the path of any request. It
+Code that reads everything again to find a difference belongs here; no request waits for it. It
 changes nothing, but may sync.
 """

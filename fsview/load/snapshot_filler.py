@@ -1,7 +1,7 @@
 """``SnapshotFiller``: finds the files of partitions, and fills the newest snapshot with them.
 
 Soundness rests on the order in ``_fill``: files first, then the timeline. What happens after that
-is followed (``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed
+is followed (``fsview.snapshot.found_files``), so that even under constant writes nothing is listed
 twice. The timeline also shows which files the removals under way may have deleted by the time of
 the listing, and of two base files of one group and instant, which one its commit names.
 """
@@ -18,8 +18,8 @@ from fsview.load.duplicate_files import RememberedNames, unwritten
 from fsview.load.listing import folders_below, is_partition, list_partition
 from fsview.load.source_choice import LISTING, Loaded, SourceChoice
 from fsview.single_flight import Shared
-from fsview.snapshot.catch_up import Arrived, Found
 from fsview.snapshot.delta import delta_of, with_ghosts
+from fsview.snapshot.found_files import Arrived, Found
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step
 from fsview.state.partitions import MOST_MISSING

@@ -259,7 +259,7 @@ def adopted(
     newest = after.newest
     if replace(recorded, completion=newest.completion) != newest:
         raise ValueError(
-            f"the changes told lead to {newest.active.last}, not to the recorded state"
+            f"the announced changes lead to {newest.active.last}, not to the recorded state"
         )
     files = _files(before, newest, rows, touched, knows_all=told.head.knows_all)
     if told.head.knows_all != (files.known is not None):

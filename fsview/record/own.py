@@ -1,4 +1,4 @@
-"""``OwnRecord``: the newest snapshot of a table in its store, from which a restart goes on.
+"""``OwnRecord``: the newest snapshot of a table in its store, from which a restart continues.
 
 ``fsview.record.rows`` has the rows. Each is rewritten only when it has changed, and all that
 change together in one commit. A row names only chunks that the newest snapshot in memory holds, so

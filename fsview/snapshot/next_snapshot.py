@@ -16,8 +16,7 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.delta import NO_CHANGE, applied, without_leftovers
-from fsview.snapshot.plans import with_replaced
-from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
+from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot, with_replaced
 from fsview.snapshot.timeline_change import Step, known_after
 from timeline.completion import CompletionTimes
 from timeline.instant import COMPACTION, LOG_COMPACTION, RESTORE, ROLLBACK, Instant

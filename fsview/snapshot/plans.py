@@ -1,11 +1,11 @@
-"""The pending and replaced file groups that plans and replacecommits name; pure.
+"""The pending file groups that plans of compactions and clusterings name; pure.
 
 Source: Hudi 1.2.0 ``CompactionUtils``, ``ClusteringUtils``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from fsview.model.file_group import CompactionOperation
@@ -87,25 +87,3 @@ def clustered_groups(instant: Instant, plan: object) -> dict[GroupKey, Instant]:
         for group in plan.clustering_plan.input_groups
         for found in group.slices
     }
-
-
-def with_replaced(
-    replaced: Mapping[str, Mapping[str, str]],
-    by_instant: Iterable[tuple[Instant, Mapping[str, Iterable[str]]]],
-) -> dict[str, Mapping[str, str]]:
-    """Return the replaced groups with those of more instants, copying only partitions that change.
-
-    Args:
-        replaced: Partition → file id → requested time of the instant that replaced the group.
-        by_instant: Instants, each with partition → file ids that it replaced. If several replaced
-            a group, the one that was requested last counts.
-    """
-    changed: dict[str, dict[str, str]] = {}
-    for instant, file_ids_of in by_instant:
-        for partition, file_ids in file_ids_of.items():
-            if partition not in changed:
-                changed[partition] = dict(replaced.get(partition, {}))
-            groups = changed[partition]
-            for file_id in file_ids:
-                groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
-    return {**replaced, **changed}

@@ -3,15 +3,14 @@
 Every query is a pure function of a snapshot and a partition (``fsview.query.queries``). A snapshot
 never changes, except that partitions are added to its ``files`` when they are first asked for, each
 once, with the content that it has at the snapshot's instant. Snapshots share what doesn't differ
-between them:
-the mapping of partitions to their files is a ``ForkingMap``.
+between them: the mapping of partitions to their files is a ``ForkingMap``.
 
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFileSystemView``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -174,7 +173,7 @@ class Snapshot:
 
     @property
     def has_unnamed_logs(self) -> bool:
-        """Whether logs may exist that no instant names, in whose names their writer isn't."""
+        """Whether logs may exist that no instant names, and whose names don't have their writer."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
     def is_visible(self, base_instant: str) -> bool:
@@ -236,3 +235,25 @@ class Snapshot:
     def is_empty(self) -> bool:
         """Whether the timeline has no instants."""
         return not self.timeline
+
+
+def with_replaced(
+    replaced: Mapping[str, Mapping[str, str]],
+    by_instant: Iterable[tuple[Instant, Mapping[str, Iterable[str]]]],
+) -> dict[str, Mapping[str, str]]:
+    """Return the replaced groups with those of more instants, copying only partitions that change.
+
+    Args:
+        replaced: Partition → file id → requested time of the instant that replaced the group.
+        by_instant: Instants, each with partition → file ids that it replaced. If several replaced
+            a group, the one that was requested last counts.
+    """
+    changed: dict[str, dict[str, str]] = {}
+    for instant, file_ids_of in by_instant:
+        for partition, file_ids in file_ids_of.items():
+            if partition not in changed:
+                changed[partition] = dict(replaced.get(partition, {}))
+            groups = changed[partition]
+            for file_id in file_ids:
+                groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
+    return {**replaced, **changed}

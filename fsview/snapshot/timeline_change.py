@@ -105,7 +105,7 @@ def compare(old: Timeline, new: Timeline) -> Difference:
 
 
 _FEW: Final = 16
-"""So many steps are taken one by one, which costs less than ordering all instants anew."""
+"""Most steps that are applied one by one; for more, all instants are sorted once."""
 
 
 @dataclass(frozen=True, slots=True)

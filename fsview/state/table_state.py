@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsview.files.partition import PartitionVersion
 from fsview.record.base import Record, Recorded
-from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
+from fsview.snapshot.found_files import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.history import History
 from fsview.snapshot.history_link import Branch, Link
 from fsview.snapshot.next_history import publication
@@ -393,7 +393,7 @@ class TableState:
     # Filling in.
 
     def fill(self, found: Found, absent: Collection[str], *, alone: bool = False) -> Arrived | None:
-        """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
+        """Fill the newest snapshot with what a load found; see ``fsview.snapshot.found_files``.
 
         ``None`` if that can't be brought forward to it.
 

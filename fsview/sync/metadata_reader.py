@@ -25,9 +25,8 @@ from fsview.snapshot.plans import (
     add_operations,
     clustered_groups,
     plan_operations,
-    with_replaced,
 )
-from fsview.snapshot.snapshot import GroupKey, Snapshot
+from fsview.snapshot.snapshot import GroupKey, Snapshot, with_replaced
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import InstantNotFoundError
 from timeline.instant import (

@@ -34,7 +34,8 @@ _COLUMNS: Final = ("instant", "action", "completed")
     " hoodie.keep.max.commits (30 if not given).",
 )
 @apply_options(
-    "Archive them. Else only what would go is shown.", "its lock or its cleaner. Repeatable."
+    "Archive them; otherwise only show what would be archived.",
+    "its lock or its cleaner. Repeatable.",
 )
 @output_option
 def archive(

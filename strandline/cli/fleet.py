@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
@@ -20,6 +20,7 @@ from executor_proxy.seat_ring import DEFAULT, MAX_COPIES, MAX_DEPTH, MAX_TOKENS,
 from fsview.store.sql.database_ring import DatabaseRing
 from fsview.store.sql.upkeep import forget as forget_table
 from fsview.store.sql.url import open_database, split_urls
+from strandline.cli.output import native_output_to_stderr
 from strandline.fleet.changes import (
     add_mount,
     await_move,
@@ -38,8 +39,9 @@ from strandline.fleet.overview import (
     overview,
 )
 from strandline.fleet.planning.load import as_text as load_as_text
-from strandline.fleet.planning.load import by_group, capacities_of, loads_of
+from strandline.fleet.planning.load import by_group, capacities_of, checked_status, loads_of
 from strandline.fleet.planning.milp import open_solver
+from strandline.fleet.planning.placement import GroupCapacity, TableLoad
 from strandline.fleet.planning.plan import Proposal, plan
 from strandline.fleet.planning.plan import as_text as plan_as_text
 from strandline.fleet.planning.simulation import (
@@ -64,6 +66,7 @@ from strandline.server.log_format import escaped
 from strandline.settings.fleet import DEFAULT_GROUP
 from timeline.clock import SystemClock
 from timeline.errors import (
+    BadAnswerError,
     ConfigError,
     FleetError,
     RemoteFailureError,
@@ -134,7 +137,7 @@ def drain_command(url: str, server: str, as_json: bool) -> None:
 
     SERVER is its address, as status shows it. A server without a seat takes the seat; if there is
     none, the seat is removed, and its tables move. SERVER forwards requests from then on, and gets
-    a seat again, in any group, once it is started anew.
+    a seat again, in any group, once it is restarted.
     """
     with _refusals(), closing(_opened(url)) as state:
         seat = drain(state, server)
@@ -348,11 +351,11 @@ def plan_command(
         solver = None if greedy else open_solver()
         statuses, found = _asked(url, token_file, ca)
         seats = {seat.url: seat.group for seat in found.fleet.seats if seat.url in statuses}
-        made = plan(
-            loads_of(statuses, found.fleet.mounts, _layout_of(found)),
-            capacities_of(statuses, seats),
-            solver=solver,
-        )
+        tables = loads_of(statuses, found.fleet.mounts, _layout_of(found))
+        capacities = capacities_of(statuses, seats)
+        _check_served(tables, capacities)
+        with native_output_to_stderr():
+            made = plan(tables, capacities, solver=solver)
         if not as_json:
             click.echo("\n".join(map(escaped, plan_as_text(made).splitlines())))
         told = {**asdict(made), "better": made.better.algorithm}
@@ -471,6 +474,24 @@ def _asked(
     return {each: _status_of(each, token, ca) for each in urls}, found
 
 
+def _check_served(tables: Iterable[TableLoad], groups: Iterable[GroupCapacity]) -> None:
+    """Refuse to plan while tables belong to a group without a server.
+
+    Raises:
+        FleetError: There are such tables, or no server has a seat.
+    """
+    names = {group.name for group in groups}
+    if not names:
+        raise FleetError("no server of the fleet has a seat; a plan needs at least one")
+    for table in tables:
+        if table.group not in names:
+            raise FleetError(
+                f"the group {table.group}, which has {table.table}, has no server; a plan needs at"
+                " least one of each",
+                hint="start one, or mount its tables on another group",
+            )
+
+
 def _layout_of(found: FleetRead) -> Layout:
     members = found.fleet.members
     return members[0].layout if members else DEFAULT
@@ -484,15 +505,20 @@ def _status_of(url: str, token: str | None, ca: str | None) -> dict[str, Any]:
     """
     server = KeptConnections(url, ca)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    status: dict[str, Any] = {"next_table": "", "tables": {}}
-    while (start := status["next_table"]) is not None:
+    status: Mapping[str, Any] = {}
+    tables: dict[str, Any] = {}
+    start: str | None = ""
+    while start is not None:
         target = f"{STATUS}?{urlencode({'table': start})}"
         answer = server.exchange(Outgoing("GET", STATUS, target, headers, is_safe=True), Timeouts())
         if answer.status != HTTPStatus.OK:
             raise RemoteFailureError(f"{url} answered {STATUS} with {answer.status}")
-        told = json.loads(answer.body)
-        status = {**told, "tables": status["tables"] | told["tables"]}
-    return status
+        status = checked_status(url, answer.body)
+        tables |= status["tables"]
+        start, before = status["next_table"], start
+        if start is not None and start <= before:
+            raise BadAnswerError(f"{url} shows the tables from {before!r} on again and again")
+    return {**status, "tables": tables}
 
 
 def _check_table(table: str) -> None:

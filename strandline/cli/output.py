@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -30,6 +32,32 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Columns for people (on a terminal that is too narrow, a line for each value), one"
         " JSON object, or a JSON object a line.",
     )(command)
+
+
+@contextmanager
+def native_output_to_stderr() -> Iterator[None]:
+    """Have what native code prints to stdout within the block appear on stderr.
+
+    Solvers print lines of their own, which would make the command's JSON unreadable. Python's own
+    output is to be printed after the block.
+    """
+    if sys.__stdout__ is None or sys.__stderr__ is None:
+        yield  # a closed descriptor can't be redirected, and nobody reads it
+        return
+    # C's buffer for stdout, which it otherwise writes at the end of the process.
+    flush = ctypes.CDLL(None).fflush
+    sys.__stdout__.flush()
+    flush(None)
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            flush(None)
+            os.dup2(kept, 1)
+    finally:
+        os.close(kept)
 
 
 def print_rows(

@@ -42,15 +42,9 @@ from strandline.server.process.fleet_part import FleetOptions, FleetPart
 from strandline.server.process.options import PartsOptions
 from strandline.settings.command_line import (
     FLAGS,
-    HOST,
-    LOG_FORMAT,
     LOG_LEVEL,
-    NO_TOKEN,
-    PORT,
-    REQUIRE_ROOTS,
     ROOTS,
     STORAGE_OPTIONS,
-    TOKEN_FILE,
     Flag,
 )
 from strandline.settings.fleet import ROUTER
@@ -97,11 +91,11 @@ def serve(child: bool, **given: Any) -> None:
     try:
         settings = ServeSettings.read(_given(given), os.environ)
         parts_options = _parts_options(settings)
-        options = ServerOptions.of(settings.values, settings.get(HOST), settings.get(PORT))
+        options = ServerOptions.of(settings.values, settings.own.host, settings.own.port)
         server_context(options.tls_certificate, options.tls_key)
         fleet_options = FleetOptions.of(settings)
         # Set up before the parts, whose store may log.
-        log = log_to(STDERR, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
+        log = log_to(STDERR, settings.own.log_level, settings.own.log_format)
         fleet = None
         if fleet_options is not None:
             fleet = FleetPart(fleet_options, parts_options.token, parts_options.roots)
@@ -109,8 +103,8 @@ def serve(child: bool, **given: Any) -> None:
         try:
             _allow_files(parts, options)
             _find_roots(settings, parts)
-            if settings.get(TOKEN_FILE):
-                warn_of_readers(settings.get(TOKEN_FILE))
+            if settings.own.token_file:
+                warn_of_readers(settings.own.token_file)
         except ConfigError:
             parts.close()
             _close(fleet)
@@ -177,7 +171,9 @@ def _run(
             signal.signal(signal.SIGHUP, lambda *_: hang_up.start())
         what = ", ".join(settings.many(ROOTS)) or "as a router"
         text = f"serving {what} on {server.url} to {parts.admission}"
-        log.write(event(settings.get(LOG_FORMAT), __name__, text))
+        if server.metrics_port is not None:
+            text += f", metrics on {options.url(server.metrics_port)}/metrics"
+        log.write(event(settings.own.log_format, __name__, text))
 
     server.run(announce)
     _close(fleet)
@@ -236,10 +232,10 @@ class Reload:
                     except ConfigError as error:
                         said.append(f"kept as before: {error}")
             text = f"SIGHUP: {'; '.join(said) or 'nothing has changed'}"
-            self._log.write(event(self._settings.get(LOG_FORMAT), __name__, text))
+            self._log.write(event(self._settings.own.log_format, __name__, text))
 
     def _token(self, fresh: ServeSettings) -> Iterator[str]:
-        path, before = fresh.get(TOKEN_FILE), self._settings.get(TOKEN_FILE)
+        path, before = fresh.own.token_file, self._settings.own.token_file
         if bool(path) != bool(before):
             raise ConfigError("whether there is a token is decided at the start")
         if not path:
@@ -272,7 +268,7 @@ class Reload:
             raise ConfigError(f"roots {', '.join(roots)}: all servers of a group have the same")
         local = [root for root in added if TableId.of(root).family == "file"]
         missing = [root for root in local if not os.path.isdir(TableId.of(root).path)]
-        if fresh.get(REQUIRE_ROOTS) and missing:
+        if fresh.own.requires_roots and missing:
             raise ConfigError(f"{fresh.key(ROOTS)}: {missing[0]}: it is not there, or no directory")
         for root in added:
             if root in local:
@@ -289,7 +285,7 @@ class Reload:
         yield from (f"root {root} isn't served any more" for root in removed)
 
     def _level(self, fresh: ServeSettings) -> Iterator[str]:
-        level = fresh.get(LOG_LEVEL)
+        level = fresh.own.log_level
         root = logging.getLogger()
         if logging.getLevelName(root.level) != level:
             root.setLevel(level)
@@ -356,7 +352,7 @@ def _parts_options(settings: ServeSettings) -> PartsOptions:
         store=_store(settings),
         shown=settings.redacted(),
     )
-    required = settings.get(REQUIRE_ROOTS)
+    required = settings.own.requires_roots
     return replace(options, awaits_roots=True, requires_roots=required)
 
 
@@ -374,7 +370,7 @@ def _find_roots(settings: ServeSettings, parts: Parts) -> None:
     """Search for the roots; missing ones are logged, or refused if all are required."""
     reasons = parts.readiness.ask().result().reasons
     away = parts.views.awaited_roots()
-    if settings.get(REQUIRE_ROOTS) and away:
+    if settings.own.requires_roots and away:
         why = next(reason for reason in reasons if reason.startswith(f"root {away[0]}: "))
         raise ConfigError(f"{settings.key(ROOTS)}: {why.removeprefix('root ')}")
     parts.find_roots()
@@ -402,8 +398,8 @@ def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
 
 def _token(settings: ServeSettings) -> str | None:
     """Return the token; the settings must choose between a token and none."""
-    path, networks = settings.get(TOKEN_FILE), settings.get(ADMIT_NETWORKS)
-    if settings.get(NO_TOKEN) == bool(path or networks):
+    path, networks = settings.own.token_file, settings.get(ADMIT_NETWORKS)
+    if settings.own.no_token == bool(path or networks):
         raise ConfigError(
             "give either --token-file FILE or --no-token; or --no-token-from NETWORK, with or"
             " without a token for all others"

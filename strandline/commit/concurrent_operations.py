@@ -116,7 +116,8 @@ def _reason(
     if other is None:
         return "its announcement doesn't describe its changes"
     for conflict in conflicts_with(ours, [other], strategy):
-        return str(conflict)
+        if not conflict.resolved:
+            return str(conflict)
     return "it records another schema" if records_other_schema(ours, other) else ""
 
 

@@ -354,8 +354,9 @@ def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) 
     """Return whether another instant records a schema that isn't ours.
 
     Readers take the schema from the newest commit: the later commit would undo the other's change.
+    They don't take it from a compaction, which has that of the rows that it read.
     """
-    return other.avro_schema not in ("", ours.avro_schema)
+    return other.operation != COMPACT and other.avro_schema not in ("", ours.avro_schema)
 
 
 def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:

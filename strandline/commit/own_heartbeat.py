@@ -30,8 +30,10 @@ from strandline.commit.others_heartbeats import (
     announcement_path,
     delete_heartbeat,
     heartbeat_path,
+    is_expired,
     read_beat,
     this_process,
+    writer_is_gone,
 )
 from strandline.server.marker.heartbeat import ENDED, LATE
 from timeline.clock import Clock
@@ -125,6 +127,27 @@ class Heartbeat:
             self._stopping.set()
             LIVE_WRITES.discard(self._token)
             raise
+
+    def take(self, instant: str) -> None:
+        """Start a heartbeat for an instant that was requested earlier, under the table's lock.
+
+        Args:
+            instant: Requested time of the instant.
+
+        Raises:
+            ConcurrentWriteError: Another writer that may be alive has a heartbeat for it.
+            StorageError: The first beat can't be written.
+        """
+        beat = read_beat(self._storage, instant)
+        if beat is not None and not (
+            writer_is_gone(beat) or is_expired(beat, self._clock.now_ms(), self._settings)
+        ):
+            raise ConcurrentWriteError(
+                f"another writer beats for instant {instant} of {self._storage.base_path}",
+                hint="it is working on the instant, or its heartbeat expires in"
+                f" {self.timeout_s:g} s",
+            )
+        self.start(instant, takes_over=beat is not None)
 
     def _create(self) -> None:
         """Write the first beat of an instant that will be requested.

@@ -3,6 +3,9 @@
 An instant is requested and completed under the table's lock, which isn't held in between. Instants'
 times are generated under the lock, so that their order is the order of the changes.
 
+A compaction's instant was requested earlier, with its plan; its transaction begins when the plan is
+executed. It conflicts with no write: readers put logs that complete after its request on top of it.
+
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``TransactionUtils``,
 ``CommitUtils``.
 """
@@ -53,7 +56,7 @@ from timeline.errors import (
     StorageError,
     WriteConflictError,
 )
-from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
+from timeline.instant import COMMIT, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CommitMetadata,
@@ -79,9 +82,12 @@ class Transaction:
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
         action: Action of the instant.
+        operation: What a replacecommit's requested file names, as Hudi's DELETE_PARTITION
+            does; ``None``: none.
         seen: The active timeline, if the caller has read it; ``None`` reads it under the lock,
             which is required if the lock excludes other processes.
         look: Reads the timeline after the instant was requested.
+        planned: The instant, if it was requested earlier, with its plan.
 
     Attributes:
         instant: The instant in its current state.
@@ -91,7 +97,8 @@ class Transaction:
         compared: Requested times of the instants that were compared when it completed.
 
     Raises:
-        ConcurrentWriteError: Another writer requested the same time, or a later one meanwhile.
+        ConcurrentWriteError: Another writer requested the same time, or a later one meanwhile; or
+            executes the plan, or undoes it.
         LockError: The lock can't be acquired.
     """
 
@@ -104,8 +111,10 @@ class Transaction:
         strategy: ConflictStrategy,
         *,
         action: str = COMMIT,
+        operation: str | None = None,
         seen: Timeline | None = None,
         look: Callable[[], Timeline] | None = None,
+        planned: Instant | None = None,
     ) -> None:
         self._meta = meta
         self._times = times
@@ -113,6 +122,7 @@ class Transaction:
         self._heartbeat = heartbeat
         self._strategy = strategy
         self._in_doubt = False
+        self._is_planned = planned is not None
         self._replaced: Mapping[str, tuple[str, ...]] = {}
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
@@ -122,6 +132,9 @@ class Transaction:
                 # Rollbacks on this timeline can't name this instant. Those on the timeline read
                 # after its request may: another writer may consider it dead at once.
                 self._before = meta.active_timeline() if seen is None else seen
+                if planned is not None:
+                    self._take(planned)
+                    return
                 time = times.next(newest_time(meta, self._before))
                 # Before the instant exists: without a heartbeat others consider its write failed.
                 heartbeat.start(time)
@@ -129,7 +142,7 @@ class Transaction:
                 # An expired heartbeat may have been deleted; ``start`` detects a later expiry.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
-                self.instant = self._requested(action, time)
+                self.instant = self._requested(action, time, operation)
                 # Read the timeline only now; all look-ups of the write are pinned to it.
                 self.timeline = (look or meta.active_timeline)()
                 check_newest(meta, self.instant, self.timeline)
@@ -138,10 +151,27 @@ class Transaction:
             heartbeat.give_up()
             raise
 
-    def _requested(self, action: str, time: str) -> Instant:
+    def _take(self, planned: Instant) -> None:
+        """Begin with an instant whose plan is on the timeline, and which nobody executes."""
+        time, where = planned.requested_time, self._meta.storage.base_path
+        found = self._before.find(time, planned.action)
+        if found is None or found.state is not State.REQUESTED:
+            state = "gone" if found is None else found.state.value
+            raise ConcurrentWriteError(
+                f"{planned.action} {time} of {where} is {state}, so another writer works on it"
+            )
+        undoing = rollback_of(self._meta, {time}, self._before.pending(), Timeline())
+        if undoing is not None:
+            raise rolled_back_by(undoing[0], planned, self._meta)
+        self._heartbeat.take(time)
+        self._lock.check()
+        self._heartbeat.check()
+        self.instant, self.timeline = found, self._before
+
+    def _requested(self, action: str, time: str, operation: str | None) -> Instant:
         """Request the instant."""
         try:
-            plan = RequestedReplaceMetadata() if action == REPLACE_COMMIT else None
+            plan = RequestedReplaceMetadata(operation) if action == REPLACE_COMMIT else None
             return self._meta.create_requested(action, time, plan)
         except ConcurrentWriteError:
             path = self._meta.path_of(Instant(time, action, State.REQUESTED))
@@ -212,6 +242,7 @@ class Transaction:
         """
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
+        metadata = replace(metadata, compacted=self.instant.action == COMPACTION)
         ours = replace(operation_of(self.instant, metadata), searched=searched)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
@@ -224,8 +255,9 @@ class Transaction:
                 self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
-            self._compare(now, ours)
-            self._compare_doubtful(now, ours)
+            if not self._is_planned:
+                self._compare(now, ours)
+                self._compare_doubtful(now, ours)
             time = self._times.next(newest_time(self._meta, now))
             self._finish(metadata, time, now)
         return metadata
@@ -275,8 +307,9 @@ class Transaction:
             return
         self._heartbeat.abandon(late=late)
         try:
-            is_gone = self._meta.active_timeline().find(self.time, self.instant.action) is None
-            if is_gone:
+            found = self._meta.active_timeline().find(self.time, self.instant.action)
+            # The rollback of a planned instant leaves the plan.
+            if found is None or found.state.rank < self.instant.state.rank:
                 # Another writer has rolled the instant back and deleted its heartbeat: the
                 # heartbeat file just written would never be deleted.
                 self._heartbeat.stop()
@@ -291,7 +324,12 @@ class Transaction:
             raise rolled_back_by(own[0], self.instant, self._meta)
         is_any = ROLLBACK in now.actions
         writes = self.timeline.completed().write_timeline() if is_any else ()
-        seen = {i.requested_time for i in writes}
+        # A plan names only files of writes that had completed when it was requested.
+        seen = {
+            i.requested_time
+            for i in writes
+            if not self._is_planned or (i.completion_time or i.requested_time) < self.time
+        }
         found = rollback_of(self._meta, seen, now, self._before)
         if found is not None:
             rollback, undone = found

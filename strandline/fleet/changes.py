@@ -99,8 +99,7 @@ def add_mount(state: StateStore, mount: Mount) -> MountTable:
     def decide(found: FleetRead) -> tuple[Sequence[Op], MountTable]:
         check_know_groups(found, f"the path {mount.path} is to be mounted")
         _check_still(found, mount.prefix)
-        seated = {seat.group for seat in found.fleet.seats}
-        mounts = found.fleet.mounts.adding(mount, seated)
+        mounts = found.fleet.mounts.adding(mount, found.fleet.seated)
         _check_room(found, mount)
         key = group_key(mount.group)
         return (*mounting(found, mounts), Check(key, found.version(key))), mounts
@@ -126,8 +125,7 @@ def remove_mount(state: StateStore, path: str) -> MountTable:
         prefix = str(TableId.of(path).normal())
         _check_still(found, prefix)
         name = mounts.group(prefix)
-        group = found.fleet.group(name)
-        seated = {seat.group for seat in found.fleet.seats}
+        group, seated = found.fleet.group(name), found.fleet.seated
         if name not in seated or group is None or not group.has_room_for(prefix):
             shown = "none" if group is None or name not in seated else group.shown
             raise ConfigError(
@@ -298,7 +296,7 @@ def _check_room(found: FleetRead, mount: Mount) -> None:
 
 
 def _changed(state: StateStore, decide: Callable[[FleetRead], tuple[Sequence[Op], T]]) -> T:
-    """Decide and write until nobody else has written in between."""
+    """Decide and write; repeat both if another writer has changed the state in between."""
     for _ in range(_ATTEMPTS):
         ops, result = decide(read_fleet(state))
         if not ops:
@@ -306,6 +304,6 @@ def _changed(state: StateStore, decide: Callable[[FleetRead], tuple[Sequence[Op]
         try:
             state.write(*ops)
         except StateConflictError:
-            continue  # decided anew on what the other one has written
+            continue  # decide again, on what the other writer wrote
         return result
     raise StateConflictError(f"the fleet changed during each of {_ATTEMPTS} attempts")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing
+from executor_proxy.seat_ring import DEFAULT, MAX_DEPTH, Layout, Seat, SeatRing, addresses
 from strandline.fleet.mounts import MoveState
 from strandline.fleet.moves import awaited, mounts_after
 from strandline.fleet.seats import Fleet
@@ -19,7 +19,7 @@ from strandline.settings.fleet import DEFAULT_GROUP
 logger = logging.getLogger(__name__)
 
 _UNSEATED: Final = (Seat(0),)
-"""Stands for the seats of a group that has none: nobody holds it."""
+"""Placeholder for the seats of a group that has none; no server holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KnownFleet:
     Attributes:
         fleet: Members, seats and mounts; empty before the server has joined.
         epoch: Number of changes of seats and mounts so far. Becoming vacant is no change.
-        layout: How tables are placed whose mounts don't say so.
+        layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
         after: The fleet once the moves have flipped whose tables their destination takes now;
             ``None``: there is none.
@@ -84,6 +84,22 @@ class KnownFleet:
     def layout_of(self, table: str) -> Layout:
         """Return how a table is placed in its group."""
         return self.fleet.mounts.layout(table, self.layout)
+
+    def further(self, table: str) -> tuple[str, ...]:
+        """Return up to two further servers of a table's group, for when its own don't answer.
+
+        All servers find the same ones, as do clients (``executor_proxy.seat_ring.addresses``).
+
+        Args:
+            table: Text of the table's ``TableId``.
+        """
+        ring = self._rings.get(self.group(table))
+        seats = () if ring is None else self.fleet.rings[self.group(table)]
+        if not any(seat.url for seat in seats):
+            return ()
+        having = {seat.url for seat in self.owners(table)}
+        found = addresses(seats, table, self.layout_of(table))
+        return tuple(url for url in found.urls if url not in having)
 
     def is_spread(self, table: str) -> bool:
         """Whether each partition of a table has owners of its own."""
@@ -186,7 +202,7 @@ class CurrentFleet:
 
     Args:
         url: Where clients and other members reach this server.
-        layout: How tables are placed whose mounts don't say so; the same at all members.
+        layout: How tables are placed if their mounts don't say; the same at all members.
 
     Attributes:
         url: The address.
@@ -240,11 +256,16 @@ class CurrentFleet:
     def hear(self, epoch: int) -> None:
         """Have the fleet read again if another server knows a newer one; from any thread.
 
-        A hint only: each epoch triggers one reading, and nothing is refused for it.
+        A hint only: each epoch triggers one reading, and nothing is refused for it. A server may
+        name one that there isn't: then no other triggers a reading before ``hear_anew``.
         """
         if epoch > max(self.known.epoch, self._heard):
             self._heard = epoch
             self.catch_up()
+
+    def hear_anew(self) -> None:
+        """Have every newer epoch trigger a reading again."""
+        self._heard = 0
 
     def listen(self, call: Callable[[KnownFleet], object]) -> Cancel:
         """Have a function called with each fleet that differs from the last.

@@ -45,7 +45,7 @@ SHARE: Final = 0.5
 BUSY_SHARE: Final = 0.8
 """Fraction of its share after which a server that is still working answers that it is busy."""
 SHORTEST_S: Final = 0.25
-"""Shortest share: with less, a server that only paused would be taken for dead."""
+"""Shortest share: with less, a server that only paused would count as dead."""
 
 MAX_PEERS: Final = 256
 """Most servers with kept connections; those of a fleet are replaced over the months."""

@@ -8,8 +8,8 @@ and a router, which has no roots, forward its requests there.
 that a further group, or one less, moves few racks, and a rack's servers stay together.
 
 Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting Datacenters*
-(DH-HDFS), section 4.1. There it decides where the data of files lies. Here no data lies on servers:
-it spreads load and failures only.
+(DH-HDFS), section 4.1. There it places the data of files. Servers here store no data, so it only
+spreads load and failures.
 """
 
 from __future__ import annotations
@@ -74,6 +74,10 @@ class Group:
         """Whether a path, as the text of its ``TableId``, is at or below one of the roots."""
         roots = frozenset(self.roots)
         return any(above in roots for above in upwards(place))
+
+    def may_have(self, place: str) -> bool:
+        """Whether a path is at or below one of the roots, or those aren't known."""
+        return not self.roots or self.has_room_for(place)
 
     @property
     def shown(self) -> str:

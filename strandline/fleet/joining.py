@@ -63,7 +63,7 @@ def check_know_groups(found: FleetRead, what: str) -> None:
 
 
 def group_by_rack(rack: str, roots: Group, name: str, found: FleetRead) -> str:
-    """Return the group of a server that is given its rack in place of one.
+    """Return the group of a server that is started with a rack instead of a group.
 
     Args:
         rack: The rack.
@@ -72,14 +72,14 @@ def group_by_rack(rack: str, roots: Group, name: str, found: FleetRead) -> str:
         found: The fleet.
 
     Returns:
-        The group of the seat that it holds, else one of those with its roots, by the hash of the
-        rack.
+        The group of the seat that it holds and isn't to give away, else one of those with its
+        roots, by the hash of the rack.
 
     Raises:
         ConfigError: No group with these roots has a server or a seat.
     """
     for seat in found.fleet.seats:
-        if seat.holder == name:
+        if seat.holder == name and name not in found.fleet.drained:
             return seat.group
     used = {seat.group for seat in found.fleet.seats}
     used |= {each.group for each in (*found.fleet.members, *found.joining)}

@@ -107,6 +107,7 @@ class Membership:
         self._is_warm = False
         self._acks: dict[int, str] = {}
         self._seat_since_s: float | None = None
+        self._known_since: int | None = None
         self._due = threading.Event()
         self.current.catch_up = self._due.set
         self._is_stopped = False
@@ -159,8 +160,15 @@ class Membership:
         return self._roster.name
 
     def _is_sure(self) -> bool:
-        """Whether this server's seat can't be another's, with time left for what is under way."""
-        return self._boot() - self._roster.held_s < self._sure_s
+        """Whether this server's seat can't be another's, with time left for what is under way.
+
+        A server that has joined again isn't sure before ``current`` has the seats as they are now:
+        it may have lost its own.
+        """
+        renewal = self._roster.renewal
+        if renewal is None or renewal.joined != self._known_since:
+            return False
+        return self._boot() - renewal.sent_s < self._sure_s
 
     def ready(self) -> None:
         """Have others send requests here from now on; for any thread, may be repeated."""
@@ -242,4 +250,8 @@ class Membership:
         if self.trouble is not None:
             logger.info("the seats of the fleet are read again")
             self.trouble = None
-        self.current.tell(self._roster.fleet, self._roster.epoch)
+        self.current.tell(roster.fleet, roster.epoch)
+        if not is_told:
+            # At most once a heartbeat, lest a false epoch triggers one step after another.
+            self.current.hear_anew()
+        self._known_since = None if roster.renewal is None else roster.renewal.joined

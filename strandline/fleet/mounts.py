@@ -17,6 +17,7 @@ must respect it; here nothing is renamed.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,6 +31,8 @@ from timeline.storage.table_id import TableId, is_relative
 MAX_PREFIX: Final = 4096
 """Longest path of a mount, in characters."""
 MAX_MOUNTS: Final = 10_000
+_AFTER_SCHEME: Final = re.compile("^[A-Za-z][A-Za-z0-9+.-]*:|/")
+"""Separates the names of a path, and its scheme from the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +205,15 @@ class MountTable:
 
         Args:
             mount: The mount.
-            groups: The groups that have servers.
+            groups: The groups that have a seat.
 
         Raises:
             ConfigError: Its path is mounted already, in this or another spelling, or its group has
                 no server.
         """
         if mount.group not in groups:
-            raise ConfigError(
-                f"the group {mount.group} has no server; allowed: {', '.join(sorted(groups))}"
-            )
+            allowed = ", ".join(sorted(groups)) or "none, as no server has a seat"
+            raise ConfigError(f"the group {mount.group} has no server; allowed: {allowed}")
         there = self._by_prefix.get(mount.prefix)
         if there is not None:
             raise ConfigError(
@@ -254,16 +256,19 @@ def normal_prefix(path: str) -> str:
     """Return a path as the text of its normal ``TableId``.
 
     Raises:
-        ConfigError: It is empty, too long, relative, or has ``..`` or a NUL.
+        ConfigError: It is empty, too long, relative, no UTF-8, or has ``..`` or a NUL.
     """
     if not path or len(path) > MAX_PREFIX or "\0" in path:
         what = "has a NUL" if "\0" in path else f"has {len(path)} characters"
         raise ConfigError(
             f"the path {path[:100]!r} {what}; allowed: 1 to {MAX_PREFIX}, none of them NUL"
         )
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        # Of a name that is no UTF-8; in no request would it be the same.
+        raise ConfigError(f"the path {path!r} isn't UTF-8; allowed: text")
     if is_relative(path):
         raise ConfigError(f"the path {path!r} is relative; allowed: a URL, or one from '/' on")
-    if ".." in path.split("/"):
+    if ".." in _AFTER_SCHEME.split(path):
         # Its meaning would depend on links.
         raise ConfigError(f"the path {path!r} has '..'; allowed: names")
     return str(TableId.of(path).normal())

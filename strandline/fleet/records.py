@@ -455,8 +455,10 @@ def _seat_of(key: str, number: str, value: bytes) -> HeldSeat:
         raise FleetError(f"the record {key!r} has the holders {holders!r}; allowed: names")
     if not number.isdecimal() or str(int(number)) != number:
         raise FleetError(f"the record {key!r} is of no seat; allowed: {SEATS}/NUMBER")
-    url = _field(key, record, "url", str)
-    return HeldSeat(int(number), tuple(holders), url, _group_in(key, record))
+    group = _group_in(key, record)
+    if not group:
+        raise FleetError(f"the record {key!r} has no group; allowed: a group's name")
+    return HeldSeat(int(number), tuple(holders), _field(key, record, "url", str), group)
 
 
 def _group_in(key: str, record: Mapping[str, Any]) -> str:
@@ -471,7 +473,14 @@ def _group_of(key: str, name: str, value: bytes) -> Group:
     roots = _field(key, _object(key, value), "roots", list)
     if not roots or not all(type(root) is str and root for root in roots):
         raise FleetError(f"the record {key!r} has the roots {roots!r}; allowed: base paths")
-    return Group.of(check_group(name), roots)
+    group = Group.of(check_group(name), roots)
+    if list(group.roots) != roots:
+        # In another spelling it isn't the group's own, and a relative path means another one here.
+        raise FleetError(
+            f"the record {key!r} has the roots {roots!r}; allowed: sorted"
+            " texts of table ids, none below another"
+        )
+    return group
 
 
 def _move_of(key: str, number: str, value: bytes) -> Move:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from executor_proxy.seat_ring import DEFAULT, Layout
@@ -52,6 +52,19 @@ LOAD_S: Final = 30.0
 """Least time between two updates of a server's load: each triggers a step of all members."""
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A renewal of a membership.
+
+    Attributes:
+        joined: Number of the membership; a server that counted as dead joins with a new one.
+        sent_s: When it was sent, by a clock that counts while the machine sleeps.
+    """
+
+    joined: int
+    sent_s: float
+
+
 class Roster:
     """A member of a fleet; used by one thread.
 
@@ -71,7 +84,8 @@ class Roster:
         boot: Returns seconds, also of the time in which the machine slept.
 
     Attributes:
-        held_s: When the last renewal of the lease was sent that succeeded, by ``boot``.
+        renewal: The last renewal of the lease that succeeded; ``None`` before it has joined, and
+            once it is known to have expired. For any thread.
         fleet: The fleet as it was read last; kept while the store can't be reached.
         epoch: Number of changes of its seats.
     """
@@ -106,7 +120,8 @@ class Roster:
         self._told = Load()
         self._told_s = -math.inf
         self._lease: Lease | None = None
-        self._renewed_s = self.held_s = -math.inf
+        self._renewed_s = -math.inf
+        self.renewal: Renewal | None = None
         self._boot = boot
         self._left: Lease | None = None
         self._found: FleetRead | None = None
@@ -201,7 +216,7 @@ class Roster:
                 logger.info("%s is released when it joins again: %s", lease.key, error)
             raise
         self._lease, self._self, self._is_new, self._has_joined = lease, joined, True, True
-        self._renewed_s, self.held_s = self._clock.monotonic(), sent_s
+        self._renewed_s, self.renewal = self._clock.monotonic(), Renewal(joined.joined, sent_s)
         self._told, self._told_s = Load(), -math.inf
 
     def _use_group(self, name: str) -> None:
@@ -292,10 +307,10 @@ class Roster:
         is_first, self._is_new = self._is_new, False
         if self._is_away or (is_first and _all_gone(found.fleet)):
             # Leases may have expired only because no server could renew them: no seat is reassigned
-            # # until the holders have had the time to join again.
+            # until the holders have had the time to join again.
             self._quiet_until_s = now_s + self._dead_s
             self._is_away = False
-        if self._self.group and found.fleet.group(self._group.name) is None and self._group.roots:
+        if self._has_other_roots(found):
             assert self._lease is not None
             self._claim(self._lease)
             found = self._read()
@@ -312,6 +327,12 @@ class Roster:
             found = self._read()
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet
+
+    def _has_other_roots(self, found: FleetRead) -> bool:
+        """Whether the record of this server's group is lost, damaged, or another's."""
+        if self._self.is_router or not self._group.roots:
+            return False
+        return found.fleet.group(self._group.name) != self._group
 
     def _read(self) -> FleetRead:
         """Read the fleet; leave out members that have another token's mark."""
@@ -334,22 +355,23 @@ class Roster:
         now_s = self._clock.monotonic()
         if self._lease is not None and now_s >= self._renewed_s + self._dead_s / _RENEWALS:
             self._renewed_s, sent_s = now_s, self._boot()
-            if self._lease.renew():  # if it has expired, the next step notices that, too
-                self.held_s = sent_s
+            # If it has expired, the next step joins again.
+            self._note(self._lease.renew(), sent_s)
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease, at times with this server's load; return whether it is held."""
         now_s, load, sent_s = self._clock.monotonic(), self._load(), self._boot()
         self._renewed_s = now_s
         is_news = now_s >= self._told_s + LOAD_S and load.differs(self._told)
-        if not (is_news or self._must_tell):
-            is_held = lease.renew()
-            self.held_s = sent_s if is_held else self.held_s
-            return is_held
-        is_held = lease.renew(member_bytes(self._self, load))
-        self.held_s = sent_s if is_held else self.held_s
-        self._told, self._told_s, self._must_tell = load, now_s, False
+        is_told = is_news or self._must_tell
+        is_held = lease.renew(member_bytes(self._self, load)) if is_told else lease.renew()
+        self._note(is_held, sent_s)
+        if is_told:
+            self._told, self._told_s, self._must_tell = load, now_s, False
         return is_held
+
+    def _note(self, is_held: bool, sent_s: float) -> None:
+        self.renewal = Renewal(self._self.joined, sent_s) if is_held else None
 
     def leave(self) -> None:
         """End the membership; the seat is vacant at once. May be repeated."""

@@ -1,16 +1,18 @@
-"""``SafeMode``: who creates markers while it is in doubt which server owns a table.
+"""``SafeMode``: which server creates markers while a table's owner is in doubt.
 
 Creating markers is the only request that two owners of a table answer wrongly: each may call the
 same marker new. A server that hasn't renewed its membership for half of ``dead_s`` may be another
 server's predecessor without knowing it. So it asks the table's other servers:
 
 * one that has renewed its own membership since takes the creation (``settled``);
-* if those that answer haven't either, the state store is away for all, and no seat can have changed
-  its holder: the last owner goes on;
+* if none of those that answer has, and none knows a newer epoch, no server reaches the state
+  store, and no seat can have changed its holder: the last owner continues;
+* if one of these knows a newer epoch, the seat may have changed its holder before the store became
+  unavailable: the creation is refused;
 * if none answers, this server may be the only one that is cut off: the creation is refused.
 
 The other half of ``dead_s`` is left for creations that are under way. Look-ups need none of this:
-whoever gets one answers.
+the server that receives one answers it.
 
 While tables move to another group (``strandline.fleet.moves``), their new owner holds creations
 until no server of the former group may create markers any more (``handed_over``), and those pass
@@ -25,18 +27,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarded, Forwarder
 from strandline.fleet.peer_connection import PeerAnswer
+from timeline.encoding.json_text import bounded_loads
 from timeline.errors import StateUnavailableError
 
 RENEWED: Final = "/v1/strandline/fleet/renewed"
 """Path of the route that says whether a server has renewed its membership lately."""
-RENEWED_YES: Final = b"true"
 UNSURE: Final = "strandline-unsure"
 """Header of a creation: the address of the server that is in doubt, or ``SETTLED``."""
 SETTLED: Final = "settled"
@@ -47,6 +49,30 @@ HOLD_S: Final = 5.0
 ASK_S: Final = 1.0
 ASKED: Final = 4
 """Most servers that are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The answer of ``RENEWED``, a JSON object.
+
+    Attributes:
+        renewed: Whether the server has renewed its membership lately.
+        epoch: The epoch of the fleet that it knows.
+    """
+
+    renewed: bool
+    epoch: int
+
+    @classmethod
+    def read(cls, body: bytes) -> Renewed | None:
+        """Read an answer; ``None``: it is none."""
+        try:
+            found = bounded_loads(body)
+            renewed, epoch = found["renewed"], found["epoch"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        is_one = type(renewed) is bool and type(epoch) is int
+        return cls(renewed, epoch) if is_one else None
 
 
 class SafeMode:
@@ -76,20 +102,31 @@ class SafeMode:
             creation: The request.
 
         Returns:
-            ``None``: this server goes on, as the store is away for all that answer, or as there is
-            no other server.
+            ``None``: this server continues, as no server that answers reaches the store, or as
+            there is no other server.
 
         Raises:
-            StateUnavailableError: No other server answers.
+            StateUnavailableError: No other server answers, or one that has not renewed its
+                membership knows a newer epoch.
             ServiceError: One that has renewed may have got the creation, and didn't answer.
         """
         urls = self._others(table)
         if not urls:
             return None
-        found = await asyncio.gather(*(self._has_renewed(url) for url in urls))
-        renewed = [url for url, has in zip(urls, found, strict=True) if has]
-        if not renewed and False in found:
-            return None
+        # Before they answer: what this server learns meanwhile must not hide a newer epoch.
+        epoch = self._current.known.epoch
+        found = await asyncio.gather(*(self._renewed(url) for url in urls))
+        told = {url: has for url, has in zip(urls, found, strict=True) if has is not None}
+        renewed = [url for url, has in told.items() if has.renewed]
+        if told and not renewed:
+            newer = [url for url, has in told.items() if has.epoch > epoch]
+            if not newer:
+                return None
+            raise StateUnavailableError(
+                f"{self._current.url} knows the fleet's epoch {epoch}, and {newer[0]} a newer one;"
+                " neither has reached the fleet's state store lately: no markers are created here",
+                hint="ask again, or repair the state store",
+            )
         headers = {**creation.headers, UNSURE.encode(): self._current.url.encode("ascii")}
         answer = await self._forwarder.ask(renewed, replace(creation, headers=headers))
         if answer is None:
@@ -188,9 +225,9 @@ class SafeMode:
         urls += [member.url for member in members if not member.is_router]
         return [url for url in dict.fromkeys(urls) if url != mine][:ASKED]
 
-    async def _has_renewed(self, url: str) -> bool | None:
+    async def _renewed(self, url: str) -> Renewed | None:
         """Return whether a server has renewed its membership lately; ``None``: no answer."""
         answer = await self._forwarder.tell(url, Forwarded("GET", RENEWED.encode(), within_s=ASK_S))
         if answer is None or answer.status != HTTPStatus.OK:
             return None
-        return answer.body.strip() == RENEWED_YES
+        return Renewed.read(answer.body)

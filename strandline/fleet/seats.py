@@ -10,7 +10,8 @@ Seats outlive servers, so that a failed server moves no table twice:
   them. After ``SEAT_LASTS_S`` it is removed;
 * newcomers for which there is no vacant seat get new ones, once they are ready: a new seat moves
   tables, whose former servers answer until then;
-* the seat of a member that is drained goes to another one, or is removed at once.
+* the seat of a member that is drained goes to another one, or is removed at once; the member goes
+  on until the other one is ready.
 
 Seats belong to groups (``strandline.fleet.groups``): only servers of its group take a seat, and all
 of the above holds within each group. A router never has a seat.
@@ -150,12 +151,15 @@ class Fleet:
     def rings(self) -> Mapping[str, tuple[Seat, ...]]:
         """Group → its seats for ``executor_proxy.seat_ring.owners``, by number.
 
-        Those that are vacant, or whose holder isn't ready, have no address.
+        Those that are vacant, or whose holder isn't ready, have no address, or that of the last
+        holder if it is drained: it goes on until then.
         """
-        ready = {member.name for member in self.members if member.is_ready}
+        ready = {member.name: member for member in self.members if member.is_ready}
+        drained = {name: ready[name].url for name in self.drained & ready.keys()}
         found: dict[str, tuple[Seat, ...]] = {}
         for seat in self.seats:
-            placed = Seat(seat.number, seat.url if seat.holder in ready else None)
+            before = drained.get(seat.holders[-2]) if len(seat.holders) > 1 else None
+            placed = Seat(seat.number, seat.url if seat.holder in ready else before)
             found[seat.group] = (*found.get(seat.group, ()), placed)
         return found
 
@@ -170,6 +174,20 @@ class Fleet:
         nearest = "" if mount is None else mount.prefix
         found = (m for m in self.moves if m.prefix in above and len(m.prefix) >= len(nearest))
         return next(found, None)
+
+    @property
+    def seated(self) -> frozenset[str]:
+        """Names of the groups with a seat that isn't about to be removed.
+
+        A vacant seat counts: its server may return. One that a drained server holds is removed
+        unless another server of its group takes it.
+        """
+        staying = {member.group for member in self.members if member.name not in self.drained}
+        return frozenset(
+            seat.group
+            for seat in self.seats
+            if seat.holder not in self.drained or seat.group in staying
+        )
 
     def group(self, name: str) -> Group | None:
         """Return a group, ``None`` if it hasn't announced its roots."""

@@ -1,10 +1,11 @@
 """``Warming``: a server fetches the records of the tables that its seat gives it.
 
-A server that takes a seat asks its neighbours which tables they have open. For each table that it
-will own or copy it fetches the record of a neighbour, the owner's first, and continues from it, as
-after a restart: it reads the instants since, and lists no partition. Only then do others send it
-requests. A truncated, late or damaged record only costs time: the next neighbour is asked, and in
-the end the table is loaded from storage. A record in the server's own store takes precedence.
+A server that takes a seat asks its neighbours, and drained servers, which tables they have open.
+For each table that it will own or copy it fetches the record of one of them, the owner's first, and
+continues from it, as after a restart: it reads the instants since, and lists no partition. Only
+then do others send it requests. A truncated, late or damaged record only costs time: the next one
+is asked, and in the end the table is loaded from storage. A record in the server's own store takes
+precedence.
 
 When seats or mounts change later, tables that come to the server are fetched in the same way, while
 it answers. Those that a move brings (``strandline.fleet.moves``) are fetched, and read up to the
@@ -23,7 +24,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from executor_proxy.seat_ring import Seat
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
@@ -181,7 +181,7 @@ class Warming:
         if where != self._fetched:
             self._fetched = where
             until_s = self._clock.monotonic() + self._bound_s
-            opened = self._opened(known.seats, until_s)
+            opened = self._opened(_having(known), until_s)
             failed = self._open_all(wanted(ready, self._current.url, opened), fleet)
             if self._is_stopped:
                 return
@@ -201,11 +201,11 @@ class Warming:
                 failed.setdefault(move.number, f"{FAILED} {table.base_path}: {why}"[:MOST_WHY])
         return failed
 
-    def _opened(self, seats: Collection[Seat], until_s: float) -> dict[str, tuple[str, ...]]:
-        """Return what the servers of other seats have open, by address."""
+    def _opened(self, having: Collection[str], until_s: float) -> dict[str, tuple[str, ...]]:
+        """Return what other servers have open, by address."""
         opened: dict[str, tuple[str, ...]] = {}
-        urls = [seat.url for seat in seats if seat.url not in (None, self._current.url)]
-        for number, url in enumerate(filter(None, urls)):
+        urls = [url for url in having if url != self._current.url]
+        for number, url in enumerate(urls):
             # A slow server leaves the others their share of the time.
             left_s = (until_s - self._clock.monotonic()) / (len(urls) - number)
             try:
@@ -281,6 +281,17 @@ class Warming:
     def _failed(self, error: StrandlineError, what: str) -> None:
         self._counts[error.code] += 1
         logger.warning("%s: %s", what, error)
+
+
+def _having(known: KnownFleet) -> tuple[str, ...]:
+    """Return the addresses of the servers that may have tables open.
+
+    Drained ones have theirs for a while; with one copy, nobody else does.
+    """
+    fleet = known.fleet
+    urls = [seat.url for seat in known.seats if seat.url]
+    urls += [each.url for each in fleet.members if each.name in fleet.drained]
+    return tuple(dict.fromkeys(urls))
 
 
 def _stopping() -> ServiceUnreachableError:

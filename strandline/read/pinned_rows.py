@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from strandline.read.filter.row_filter import RowFilter
 from strandline.read.instants import Archive, CommittedInstants, NeededBytes
 from strandline.read.logs.log_blocks import LogReader, needs_merge
 from strandline.read.logs.log_records import LogRules
-from strandline.read.logs.log_rows import LogRows, StoredGroup
+from strandline.read.logs.log_rows import LogMergeCounts, LogRows, StoredGroup
 from strandline.read.logs.mergeable import refuse_unmergeable
 from strandline.read.logs.temp_file import LogBudget
 from strandline.read.prefetch import in_order
@@ -151,6 +152,21 @@ class SliceReader:
             batches = (batch for batch in rows.to_batches() if batch.num_rows)
             yield from batches if self._shows_all else map(self._select, batches)
 
+    def stored(self, found: FileSlice, counts: LogMergeCounts | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of a slice as they are stored, merged, without filter; at least one table.
+
+        Args:
+            found: The slice.
+            counts: As in ``LogRows.merge``.
+
+        Errors and cost as in ``rows``.
+        """
+        if not needs_merge(found):
+            empty = self._schema.empty_table()
+            yield from chain(self._plain(found, self._schema, None), [empty])
+            return
+        yield from self._merged(found, self._schema, None, counts)
+
     def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns to yield, without those that only the filter needs."""
         return batch.select(self._shown)
@@ -174,19 +190,23 @@ class SliceReader:
             yield from stored.conformed(schema, groups, self._rules.once_micros)
 
     def _merged(
-        self, found: FileSlice, schema: pa.Schema, wanted: _Wanted | None
+        self,
+        found: FileSlice,
+        schema: pa.Schema,
+        wanted: _Wanted | None,
+        counts: LogMergeCounts | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a slice with logs that the filter keeps, and maybe others."""
         rules = self._rules.of_logs(schema.names)
         newest = LogRows.of(self._logs.blocks(found.log_files, rules.budget), rules)
         if found.base_file is None:
-            yield from newest.merge((), rules, schema.names)
+            yield from newest.merge((), rules, schema.names, counts)
             return
         with stored_rows(self._storage, found.base_file.path) as stored:
             numbers: Sequence[int] = range(stored.num_groups)
             kept = numbers if wanted is None else wanted.of(stored)
             groups = (_group(stored, at, newest, schema, rules, at in kept) for at in numbers)
-            yield from newest.merge(groups, rules, schema.names)
+            yield from newest.merge(groups, rules, schema.names, counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,8 +319,18 @@ class Merger:
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Add the new file's name to the rows."""
-        names = _constant(self._file_name, rows.num_rows)
-        return rows.add_column(_FILE_NAME_AT, pa.field(FILE_NAME, names.type), names)
+        return in_file(rows, self._file_name)
+
+
+def in_file(rows: pa.Table, name: str) -> pa.Table:
+    """Return rows of a base file with the name of their file, a dictionary of one value.
+
+    Args:
+        rows: The other columns, meta columns first.
+        name: The file's name.
+    """
+    names = _constant(name, rows.num_rows)
+    return rows.add_column(_FILE_NAME_AT, pa.field(FILE_NAME, names.type), names)
 
 
 def _constant(value: str, rows: int) -> pa.DictionaryArray:

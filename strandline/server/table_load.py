@@ -1,8 +1,8 @@
 """``TableLoads``: the CPU that requests for each table took, as the peak of five minutes.
 
-It is what plans of moves between groups of servers go by (``strandline.fleet.planning.plan``). A
-table's CPU time so far is that of its ready answers, each at the mean of ``benchmarks.view``, as
-measuring would take as long, and the measured one of the threads that compute its other answers.
+Plans of moves between groups of servers use it (``strandline.fleet.planning.plan``). A table's CPU
+time so far is the measured one of the threads that compute its answers, and for each of its ready
+answers the mean of ``benchmarks.view``: to measure them would take as long as they do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _STEP_S: Final = 10.0
 class TableLoads:
     """CPU seconds a second by table, over the last ``WINDOW_S`` and at their peak.
 
-    ``_lock`` guards the samples and the peaks. A table that isn't in a sample any more was closed:
-    its peak is forgotten, so that one that comes back, or moved here, begins anew.
+    ``_lock`` guards the samples and the peaks. A table that is missing in a sample was closed. Its
+    peak is forgotten, so it starts at zero if the table is opened again.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class TableLoads:
             window_s = max(now_s - began_s, WINDOW_S)
             samples.append((now_s, dict(cpu_s)))
             self._now = {
-                # The counter of a table that was closed meanwhile began anew.
+                # The counter of a table that was closed meanwhile began at zero again.
                 table: (total - (had if had <= total else 0.0)) / window_s
                 for table, total in cpu_s.items()
                 for had in [before.get(table, 0.0)]

@@ -91,6 +91,29 @@ SERVE_SETTINGS: Final = declared(globals(), fleet_settings)
 
 
 @dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How ``serve`` listens, admits and logs.
+
+    Attributes:
+        host: Address to bind.
+        port: Port to bind; 0: a free one.
+        requires_roots: Whether all roots must be there.
+        token_file: File with the bearer token; empty: there is none.
+        no_token: Whether everybody is admitted.
+        log_level: Lowest level that is logged.
+        log_format: ``text`` or ``json``.
+    """
+
+    host: str = HOST.field()
+    port: int = PORT.field()
+    requires_roots: bool = REQUIRE_ROOTS.field()
+    token_file: str = TOKEN_FILE.field()
+    no_token: bool = NO_TOKEN.field()
+    log_level: str = LOG_LEVEL.field()
+    log_format: str = LOG_FORMAT.field()
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """A flag of the command line and the settings that it sets.
 
@@ -204,17 +227,18 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag(
         "--no-token-from",
         (config.ADMIT_NETWORKS,),
-        "NETWORK[=reads|markers]",
+        "NETWORK[=reads|markers|metrics]",
         repeated=True,
-        about="A network whose clients need no token, for everything or only for look-ups (=reads)"
-        " or markers (=markers). The connection's peer address counts; headers are ignored."
-        " Repeat for several.",
+        about="A network whose clients need no token, for everything or only for look-ups (=reads),"
+        " markers (=markers) or metrics (=metrics). The connection's peer address counts;"
+        " headers are ignored. Repeat for several.",
     ),
     Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
     Flag("--tls-key", (config.TLS_KEY,), "FILE"),
     Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),
     Flag("--gzip", (config.EMBED_GZIP,), "BOOLEAN"),
     Flag("--retained-snapshots", (config.RETAINED_SNAPSHOTS,), "NUMBER"),
+    Flag("--metrics-port", (config.METRICS_PORT,), "PORT"),
     Flag("--max-open-tables", (config.MAX_OPEN_TABLES,), "NUMBER"),
     Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
     Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),

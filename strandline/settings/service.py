@@ -139,6 +139,15 @@ RETAINED_SNAPSHOTS: Final = Setting(
     "service",
     minimum=1,
 )
+METRICS_PORT: Final = Setting(
+    "strandline.service.metrics.port",
+    -1,
+    "Another port that the service listens on, for /metrics and probes alone; 0: a free one, -1:"
+    " none. /metrics is on the service's port, too.",
+    "service",
+    minimum=-1,
+    maximum=65535,
+)
 MAX_OPEN_TABLES: Final = Setting(
     "strandline.service.open.tables.max",
     budget.MOST_OPEN,

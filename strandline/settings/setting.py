@@ -12,6 +12,7 @@ the dataclass. There are three registries, one for each reader, made of its modu
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -192,6 +193,13 @@ def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
     return f"{text[: kept - kept // 2]}{_CUT}{text[len(text) - kept // 2 :]}"
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like another one, for a hint; ``None``: none is."""
+    names = list(known)
+    alike = [each for each in names if each.lower() == name.lower()]
+    return next(iter(alike or difflib.get_close_matches(name, names, 1, 0.6)), None)
+
+
 def refusal(called: str, shown: str, why: str) -> ConfigError:
     """Return the error for a setting's value.
 
@@ -329,6 +337,10 @@ class Settings:
             if _SETTING in each.metadata and each.name not in others
         }
         return kind(**given, **others)
+
+    def overridden(self, others: Settings) -> Settings:
+        """Return these values, with others' in place of those that both have."""
+        return Settings({**self._values, **others._values}, self.other, self._given_as)
 
     def called(self, setting: Setting[T]) -> str:
         """Return the name under which the options contained a setting, for messages."""

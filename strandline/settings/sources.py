@@ -13,15 +13,14 @@ read and checked: an unknown setting or a bad value is refused even if it is ove
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from strandline.settings.command_line import CONFIG, FLAGS
-from strandline.settings.setting import Setting, Settings, masked, refusal
+from strandline.settings.command_line import CONFIG, FLAGS, ServeOptions
+from strandline.settings.setting import Setting, Settings, masked, nearest, refusal
 from timeline.encoding.java_properties import parse_properties
 from timeline.errors import ConfigError
 
@@ -57,13 +56,19 @@ class _Given:
 
 
 class ServeSettings:
-    """Settings of ``serve``: their values, and the source of each."""
+    """Settings of ``serve``: their values, and the source of each.
+
+    Attributes:
+        values: All of them.
+        own: Those that only ``serve`` has.
+    """
 
     def __init__(self, given: Mapping[str, _Given]) -> None:
         self._given = given
         self.values = Settings.parse(
             {name: ",".join(one.parts) for name, one in given.items()}, _SETTINGS.values()
         )
+        self.own = self.values.read(ServeOptions)
 
     @classmethod
     def read(
@@ -160,7 +165,7 @@ def _parts(setting: Setting[Any], text: str) -> tuple[str, ...]:
 
 
 def _unknown(where: str, name: str, text: str, known: tuple[str, ...]) -> ConfigError:
-    near = difflib.get_close_matches(name, known, 1, 0.6)
-    meant = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name, known)
+    meant = "" if near is None else f" (did you mean {near}?)"
     why = f", but serve has no such setting{meant}; allowed: those in docs/reference.md"
     return refusal(where, masked(name, repr(text)), why)

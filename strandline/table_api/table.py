@@ -40,6 +40,8 @@ from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings, clean_settings
 from strandline.table_services.clean.preview import CleanPreview, FileFate, preview, why
+from strandline.table_services.compact.planner import CompactionPlanner
+from strandline.table_services.compact.policy import compaction_settings
 from timeline.clock import SystemClock, TimeGenerator
 from timeline.errors import StrandlineError, TableNotFoundError
 from timeline.instant import Instant
@@ -400,6 +402,32 @@ class Table:
         since = held_from(self._leases().live())
         archiver = Archiver(self._meta, times, settings, CleanSettings(), since)
         return of_one_state(lambda: archiver.plan(self._meta.active_timeline()))
+
+    def compactable(self, strategy: str | None = None) -> pa.Table:
+        """Return the file groups that a compaction would take now; nothing is changed.
+
+        Args:
+            strategy: Hudi's class names as of ``hoodie.compaction.strategy``; ``None`` for its
+                default.
+
+        Returns:
+            One row per file group, those of planned compactions first, with the columns
+            ``partition``, ``file_id``, ``base_file``, ``logs`` (their number), ``bytes`` (their
+            size) and ``compaction`` (the requested time of the planned one, else null). Empty for a
+            copy-on-write table.
+
+        Raises:
+            ConfigError: There is no such strategy, or it doesn't fit the table's partitions.
+
+        Cost: that of ``files``.
+        """
+        settings = compaction_settings(strategy)
+
+        def previewed() -> pa.Table:
+            with closing(self._view()) as view:
+                return CompactionPlanner(self._meta, view, settings).preview()
+
+        return of_one_state(previewed)
 
     def why(self, file: str, policy: str | None = None, retain: int | None = None) -> FileFate:
         """Return why a data file is still there, or gone.

@@ -58,7 +58,7 @@ class AsyncClean:
 
 
 class AsyncCleaner:
-    """Runs one clean at a time; used by the client's thread, but for what the clean calls.
+    """Runs one clean at a time; used by the client's thread, except for what the clean calls.
 
     Args:
         storage: The table's storage; the cleaner counts calls and caches listings by itself.
@@ -78,7 +78,7 @@ class AsyncCleaner:
         self.lock = open_lock(self.wait)
         self._close_s = close_s
         self._thread: JoinedThread | None = None
-        # Set by the clean's thread when it ends. Once that is joined, the client's takes it.
+        # Set by the clean's thread when it ends, read by the client's once it has joined that.
         self._ended: AsyncClean | None = None
         self._view: tuple[ViewLocation, FileSystemView] | None = None
         self._report = LookupReport()
@@ -86,7 +86,7 @@ class AsyncCleaner:
     def start(
         self, clean: Clean, beside: Callable[[Callable[[], None]], Callable[[], None]]
     ) -> None:
-        """Start a clean; the one before has been taken.
+        """Start a clean, once the result of the previous one was taken.
 
         Args:
             clean: The clean, which the thread calls.

@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, overwrite and delete rows of a table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a table, and its partitions.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """
@@ -27,8 +27,11 @@ from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult, Progress
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview
+from strandline.table_services.compact.planner import CompactionResult
+from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.write.async_cleaner import AsyncClean, AsyncCleaner
+from strandline.write.compaction import check_compactable, execute_all, plan
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine.base import EngineContext, no_engine
@@ -36,6 +39,7 @@ from strandline.write.job import write
 from strandline.write.operation import (
     BULK_INSERT,
     DELETE,
+    DELETE_PARTITION,
     INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
@@ -44,6 +48,7 @@ from strandline.write.operation import (
 )
 from strandline.write.options.client_options import option_warnings, parse_options
 from strandline.write.options.settings import OPERATION, TABLE_NAME
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteResult
 from strandline.write.target import Target, may_write, open_for_table_service, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
@@ -129,6 +134,7 @@ class WriteClient:
             settings=settings,
             clean_settings=cleans,
             archive_settings=ArchiveSettings.of(settings),
+            compaction_settings=CompactionSettings.of(settings),
             clock=clock,
             times=cache(partial(TimeGenerator, clock, skew_ms=_skew_ms(settings, lock))),
             history=CommitHistory(),
@@ -192,6 +198,30 @@ class WriteClient:
         """Replace all rows of the table, even with no rows; otherwise as ``insert_overwrite``."""
         return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
+    def delete_partition(
+        self, partitions: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Delete all rows of some partitions, whose files stay until a clean.
+
+        Rows that another writer adds to such a partition at the same time, in file groups of their
+        own, stay.
+
+        Args:
+            partitions: Paths of partitions, such as ``["region=eu"]``, or a condition on partition
+                columns in the forms of ``Table.scan``: ``pyarrow.compute.field("region") == "eu"``,
+                ``[("region", "=", "eu")]``. One that no partition fulfils deletes nothing.
+            extra_metadata: As in ``upsert``.
+
+        Raises:
+            InputError: There is no such partition, or the condition isn't decided by the paths of
+                partitions; nothing was deleted.
+            TableNotFoundError: There is no table.
+            UnsupportedTableError: A partition has a file group in a pending compaction or
+                clustering; other errors as in ``upsert``.
+        """
+        choice = PartitionChoice.of(partitions)
+        return self._write(DELETE_PARTITION, None, extra_metadata, choice)
+
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
@@ -247,12 +277,12 @@ class WriteClient:
         meta = self._opened_for_table_service()
         context.last_timeline.forget()
         if may_write(meta.config, context.storage.base_path):
-            context.rollbacks(meta).repair_lazily()
+            context.roll_back_before_clean(meta)
         done = context.clean(meta, context.embedded.synced_view(), progress)
         return beside.result if done is None and beside is not None else done
 
     def archive(self) -> ArchiveResult | None:
-        """Move old instants to the archive, as far as nobody needs them on the timeline.
+        """Move old instants to the archive, except those that are still needed on the timeline.
 
         Returns:
             The result, ``None`` if there was nothing to archive.
@@ -260,7 +290,7 @@ class WriteClient:
         Raises:
             RuntimeError: The client is closed.
             TableError: The table can't be archived, or its metadata can't be read.
-            LockError: The table's lock wasn't acquired, or was lost; the next archival goes on.
+            LockError: The table's lock wasn't acquired, or was lost; the next archival continues.
             StorageError: A file can't be written or deleted; the next archival finishes this one.
         """
         context = self._open_context()
@@ -268,6 +298,57 @@ class WriteClient:
         meta = self._opened_for_table_service()
         context.last_timeline.forget()
         return context.archive(meta)
+
+    def schedule_compaction(self) -> str | None:
+        """Plan a compaction of a merge-on-read table, for ``compact`` or Hudi to execute.
+
+        It takes the file groups that ``hoodie.compaction.strategy`` chooses, whenever the last
+        compaction was. Failed writes are rolled back first.
+
+        Returns:
+            Requested time of the compaction; ``None`` if no file group has logs to compact, but for
+            those of compactions planned before.
+
+        Raises:
+            RuntimeError: The client is closed.
+            UnsupportedTableError: The table is copy-on-write, or can't be written.
+            ConfigError: The strategy doesn't fit the table's partitions.
+            ConcurrentWriteError: Another writer is alive and shares no lock with this one.
+            LockError: The table's lock wasn't acquired, or was lost; nothing was planned.
+            StorageError: The storage failed.
+        """
+        context, target = self._compactable()
+        instant = plan(context, target, if_due=False)
+        return None if instant is None else instant.requested_time
+
+    def compact(self) -> CompactionResult | None:
+        """Merge the logs of a merge-on-read table into its base files.
+
+        Compactions that were planned before, by whichever writer, are executed, the oldest first;
+        those that died are undone and executed again. Then a new one is planned and executed, as by
+        ``schedule_compaction``. Other writers may write meanwhile, if they share a lock.
+
+        Returns:
+            The result of the last one; ``None`` if nothing was compacted, or others work on it.
+
+        Raises:
+            CorruptMetadataError: A plan can't be read, or names files that aren't there.
+            CommitOutcomeUnknownError: Storage doesn't show whether a compaction has completed.
+
+        Other errors as of ``schedule_compaction``; after each of them the next call goes on.
+        """
+        context, target = self._compactable()
+        return execute_all(context, target)
+
+    def _compactable(self) -> tuple[WriteContext, Target]:
+        """Return context and table, of which failed writes were rolled back."""
+        context = self._open_context()
+        self._settled()
+        target = self._target()
+        check_compactable(target)
+        context.last_timeline.forget()
+        context.rollbacks(target.meta).repair(target.timeline)
+        return context, target
 
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.
@@ -320,7 +401,7 @@ class WriteClient:
         A closed client can't be used again. If closing failed, closing again releases the rest.
 
         An asynchronous clean is waited for, 5 minutes at most. Then it is stopped, and the next
-        clean, of whichever writer, finishes it. If it fails, that is logged.
+        clean, of any writer, finishes it. If it fails, that is logged.
         """
         self._is_closed = True
         cleaner = self._context.async_cleaner
@@ -345,7 +426,11 @@ class WriteClient:
         self.close()
 
     def _write(
-        self, operation: Operation, data: object, extra_metadata: Mapping[str, str] | None
+        self,
+        operation: Operation,
+        data: object,
+        extra_metadata: Mapping[str, str] | None,
+        partitions: PartitionChoice | None = None,
     ) -> WriteResult:
         context = self._open_context()
         named = context.settings.get(OPERATION)
@@ -355,7 +440,7 @@ class WriteClient:
                 " operation that is called",
                 hint="leave the option out",
             )
-        result = write(WriteRequest.of(context, operation, extra_metadata), data)
+        result = write(WriteRequest.of(context, operation, extra_metadata, partitions), data)
         # Only for the first commit, which may have created the table without an option.
         warnings, self._warnings = self._warnings, ()
         return replace(result, warnings=(*warnings, *result.warnings)) if warnings else result

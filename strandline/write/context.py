@@ -23,6 +23,7 @@ from strandline.table_services.clean.planner import CleanPlanner
 from strandline.table_services.clean.policy import CleanSettings
 from strandline.table_services.clean.preview import CleanPreview, preview
 from strandline.table_services.clean.run import Cleaner
+from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.metadata_table import drop_metadata_table
 from strandline.table_services.rollback.policy import RollbackPolicy
 from strandline.table_services.rollback.run import Rollbacks
@@ -39,6 +40,7 @@ from strandline.write.options.settings import (
     TIMELINE_SERVER_BASED,
     UNSORTED,
 )
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.result import WriteAccount
 from strandline.write.target import Target
 from strandline.write.tasks.delete_task import A_THREAD, delete_on
@@ -69,6 +71,7 @@ class WriteContext:
     settings: Settings
     clean_settings: CleanSettings
     archive_settings: ArchiveSettings
+    compaction_settings: CompactionSettings
     clock: Clock
     times: Callable[[str], TimeGenerator]
     history: CommitHistory
@@ -103,9 +106,15 @@ class WriteContext:
 
     def rollbacks(self, meta: TableMetaClient) -> Rollbacks:
         """Return the object that rolls back the table's instants."""
+        return self._rollbacks(meta, self.lock, self.wait)
+
+    def _rollbacks(self, meta: TableMetaClient, lock: TableLock, wait: Wait) -> Rollbacks:
         times = self.times(meta.config.timezone)
-        policy = self.rollback_policy
-        return Rollbacks(meta, times, self.clock, self.lock, policy, self.wait)
+        return Rollbacks(meta, times, self.clock, lock, self.rollback_policy, wait)
+
+    def roll_back_before_clean(self, meta: TableMetaClient) -> bool:
+        """Roll back failed writes if the policy is lazy; return whether there were any."""
+        return self.rollback_policy.lazy and bool(self.rollbacks(meta).roll_back_failed())
 
     def clean(
         self, meta: TableMetaClient, view: FileSystemView, progress: Progress | None = None
@@ -120,17 +129,9 @@ class WriteContext:
         Without the lock two writers would each treat the other's clean as crashed, finish it, and
         complete it twice: from version 8 on the two completed files have different names.
         """
-        times = self.times(meta.config.timezone)
-        settings, memory = self.clean_settings, self.clean_memory
         delete = self._delete(meta.storage)
-        cleaner = Cleaner(
-            *(meta, view, times, settings, memory),
-            delete=delete,
-            progress=progress,
-            check_lock=self.lock.check,
-        )
         with self.lock.held("cleaning"):
-            return cleaner.run()
+            return self._cleaner(meta, view, delete, self.lock, progress=progress).run()
 
     def start_clean(self, config: TableConfig) -> None:
         """Start an asynchronous clean; with a lazy policy it rolls back failed writes first.
@@ -141,28 +142,43 @@ class WriteContext:
         Raises:
             RuntimeError: No thread could be started.
         """
-        cleaner, settings = self.async_cleaner, self.clean_settings
+        cleaner = self.async_cleaner
         assert cleaner is not None
         lock, meta = cleaner.lock, TableMetaClient(cleaner.storage, config)
-        times, memory = self.times(config.timezone), self.clean_memory
         location = self.embedded.newest_location()
-        policy, wait = self.rollback_policy, cleaner.wait
         delete = self._delete(cleaner.storage, cleaner.proceed)
+        # Not on the other thread, so that both use one generator of times.
+        rollbacks = self._rollbacks(meta, lock, cleaner.wait)
 
         def clean() -> CleanResult | None:
             view = cleaner.view(location)
-            Rollbacks(meta, times, self.clock, lock, policy, wait).repair_lazily()
+            if self.rollback_policy.lazy:
+                rollbacks.roll_back_failed()
             with lock.held("cleaning"):
                 view.sync()
-                return Cleaner(
-                    *(meta, view, times, settings, memory),
-                    delete=delete,
-                    lock=lock,
-                    check_lock=lock.check,
-                ).run()
+                return self._cleaner(meta, view, delete, lock, releases=True).run()
 
         purpose = f"clean of {self.storage.base_path}"
         cleaner.start(clean, lambda call: self.engine.beside(call, purpose))
+
+    def _cleaner(
+        self,
+        meta: TableMetaClient,
+        view: FileSystemView,
+        delete: Delete,
+        lock: TableLock,
+        *,
+        releases: bool = False,
+        progress: Progress | None = None,
+    ) -> Cleaner:
+        """Return a cleaner that runs under a lock, which it may release while it deletes files."""
+        return Cleaner(
+            *(meta, view, self.times(meta.config.timezone), self.clean_settings, self.clean_memory),
+            delete=delete,
+            progress=progress,
+            lock=lock if releases else None,
+            check_lock=lock.check,
+        )
 
     def _delete(self, storage: Storage, proceed: Callable[[], object] = lambda: None) -> Delete:
         """Return the function that deletes files for the cleaner."""
@@ -249,6 +265,7 @@ class WriteRequest:
 
     Attributes:
         extra_metadata: Text to store in the commit next to the schema.
+        partitions: The partitions that ``DELETE_PARTITION`` replaces; other operations have rows.
         files: The storage; it caches the ends of base files, which are opened to find keys, and
             soon again for the merge.
     """
@@ -258,6 +275,7 @@ class WriteRequest:
     extra_metadata: Mapping[str, str]
     account: WriteAccount
     files: Storage
+    partitions: PartitionChoice | None = None
 
     @classmethod
     def of(
@@ -265,6 +283,7 @@ class WriteRequest:
         context: WriteContext,
         operation: Operation,
         extra_metadata: Mapping[str, str] | None = None,
+        partitions: PartitionChoice | None = None,
     ) -> WriteRequest:
         """Return a request.
 
@@ -279,7 +298,7 @@ class WriteRequest:
             context.embedded.report,
             in_process=context.engine.in_process,
         )
-        return cls(context, operation, extra, account, context.storage.keeping_tails())
+        return cls(context, operation, extra, account, context.storage.keeping_tails(), partitions)
 
     @property
     def sort_mode(self) -> str:

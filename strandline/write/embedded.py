@@ -258,27 +258,36 @@ class EmbeddedService:
     def _location(
         self, service: SharedService | None, last_instant: str, timeline_hash: str
     ) -> ViewLocation:
-        return ViewLocation(
+        listing = ViewLocation(
             base_path=self._storage.base_path,
-            urls=() if service is None else (service.url,),
-            token=None if service is None else service.token,
+            urls=(),
+            token=None,
             storage_options=self._storage_options,
             last_instant=last_instant,
             timeline_hash=timeline_hash,
-            fallback=self._settings.get(lookup.BACKUP_VIEW),
-            timeouts=Timeouts(
-                self._settings.get(lookup.REMOTE_CONNECT_TIMEOUT),
-                self._settings.get(lookup.REMOTE_READ_TIMEOUT),
-                float(self._settings.get(lookup.REMOTE_TIMEOUT)),
-            ),
-            patience=Patience(
-                self._settings.get(lookup.REMOTE_FIRST_ANSWER),
-                self._settings.get(lookup.REMOTE_DEADLINE),
-            ),
             storage=self._storage,
             shared=False,
-            ca_file=None if service is None else service.ca_file,
-            local_urls=() if service is None else (service.local_url,),
+        )
+        return listing if service is None else self._through(service, listing)
+
+    def _through(self, service: SharedService, listing: ViewLocation) -> ViewLocation:
+        """Return a location that asks the service, as the settings of look-ups say."""
+        values = self._settings
+        return replace(
+            listing,
+            urls=(service.url,),
+            token=service.token,
+            fallback=values.get(lookup.BACKUP_VIEW),
+            timeouts=Timeouts(
+                values.get(lookup.REMOTE_CONNECT_TIMEOUT),
+                values.get(lookup.REMOTE_READ_TIMEOUT),
+                float(values.get(lookup.REMOTE_TIMEOUT)),
+            ),
+            patience=Patience(
+                values.get(lookup.REMOTE_FIRST_ANSWER), values.get(lookup.REMOTE_DEADLINE)
+            ),
+            ca_file=service.ca_file,
+            local_urls=(service.local_url,),
         )
 
 

@@ -39,10 +39,10 @@ def write(request: WriteRequest, data: object) -> WriteResult:
 
     Args:
         request: The write.
-        data: The caller's rows.
+        data: The caller's rows; ``None`` if the operation has none.
     """
     context = request.context
-    given = context.engine.adopt(data)
+    given = None if request.partitions is not None else context.engine.adopt(data)
     # Only between writes, because tasks know only their service address.
     context.embedded.replace_ended()
     try:

@@ -24,6 +24,8 @@ class Replaces(Enum):
     PARTITIONS = "partitions"
     """The file groups of its rows' partitions."""
     TABLE = "table"
+    NAMED = "named partitions"
+    """The file groups of partitions that the caller names; there are no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ INSERT_OVERWRITE: Final = Operation(
 )
 INSERT_OVERWRITE_TABLE: Final = Operation(
     "INSERT_OVERWRITE_TABLE", action=REPLACE_COMMIT, replaces=Replaces.TABLE
+)
+
+DELETE_PARTITION: Final = Operation(
+    "DELETE_PARTITION", action=REPLACE_COMMIT, replaces=Replaces.NAMED
 )
 
 

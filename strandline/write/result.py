@@ -14,6 +14,7 @@ from strandline.commit.conflict import Conflict
 from strandline.commit.transaction import Transaction
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
+from strandline.table_services.compact.planner import CompactionResult
 from strandline.write.async_cleaner import AsyncClean
 from strandline.write.tasks.write_task import WriteReport
 from timeline.clock import Clock
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 DRIVER: Final = "driver"
 EXECUTORS: Final = "executors"
-_STEPS: Final = ("tag", "write", "commit", "sync", "clean", "archive", "rollback")
+_STEPS: Final = ("tag", "write", "commit", "sync", "compact", "clean", "archive", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class WriteResult:
         rows_deleted: Stored rows removed, or deletes appended to logs.
         files: Number of files written.
         bytes_written: Total size of those files.
-        seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
-            ``archive``, ``rollback``.
+        seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``,
+            ``compact``, ``clean``, ``archive``, ``rollback``.
         lookups: The write's look-ups, each with its duration and the source of its answer:
             ``local`` also while the service is still starting, which is no fallback.
         fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
@@ -54,6 +55,9 @@ class WriteResult:
         clean: Result of the clean after the commit; if cleans are asynchronous, of the one that ran
             beside this write, after the client's previous one. ``None`` if nothing was cleaned.
         archive: Result of the archival after it; ``None`` if nothing was archived.
+        compaction: Result of the compaction after the commit, before the clean; ``None`` if nothing
+            was compacted.
+        planned_compaction: Requested time of the compaction that was only planned, if any.
         rolled_back: Requested times of failed writes that were rolled back first.
         concurrent: Requested times of other writers' instants that completed, or were planned,
             while this write ran, and that it was compared with.
@@ -79,6 +83,8 @@ class WriteResult:
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
     archive: ArchiveResult | None = None
+    compaction: CompactionResult | None = None
+    planned_compaction: str | None = None
     rolled_back: tuple[str, ...] = ()
     concurrent: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()

@@ -15,11 +15,16 @@ from benchmarks.servers.lookup_load import LookupLoad
 from benchmarks.servers.mix import SIZES, mixed
 from benchmarks.servers.moves import STEPS, moved
 from benchmarks.servers.outage import figure10
+from benchmarks.servers.routing import routed
 from benchmarks.servers.server import ServerError
 from benchmarks.servers.view_database import KINDS, ViewDatabase
 from tests.executor_proxy.scripted_server import Raw, Reply, ScriptedServer
 
 pytestmark = pytest.mark.property
+
+
+def port_of(server: ScriptedServer) -> int:
+    return int(server.url.rpartition(":")[2])
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def database(tmp_path: Path) -> Iterator[ViewDatabase]:
 def test_an_answer_that_is_another_is_an_error(reply: Reply | Raw, error: str) -> None:
     with (
         ScriptedServer(lambda _: reply) as server,
-        LookupLoad(int(server.url.rpartition(":")[2]), 2, {"/asked": b"right"}) as load,
+        LookupLoad({port_of(server): {"/asked": b"right"}}, 2) as load,
         pytest.raises(ServerError, match=error),
     ):
         load.run(0.1)
@@ -48,7 +53,7 @@ def test_an_answer_that_is_another_is_an_error(reply: Reply | Raw, error: str) -
 def test_each_client_asks_until_the_time_is_over() -> None:
     with (
         ScriptedServer(lambda _: Reply(b"right")) as server,
-        LookupLoad(int(server.url.rpartition(":")[2]), 3, {"/1": b"right", "/2": b"right"}) as load,
+        LookupLoad({port_of(server): {"/1": b"right", "/2": b"right"}}, 3) as load,
     ):
         latencies = load.run(0.0)
         assert len(latencies) == len(server.requests) == 3
@@ -110,3 +115,12 @@ def test_tables_move_while_clients_ask(tmp_path: Path) -> None:
     failed = rows[-2]
     assert failed.met, failed.values
     assert rows[-1].values[0] > 0, "memory was freed"
+
+
+def test_routers_pass_on_all_that_they_are_asked(tmp_path: Path) -> None:
+    rows = list(routed(tmp_path, 2, 0.02, clients=(1, 16)))
+    # Two ways at two loads and two sizes; the lower load has a goal.
+    assert sum(row.what.startswith("figure 5") for row in rows) == 2 * 2 * (3 + 2)
+    assert sum(row.what.startswith("figure 7") for row in rows) == 2 * 4
+    assert all(len(row.values) == 2 for row in rows)
+    assert sum(row.bound is not None for row in rows) == 2 * 2

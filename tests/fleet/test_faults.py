@@ -49,7 +49,7 @@ def killed(fleet: FaultyFleet, server: FleetServer) -> None:
 
 
 def stopped(fleet: FaultyFleet, server: FleetServer) -> None:
-    server.send(signal.SIGSTOP)
+    server.hang()
     try:
         fleet.go_on_without(server)
         fleet.go_on_for(STOPPED_S - DEAD_S, *fleet.others(server))

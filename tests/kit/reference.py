@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from prometheus_client import Metric
 
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
 from strandline.cli.serve import SettingOption
+from strandline.fleet.forward import Forwarder
+from strandline.server.api.metrics import families
 from strandline.server.process.composition_root import Parts
 from strandline.server.process.options import PartsOptions
 from strandline.settings.command_line import SERVE_SETTINGS
@@ -81,6 +84,7 @@ OTHER_ROUTES = {
     ),
     "GET /readyz": "`root`, optional: 200 if this root, or every one, can be served, else 503 with"
     " the reasons; needs no token",
+    "GET /metrics": "the [metrics](#metrics), for Prometheus",
     "GET /v1/strandline/status": (
         "`table`, `tables`, optional: counters of the service, of its tables from this base path on"
         " (so many at most; default and maximum 1000), and the settings, as JSON; `next_table`"
@@ -120,6 +124,23 @@ OTHER_ROUTES = {
 }
 
 
+METRICS_HEAD = """
+## Metrics
+
+Of `GET /metrics` ([operating.md](operating.md#monitoring)), beside `process_*` of the process.
+Those that begin with `strandline_fleet_`, `_forwarded_` and `_copies_` are of a server in a fleet.
+"""
+SUFFIXES = {"counter": "_total", "info": "_info"}
+NO_FLEET = {
+    "members": (),
+    "epoch": 0,
+    "vacant": (),
+    "renewed": True,
+    "trouble": None,
+    "records": {},
+}
+
+
 def settings() -> tuple[Setting[Any], ...]:
     """Return every setting of the write client and of ``serve``."""
     return (*WRITER_SETTINGS, *SERVE_SETTINGS)
@@ -144,7 +165,8 @@ def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Com
 
 def reference() -> str:
     """Return the document."""
-    parts = [HEAD, *_commands(), SETTINGS, *_settings(), *_hudi_options(), ROUTES_HEAD, *_routes()]
+    parts = [HEAD, *_commands(), SETTINGS, *_settings(), *_hudi_options()]
+    parts += [ROUTES_HEAD, *_routes(), METRICS_HEAD, *_metrics()]
     return "\n".join(parts) + "\n"
 
 
@@ -242,6 +264,26 @@ def _routes() -> Iterator[str]:
         ("route", "parameters, and what it does"),
         ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()),
     )
+
+
+def metrics() -> list[Metric]:
+    """Return every metric of a service in a fleet, without samples of tables."""
+    forwarder = Forwarder("http://a:1", lambda *_: (), None)
+    parts = Parts(PartsOptions((), None), forwarder=forwarder, fleet=lambda: NO_FLEET)
+    return list(families(parts.scrape()))
+
+
+def _metrics() -> Iterator[str]:
+    rows = [
+        (
+            f"`{family.name}{SUFFIXES.get(family.type, '')}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ())),
+            family.documentation,
+        )
+        for family in sorted(metrics(), key=lambda each: each.name)
+    ]
+    yield _table(("metric", "type", "labels", "what it is"), rows)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Parameters of tests of which `tox -e quick` runs a few."""
+"""Parameters of tests of which `tox -e quick` runs a few, and numbers of examples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def quick_runs(kept: Collection[Any], values: Iterable[Any]) -> list[Any]:
@@ -14,3 +15,11 @@ def quick_runs(kept: Collection[Any], values: Iterable[Any]) -> list[Any]:
     assert any(value in kept for value in given), f"none of {kept} is one of {given}"
     long = pytest.mark.property
     return [pytest.param(value, marks=() if value in kept else long) for value in given]
+
+
+def examples(number: int) -> int:
+    """Return how many examples of ``number`` are drawn: all in `tox -e all`, else two fifths.
+
+    Not of state machines, nor of what is sent to a server or is damaged: those are as many always.
+    """
+    return number * settings.default.max_examples // 100

@@ -75,7 +75,7 @@ class Connections(Generic[C]):
     def lent(self) -> Iterator[C]:
         """Yield a connection, which is closed if the body raises.
 
-        One that works is kept if the body refuses something with an error of this project.
+        A working connection is kept if the body raises one of this project's errors.
 
         Raises:
             StoreUnavailableError: All were in use for too long.

@@ -25,8 +25,8 @@ from fsview.store.base import RecordRows
 from fsview.store.sql.database import Build, Session
 
 LEASE_S: Final = 5.0
-"""Longest time that a builder may take for a transaction. Who takes longer loses what it built, if
-another builds or deletes meanwhile."""
+"""Longest time that a builder may take for a transaction. A builder that takes longer loses what it
+built, if another one builds or deletes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

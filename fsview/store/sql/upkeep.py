@@ -128,8 +128,8 @@ def forget(database: Database, table_id: TableId) -> Forgotten | None:
     """Delete what a database has of a table; ``None`` if that is nothing.
 
     Servers that have the table open find that out at the next sync that sees a new instant, and
-    reload it. Until then they answer from memory. Where they need a blob that is gone, they load
-    the table anew at once, and the request fails.
+    reload it. Until then they answer from memory. If they need a blob that is gone, the request
+    fails, and they reload the table at once.
 
     Raises:
         StoreError: Some of it is left. Servers use none of it if it was begun.

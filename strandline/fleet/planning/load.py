@@ -7,6 +7,7 @@ answers in another group's place counts for the table's own group, where the loa
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -14,10 +15,42 @@ from typing import Any, Final
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.mounts import MountTable
 from strandline.fleet.planning.placement import GroupCapacity, TableLoad
-from timeline.errors import FleetError
+from timeline.encoding.json_text import bounded_loads
+from timeline.errors import BadAnswerError, FleetError
 from timeline.storage.table_id import TableId
 
 _HEAD: Final = ("group", "table", "CPU peak", "MB")
+
+
+def checked_status(url: str, body: bytes) -> Mapping[str, Any]:
+    """Return a server's status, which has what plans need of it.
+
+    Args:
+        url: Names the server in errors.
+        body: The answer to ``GET /v1/strandline/status``, with some of its tables.
+
+    Raises:
+        BadAnswerError: It is no such status: something else answers there.
+        FleetError: It lacks a table's load, as one of a server without a fleet.
+    """
+    try:
+        status: Mapping[str, Any] = bounded_loads(body)
+        named = status["next_table"] is None or isinstance(status["next_table"], str)
+        fits = named and _is_number(status["store"]["budget"]["limit_bytes"])
+        for name, told in status["tables"].items():
+            if "load" not in told:
+                raise FleetError(f"{url} doesn't tell the load of its tables: it has no fleet")
+            numbers = told["load"]["peak_cpu"], told["packed_bytes"]
+            fits = fits and bool(name) and all(map(_is_number, numbers))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadAnswerError(f"{url} returned no status of a server: {error!r}") from error
+    if not fits:
+        raise BadAnswerError(f"{url} returned a status with other values than numbers and names")
+    return status
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def loads_of(
@@ -26,19 +59,14 @@ def loads_of(
     """Return what each table takes, in the order of their names.
 
     Args:
-        statuses: Address → the status of the server, as ``GET /v1/strandline/status`` has it.
+        statuses: Address → the status of the server, see ``checked_status``.
         mounts: The fleet's mounts. Tables that one spreads by their partitions are fixed.
         layout: How tables without a mount are placed.
-
-    Raises:
-        FleetError: A status lacks a table's load, as one of a server without a fleet.
     """
     loads: defaultdict[str, float] = defaultdict(float)
     packed: dict[str, int] = {}
-    for url, status in statuses.items():
+    for status in statuses.values():
         for name, told in status["tables"].items():
-            if "load" not in told:
-                raise FleetError(f"{url} doesn't tell the load of its tables: it has no fleet")
             table = str(TableId.of(name).normal())
             loads[table] += told["load"]["peak_cpu"]
             packed[table] = max(packed.get(table, 0), told["packed_bytes"])

@@ -91,7 +91,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Nothing:
-    """A result of scipy's where it wasn't asked, or of another question."""
+    """A result in scipy's form: without a call, or put together from those of two calls."""
 
     status: int
     x: Sequence[float] | None = None

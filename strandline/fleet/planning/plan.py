@@ -277,7 +277,7 @@ def in_order_of_names(placement: Placement, assignment: Assignment) -> Assignmen
 def _without_needless(placement: Placement, assignment: Assignment, weights: Weights) -> Assignment:
     """Return the assignment without moves whose undoing leaves no group further above a mark.
 
-    Undone are those of the most bytes first.
+    Moves of the most bytes are undone first.
     """
     at = list(assignment)
     while True:

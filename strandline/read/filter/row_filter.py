@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from strandline.read.filter.expression_text import expression_text
+from strandline.settings.setting import nearest
 from timeline.errors import InputError
 
 _FORMS: Final = (
@@ -80,11 +80,10 @@ class RowFilter:
 
 def unknown_column(name: str, schema: pa.Schema) -> InputError:
     """Return the error for an unknown column; it names the most similar one."""
-    close = [each for each in schema.names if each.lower() == name.lower()]
-    close = close or difflib.get_close_matches(name, schema.names, 1, 0.6)
+    close = nearest(name, schema.names)
     return InputError(
         f"the table has no column {name!r}; it has {schema.names}",
-        hint=f"did you mean {close[0]!r}?" if close else None,
+        hint=None if close is None else f"did you mean {close!r}?",
     )
 
 

@@ -61,6 +61,25 @@ class StoredGroup:
     pieces: Iterable[pa.Table]
 
 
+@dataclass(slots=True)
+class LogMergeCounts:
+    """Counts of the rows of one merge.
+
+    Attributes:
+        records: Records in the logs, also those that lose.
+        keys: Their distinct keys.
+        updates: Stored rows that were replaced.
+        deletes: Stored rows that were removed.
+        inserts: Rows only in logs.
+    """
+
+    records: int = 0
+    keys: int = 0
+    updates: int = 0
+    deletes: int = 0
+    inserts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LogRows:
     """The newest record of each key in the logs of a slice.
@@ -74,6 +93,7 @@ class LogRows:
         rows: Rows of all records that have one, with the columns of the rules.
         table: A hash table of the keys; ``None``: there are many, and each piece gets its own.
         present: The columns that the records have; ``None``: all, as no block has partial updates.
+        records: Number of all records.
     """
 
     keys: SpooledRows
@@ -83,6 +103,7 @@ class LogRows:
     rows: SpooledRows
     table: KeyTable | None
     present: PresentColumns | None = None
+    records: int = 0
 
     @classmethod
     def of(cls, blocks: Iterable[PlacedBlock], rules: LogRules) -> LogRows:
@@ -96,10 +117,11 @@ class LogRows:
         budget = rules.budget
         records = LogRecords.of(blocks, rules)
         schema = _Newest.of(rules.heads.empty_table(), np.zeros(0, np.int64)).table.schema
-        folded, tables, sources = [], [], []
+        folded, tables, sources, count = [], [], [], 0
         with Spool(schema, budget, budget.size // 4) as spool:
             for numbers, heads in records.parts():
                 part = _Newest.of(heads, numbers, records.classes)
+                count += heads.num_rows
                 spool.add(part.table)
                 if spool.nbytes > budget.size:
                     spool.spill()
@@ -110,7 +132,7 @@ class LogRows:
         row_of, first = map(np.concatenate, zip(*folded, strict=True))
         order = newest.select([name for name in newest.schema.names if name != KEY])
         table = tables[0] if tables else None
-        found = cls(newest.select([KEY]), order, row_of, first, records.rows, table)
+        found = cls(newest.select([KEY]), order, row_of, first, records.rows, table, records=count)
         if records.classes is None:
             return found
         return found._put_together(records.classes, np.concatenate(sources), budget)
@@ -133,7 +155,11 @@ class LogRows:
         return any(_any_between(one_chunk(piece.column(KEY)), span) for piece in self.keys.pieces)
 
     def merge(
-        self, groups: Iterable[StoredGroup], rules: LogRules, shown: Sequence[str]
+        self,
+        groups: Iterable[StoredGroup],
+        rules: LogRules,
+        shown: Sequence[str],
+        counts: LogMergeCounts | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a base file merged with the logs' records, then the rows only in logs.
 
@@ -141,12 +167,15 @@ class LogRows:
             groups: The rows of the base file.
             rules: As for ``of``.
             shown: The columns to return.
+            counts: Gets the numbers of rows; complete after the last piece.
 
         Yields:
             Pieces with the columns ``shown`` of ``rules.schema``: the base file's rows in its
             order, then those only in logs in the order of their keys' first records.
         """
         only_in_logs = self.row_of >= 0
+        counts = LogMergeCounts() if counts is None else counts
+        counts.records, counts.keys = self.records, len(self.row_of)
         # The stored key equals the record's, so it isn't replaced.
         newer = self.rows.select([name for name in shown if name != RECORD_KEY])
         for group in groups:
@@ -159,6 +188,9 @@ class LogRows:
                 rows = piece.select(shown)
                 if len(stored):
                     wins = self._wins(piece, stored, touched, rules)
+                    removed = self.row_of[touched[wins]] < 0
+                    counts.deletes += int(removed.sum())
+                    counts.updates += int((~removed).sum())
                     if rules.properties.fills:
                         properties = rules.properties
                         rows = self._filled(rows, stored, touched, wins, newer, properties)
@@ -166,6 +198,7 @@ class LogRows:
                         rows = self._replaced(rows, stored[wins], touched[wins], newer)
                 yield rows
         new = np.flatnonzero(only_in_logs)
+        counts.inserts = len(new)
         new = new[np.argsort(self.first[new], kind="stable")]
         size = min(_PIECE_BYTES, rules.budget.size)
         count = max(1, size * self.rows.num_rows // max(1, self.rows.nbytes))

@@ -33,7 +33,7 @@ from timeline.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 _RENEWALS: Final = 3
-"""A lease is renewed so many times before it would expire."""
+"""How often a lease is renewed within the time after which it expires."""
 _RETRIES: Final = 10
 """A renewal that failed is repeated after this fraction of the time between two."""
 _MIN_WAIT_S: Final = 1.0

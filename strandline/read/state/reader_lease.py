@@ -19,8 +19,8 @@ that the reader reads.
 
 Hudi ignores folders in ``.hoodie`` that it doesn't know, and so it ignores leases.
 
-A file that isn't a lease holds everything and doesn't expire, as nobody knows what its writer
-meant; it is deleted by name.
+A file that isn't a lease holds everything and doesn't expire, as its meaning isn't known; it is
+deleted by name.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Leases:
 
 
 def _printable(lease_id: str) -> str:
-    """Return an id as people may read it: anybody can name a file."""
+    """Return an id that can be shown; as a file's name it may have any characters."""
     return lease_id if lease_id.isprintable() else repr(lease_id)
 
 

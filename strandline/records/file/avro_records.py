@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.records.row_selection import one_chunk
 from timeline.encoding.avro import checked_schema
@@ -94,15 +95,20 @@ def joined(parts: Sequence[Encoded]) -> Encoded:
     """Return values that consist of a value of each part, in order; the parts are equally long."""
     if len(parts) == 1:
         return parts[0]
-    sizes: Sizes = np.sum([part.sizes for part in parts], axis=0, dtype=np.int64)
-    out: Bytes = np.empty(int(sizes.sum()), np.uint8)
-    at = np.cumsum(sizes) - sizes
-    for part in parts:
-        if len(part.data):
-            begins = np.cumsum(part.sizes) - part.sizes
-            out[np.repeat(at - begins, part.sizes) + np.arange(len(part.data))] = part.data
-        at = at + part.sizes
-    return Encoded(out, sizes)
+    nothing = pa.scalar(b"", pa.large_binary())
+    made = pc.binary_join_element_wise(*(_as_array(part) for part in parts), nothing)
+    _, offset_bytes, data = made.buffers()
+    offsets = np.frombuffer(offset_bytes, np.int64, len(made) + 1)
+    content = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return Encoded(content, np.diff(offsets))
+
+
+def _as_array(values: Encoded) -> pa.LargeBinaryArray:
+    """Return values as an Arrow array of bytes, without a copy."""
+    offsets: Sizes = np.zeros(len(values.sizes) + 1, np.int64)
+    np.cumsum(values.sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values.data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values.sizes), buffers)
 
 
 def longs(values: npt.NDArray[np.int64]) -> Encoded:

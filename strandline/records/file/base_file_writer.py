@@ -35,13 +35,66 @@ from strandline.records.meta_fields import (
 )
 from strandline.records.row_selection import bounded_slices
 from strandline.records.schema.avro_schema import avro_with_meta_fields
+from strandline.settings.setting import Setting
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
 BLOOM_KEY: Final = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE_KEY: Final = "hoodie_bloom_filter_type_code"
 
-CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
+CODEC: Final = Setting(
+    "hoodie.parquet.compression.codec",
+    "gzip",
+    "Compression of base files.",
+    "table",
+    allowed=("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed"),
+)
+ROW_GROUP: Final = Setting(
+    "hoodie.parquet.block.size",
+    120 << 20,
+    "In-memory size of a base file's row groups.",
+    "table",
+    unit="bytes",
+    minimum=1024,
+)
+BLOOM_ENABLED: Final = Setting(
+    "hoodie.parquet.bloom.filter.enabled",
+    True,
+    "Whether base files have a Bloom filter of their keys; with a Bloom index they always have one."
+    " Other indexes and readers don't need it.",
+    "table",
+)
+BLOOM_ENTRIES: Final = Setting(
+    "hoodie.index.bloom.num_entries",
+    0,
+    "Number of keys that a base file's Bloom filter is sized for; 0 means the file's rows, up to"
+    " Hudi's 60000, whose filter alone takes 431 kB.",
+    "table",
+    minimum=0,
+    maximum=10_000_000,
+)
+BLOOM_ERROR_RATE: Final = Setting(
+    "hoodie.index.bloom.fpp",
+    1e-9,
+    "False-positive rate of the Bloom filter.",
+    "table",
+    minimum=1e-12,
+    maximum=0.5,
+)
+BLOOM_TYPE: Final = Setting(
+    "hoodie.bloom.index.filter.type",
+    "DYNAMIC_V0",
+    "Type of the Bloom filter.",
+    "table",
+    allowed=("DYNAMIC_V0", "SIMPLE"),
+)
+BLOOM_MAX_ENTRIES: Final = Setting(
+    "hoodie.bloom.index.filter.dynamic.max.entries",
+    100_000,
+    "Number of keys up to which a dynamic Bloom filter grows.",
+    "table",
+    minimum=1,
+)
 
 _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
@@ -57,23 +110,23 @@ class BaseFileSettings:
     """Settings of written base files.
 
     Attributes:
-        compression: ``hoodie.parquet.compression.codec``, one of ``CODECS``.
-        row_group_bytes: ``hoodie.parquet.block.size``: in-memory Arrow bytes of one row group.
-        bloom_entries: ``hoodie.index.bloom.num_entries``; ``None`` sizes the filter for the file's
-            rows, up to Java's default of 60,000 (whose filter takes 431 kB of every footer).
-        bloom_error_rate: ``hoodie.index.bloom.fpp``.
-        bloom_max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
-        bloom_type: ``hoodie.bloom.index.filter.type``: ``DYNAMIC_V0`` or ``SIMPLE``.
-        has_bloom: ``hoodie.parquet.bloom.filter.enabled``: whether the footer has a filter.
+        compression: ``CODEC``.
+        row_group_bytes: ``ROW_GROUP``: in-memory Arrow bytes of one row group.
+        bloom_entries: ``BLOOM_ENTRIES``; ``None`` sizes the filter for the file's rows, up to
+            Java's default of 60,000 (whose filter takes 431 kB of every footer).
+        bloom_error_rate: ``BLOOM_ERROR_RATE``.
+        bloom_max_entries: ``BLOOM_MAX_ENTRIES``.
+        bloom_type: ``BLOOM_TYPE``.
+        has_bloom: Whether the footer has a filter; with a Bloom index it always has.
     """
 
-    compression: str = "gzip"
-    row_group_bytes: int = 120 * 1024 * 1024
-    bloom_entries: int | None = None
-    bloom_error_rate: float = 1e-9
-    bloom_max_entries: int = 100_000
-    bloom_type: str = "DYNAMIC_V0"
-    has_bloom: bool = True
+    compression: str = CODEC.field()
+    row_group_bytes: int = ROW_GROUP.field()
+    bloom_entries: int | None = BLOOM_ENTRIES.field(lambda entries: entries or None)
+    bloom_error_rate: float = BLOOM_ERROR_RATE.field()
+    bloom_max_entries: int = BLOOM_MAX_ENTRIES.field()
+    bloom_type: str = BLOOM_TYPE.field()
+    has_bloom: bool = BLOOM_ENABLED.field()
 
     def bloom_filter(self, rows: int) -> BloomFilter:
         """Return an empty filter for a file of ``rows`` rows."""

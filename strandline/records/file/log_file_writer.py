@@ -25,6 +25,7 @@ from strandline.records.file.avro_records import encoded_rows
 from strandline.records.file.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.row_selection import one_chunk
 from strandline.records.schema.avro_schema import avro_with_meta_fields
+from strandline.settings.setting import Setting
 from timeline.encoding.delete_block import (
     DECIMAL_SCALE,
     DeletedRecord,
@@ -46,8 +47,35 @@ from timeline.errors import UnsupportedTableError
 AVRO: Final = "avro"
 PARQUET: Final = "parquet"
 
+LOG_FORMAT: Final = Setting(
+    "hoodie.logfile.data.block.format",
+    AVRO,
+    "Format of the rows in logs: `avro` or `parquet`.",
+    "table",
+    allowed=(AVRO, PARQUET),
+)
+LOG_BLOCK_SIZE: Final = Setting(
+    "hoodie.logfile.data.block.max.size",
+    256 << 20,
+    "Size at which a block of rows in a log is ended.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+LOG_FILE_SIZE: Final = Setting(
+    "hoodie.logfile.max.size",
+    1 << 30,
+    "Size of a log after which a write begins another one.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+
 _PIECE_ROWS: Final = 16_384
 """Rows that are encoded at once: the arrays for more don't fit the processor's cache."""
+_PIECE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that are encoded at once, unless one row has more. A block may exceed its size by as much,
+and Hudi's reader holds it in one array, of at most 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +83,15 @@ class LogFileSettings:
     """Settings of written logs.
 
     Attributes:
-        data_format: ``hoodie.logfile.data.block.format``: ``AVRO`` or ``PARQUET``.
-        block_bytes: ``hoodie.logfile.data.block.max.size``: a block is ended when it has this size.
-        file_bytes: ``hoodie.logfile.max.size``: after a file of this size the next one begins.
+        data_format: ``LOG_FORMAT``.
+        block_bytes: ``LOG_BLOCK_SIZE``.
+        file_bytes: ``LOG_FILE_SIZE``.
         parquet: Settings of the files in Parquet blocks.
     """
 
-    data_format: str = AVRO
-    block_bytes: int = 256 * 1024 * 1024
-    file_bytes: int = 1024 * 1024 * 1024
+    data_format: str = LOG_FORMAT.field()
+    block_bytes: int = LOG_BLOCK_SIZE.field()
+    file_bytes: int = LOG_FILE_SIZE.field()
     parquet: BaseFileSettings = field(default_factory=BaseFileSettings)
 
 
@@ -103,8 +131,7 @@ class LogBlockWriter:
         Raises:
             UnsupportedTableError: The schema has a type that isn't written.
         """
-        for begin in range(0, rows.num_rows, _PIECE_ROWS):
-            piece = rows.slice(begin, _PIECE_ROWS)
+        for piece in _pieces(rows):
             if self._settings.data_format == PARQUET:
                 self._tables.append(piece)
                 self._bytes += piece.nbytes
@@ -139,6 +166,26 @@ class LogBlockWriter:
             content = avro_content(rows, b"".join(records))
             data = block_bytes(AVRO_DATA, self._header, content)
         return LogBlock(data, rows)
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in pieces of at most ``_PIECE_ROWS``, and about ``_PIECE_BYTES``."""
+    for begin in range(0, rows.num_rows, _PIECE_ROWS):
+        waiting = [rows.slice(begin, _PIECE_ROWS)]
+        while waiting:
+            piece = waiting.pop()
+            # Halved, not divided by the mean: few rows may have nearly all bytes.
+            if piece.num_rows > 1 and _own_bytes(piece) > _PIECE_BYTES:
+                half = piece.num_rows // 2
+                waiting += [piece.slice(half), piece.slice(0, half)]
+            else:
+                yield piece
+
+
+def _own_bytes(rows: pa.Table) -> int:
+    """Return the bytes of rows, without the values of dictionaries, which slices share."""
+    plain = [each for each in rows.columns if not pa.types.is_dictionary(each.type)]
+    return sum(each.nbytes for each in plain)
 
 
 def deleted_rows(

@@ -53,12 +53,34 @@ from strandline.records.schema.column_change import (
     type_text,
 )
 from strandline.records.schema.columns import check_names, check_nesting, column_of, nullable_inside
+from strandline.settings.setting import Setting
 from timeline.errors import InputError
 
-RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
-SET_NULL: Final = "hoodie.write.set.null.for.missing.columns"
-VALIDATE: Final = "hoodie.avro.schema.validate"
-ALLOW_DROP: Final = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+RECONCILE: Final = Setting(
+    "hoodie.datasource.write.reconcile.schema",
+    False,
+    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
+    " missing columns are null. Deprecated by Hudi.",
+    "table",
+)
+SET_NULL: Final = Setting(
+    "hoodie.write.set.null.for.missing.columns",
+    False,
+    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
+    "table",
+)
+VALIDATE: Final = Setting(
+    "hoodie.avro.schema.validate",
+    False,
+    "Whether the rows' schema becomes the table's if stored rows can be read by it.",
+    "table",
+)
+ALLOW_DROP: Final = Setting(
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+    False,
+    "Whether columns that the rows lack are dropped from the table.",
+    "table",
+)
 
 _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 """Old and new types between which values keep their text and order."""
@@ -66,19 +88,19 @@ _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 @dataclass(frozen=True, slots=True)
 class EvolutionRules:
-    """Options that decide how a write may change the table's schema.
+    """Values of the settings that decide how a write may change the table's schema.
 
     Attributes:
-        reconcile: The option ``RECONCILE``.
-        set_null: The option ``SET_NULL``.
-        validate: The option ``VALIDATE``.
-        allow_drop: The option ``ALLOW_DROP``.
+        reconcile: ``RECONCILE``.
+        set_null: ``SET_NULL``.
+        validate: ``VALIDATE``.
+        allow_drop: ``ALLOW_DROP``.
     """
 
-    reconcile: bool = False
-    set_null: bool = False
-    validate: bool = False
-    allow_drop: bool = False
+    reconcile: bool = RECONCILE.field()
+    set_null: bool = SET_NULL.field()
+    validate: bool = VALIDATE.field()
+    allow_drop: bool = ALLOW_DROP.field()
 
 
 def evolved(rows: RecordType, table: RecordType, rules: EvolutionRules) -> RecordType:
@@ -112,7 +134,7 @@ def _deduced(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Reco
     result = _merged(aligned, table) if rules.set_null else aligned
     missing = list(_missing(result, table, ""))
     if missing:
-        raise _missing_error(missing, f"{SET_NULL}=true writes nulls")
+        raise _missing_error(missing, f"{SET_NULL.name}=true writes nulls")
     _require_readable(result, table, check_names=False)
     return result
 
@@ -210,7 +232,7 @@ def _check_table(result: RecordType, table: RecordType, rules: EvolutionRules) -
     """Refuse a schema of the table that lacks columns of the old one, or can't read its rows."""
     missing = [held.name for held in table.columns if result.column(held.name) is None]
     if missing and not rules.allow_drop:
-        raise _missing_error(missing, f"{ALLOW_DROP}=true drops them from the table")
+        raise _missing_error(missing, f"{ALLOW_DROP.name}=true drops them from the table")
     if rules.validate:
         _require_readable(result, table, check_names=True)
 

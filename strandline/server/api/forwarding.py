@@ -16,8 +16,11 @@ A client without a bound on its wait may wait for minutes while its table is loa
 forwarded with a bound and repeated as long as the owner answers that it is busy: this distinguishes
 a server that loads from one that hangs.
 
-A table of another group of servers is forwarded to those, whether or not this server has its root,
-and answered here only if it has. A table outside its group's roots is refused by every server.
+A table of another group of servers is forwarded to those, whether or not this server has its root:
+to the table's servers, then to others of the group. It is answered here only if none answers, and
+this server has the root. A table outside its group's roots is refused by every server; if
+those aren't known, because no server of the group has joined yet, or as their record is damaged,
+that is left to the group's servers.
 
 A server that has answered ``refresh/`` notifies the table's other servers
 (``strandline.fleet.copies``).
@@ -48,7 +51,7 @@ from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
-from strandline.server.api.unfinished_work import (
+from strandline.server.api.late_answers import (
     JOINED_PATHS,
     LONGEST_WAIT_S,
     RETRY_AFTER_S,
@@ -172,6 +175,22 @@ class _Asked:
         return cls(kind, method, base_path, table, is_pinned, partition)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """What another server of the fleet says of itself in a request that it has forwarded.
+
+    Attributes:
+        epoch: The epoch of the fleet that it knows; ``None`` if it doesn't say.
+        unsure: Of a creation of markers: the address of a server in doubt, or ``SETTLED``; empty if
+            no server is in doubt.
+        notifies: Whether it only notifies this server of a change, as it does all others.
+    """
+
+    epoch: int | None
+    unsure: str
+    notifies: bool
+
+
 class Forwarding:
     """Answers the requests of a server in a fleet; used on its loop.
 
@@ -181,8 +200,7 @@ class Forwarding:
         newest: Base path of a table that is open → timeline hash of its newest snapshot. Never
             waits.
         serves: Whether a base path may be one of this server's tables, by its text. Requests for
-            others are forwarded if they are below the roots of another group of servers, and
-            refused here if not. Never waits.
+            others are forwarded if they are another group's, and refused here if not. Never waits.
         current: Knows the groups; ``None``: all servers have the same roots.
     """
 
@@ -212,28 +230,50 @@ class Forwarding:
         asked = _Asked.of(request)
         if asked is None:
             return await here(request)
-        forwarder = self._forwarder
-        urls = forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
-        is_passed_on = forwarder.is_passed_on(request.fields)
-        if is_passed_on:
-            epoch = forwarder.hear(request.fields.get(_EPOCH, b"").decode("latin-1"))
-            reply = await self._answered(here, asked, request, began_s, epoch)
-            return replace(reply, headers={**reply.headers, **forwarder.told_epoch()})
-        is_here = self._serves(asked.base_path)
-        group = self._other_group(asked.table)
-        if group is not None and not group.has_room_for(asked.table) and is_here:
+        sender = self._sender(request)
+        if sender is not None:
+            reply = await self._answered(here, asked, request, began_s, sender)
+            return replace(reply, headers={**reply.headers, **self._forwarder.told_epoch()})
+        group, is_here = self._other_group(asked.table), self._serves(asked.base_path)
+        if group is not None and not group.may_have(asked.table):
             return failure_of(_outside(asked, group), request.accept)
-        is_elsewhere = group is not None and group.has_room_for(asked.table)
-        if urls and (is_elsewhere if group is not None else is_here):
-            try:
-                answer = await self._asked(urls, asked, request)
-            except ServiceError as error:
-                return failure_of(error, request.accept)
-            if answer is not None:
-                return _reply(answer)
-        if group is not None and is_elsewhere and not is_here:
+        if group is not None or is_here:
+            elsewhere = await self._elsewhere(asked, request, group, began_s)
+            if elsewhere is not None:
+                return elsewhere
+        if group is not None and not is_here:
             return _later(_no_server(asked, group), request)
         return await self._answered(here, asked, request, began_s)
+
+    def _sender(self, request: Request) -> _Sender | None:
+        """Return what a server says that has forwarded a request; ``None``: a client sent it."""
+        fields = request.fields
+        if not self._forwarder.is_passed_on(fields):
+            return None
+        epoch = self._forwarder.hear(fields.get(_EPOCH, b"").decode("latin-1"))
+        return _Sender(epoch, fields.get(_UNSURE, b"").decode("latin-1"), _TOLD in fields)
+
+    async def _elsewhere(
+        self, asked: _Asked, request: Request, group: Group | None, began_s: float
+    ) -> Reply | None:
+        """Return the reply of a better server than this one; ``None``: there is none.
+
+        Args:
+            asked: What the request asks.
+            request: The request.
+            group: The group that has the table, if it isn't this server's.
+            began_s: See ``answer``.
+        """
+        urls = self._forwarder.before(asked.table, asked.partition, is_shared=asked.is_pinned)
+        try:
+            answer = await self._asked(urls, asked, request)
+            if answer is None and group is not None:
+                further = self._further(asked.table, urls)
+                rest = _with_the_rest(request, began_s)
+                answer = await self._asked(further, asked, rest)
+        except ServiceError as error:
+            return failure_of(error, request.accept)
+        return None if answer is None else _reply(answer)
 
     async def _answered(
         self,
@@ -241,7 +281,7 @@ class Forwarding:
         asked: _Asked,
         request: Request,
         began_s: float,
-        epoch: int | None = None,
+        sender: _Sender | None = None,
     ) -> Reply:
         """Return this server's answer, unless another one must create the markers.
 
@@ -250,14 +290,14 @@ class Forwarding:
             asked: What the request asks.
             request: The request.
             began_s: When it came, by the loop's clock.
-            epoch: The epoch of the server that has passed it on.
+            sender: The server that has forwarded it; ``None``: a client sent it.
         """
-        kind, forwarder = asked.kind, self._forwarder
-        is_passed_on = forwarder.is_passed_on(request.fields)
+        kind = asked.kind
         if not kind.is_safe and self._safe_mode is not None:
             try:
-                answer = await self._in_doubt(self._safe_mode, asked, request, epoch)
+                answer = await self._in_doubt(self._safe_mode, asked, request, sender)
                 if answer is None:
+                    epoch = None if sender is None else sender.epoch
                     await self._safe_mode.handed_over(asked.table, epoch, wait_of(request))
                     return await self._created(here, asked, _with_the_rest(request, began_s))
             except StateUnavailableError as error:
@@ -265,7 +305,7 @@ class Forwarding:
             except ServiceError as error:
                 return failure_of(error, request.accept)
             return _reply(answer)
-        knows = asked.is_pinned or (kind.is_told and forwarder.is_owner(asked.table))
+        knows = asked.is_pinned or (kind.is_told and self._forwarder.is_owner(asked.table))
         if kind.first is not None and not knows:
             # Without it the answer may be older than an earlier one of another server.
             first = replace(request, method=kind.first[0], path=kind.first[1], body=b"")
@@ -274,23 +314,24 @@ class Forwarding:
                 return synced
         reply = await here(_with_the_rest(request, began_s))
         is_news = kind.is_refresh and reply.status == HTTPStatus.OK
-        if is_news and not (_TOLD in request.fields and is_passed_on):
+        if is_news and not (sender is not None and sender.notifies):
             await self._tell(asked.table, request, began_s)
         return reply
 
     async def _in_doubt(
-        self, safe_mode: SafeMode, asked: _Asked, request: Request, epoch: int | None
+        self, safe_mode: SafeMode, asked: _Asked, request: Request, sender: _Sender | None
     ) -> PeerAnswer | None:
         """Return another server's answer to a creation in doubt; ``None``: answer it here."""
-        is_passed_on = self._forwarder.is_passed_on(request.fields)
-        unsure = request.fields.get(_UNSURE, b"").decode("latin-1") if is_passed_on else ""
+        unsure = "" if sender is None else sender.unsure
         creation = _forwarded(asked, request)
         if not unsure and not safe_mode.is_sure:
             return await safe_mode.elsewhere(asked.table, creation)
         settled = {**creation.headers, _UNSURE: SETTLED.encode()}
         if not unsure:
             # The only second hop: two servers that create markers may call the same one new.
-            owner = self._forwarder.newer_owner(asked.table, epoch)
+            owner = self._forwarder.newer_owner(
+                asked.table, None if sender is None else sender.epoch
+            )
             if owner is None:
                 return None
             return await self._forwarder.ask((owner,), replace(creation, headers=settled))
@@ -299,7 +340,7 @@ class Forwarding:
         if unsure == SETTLED:
             return None
         urls = await safe_mode.settled(asked.table, unsure, wait_of(request))
-        return await self._forwarder.ask(urls, replace(creation, headers=settled)) if urls else None
+        return await self._forwarder.ask(urls, replace(creation, headers=settled))
 
     async def _created(self, here: Application, asked: _Asked, request: Request) -> Reply:
         """Return the answer to a creation: this server's, or its new owner's if the table moved.
@@ -334,6 +375,11 @@ class Forwarding:
             return None
         return known.fleet.group(name) or Group(name)
 
+    def _further(self, table: str, tried: tuple[str, ...]) -> tuple[str, ...]:
+        """Return servers of a table's group that don't have it, and can load it."""
+        found = () if self._current is None else self._current.known.further(table)
+        return tuple(url for url in found if url not in tried)
+
     async def _tell(self, table: str, request: Request, began_s: float) -> None:
         """Have the table's copies sync to this server's newest snapshot."""
         timeline_hash = self._newest(request.parameters().get(BASE_PATH, ""))
@@ -347,7 +393,9 @@ class Forwarding:
     async def _asked(
         self, urls: tuple[str, ...], asked: _Asked, request: Request
     ) -> PeerAnswer | None:
-        """Return the answer of another server; ``None``: this server must answer."""
+        """Return the answer of another server; ``None``: none of them answers."""
+        if not urls:
+            return None
         sent = _forwarded(asked, request)
         is_repeated = sent.within_s is not None
         loop = asyncio.get_running_loop()

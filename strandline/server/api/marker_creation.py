@@ -22,7 +22,7 @@ from fsview.wire.marker_form import (
     QUERY_BYTES,
     split_names,
 )
-from strandline.server.api.router import json_body, required
+from strandline.server.api.dispatcher import json_body, required
 from strandline.server.http.reply import Reply
 from strandline.server.http.request import Request
 from strandline.server.marker.registry import MarkerService

@@ -3,9 +3,9 @@
 The status shows ``PAGE`` tables at most; ``?table=`` names the one to begin with. Its figures are
 collected and encoded in slices, with pauses in which the event loop gets the interpreter lock.
 
-Its paths are below ``strandline.server.api.router.PAGES``. The router reports its errors and
-compresses its answers; the server admits its requests. The bridge to a WSGI application (PEP 3333)
-gives it no body, and holds its whole answer in memory.
+Its paths are below ``strandline.server.api.dispatcher.PAGES``. The dispatcher reports its errors
+and compresses its answers; the server admits its requests. The bridge to a WSGI application (PEP
+3333) gives it no body, and holds its whole answer in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException
 
 from fsview.view_manager import TablesStatus
-from strandline.server.api.router import shown
+from strandline.server.api.dispatcher import shown
 from strandline.server.http.reply import JSON, NOT_FOUND, TEXT, Reply, failure
 from strandline.server.http.request import Request
 from timeline.encoding.json_text import dumps

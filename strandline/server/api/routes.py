@@ -22,11 +22,12 @@ from fsview.wire.marker_form import DELETE_DIRECTORY, DIRECTORY_EXISTS, MARKER_D
 from fsview.wire.param import BASE_PATH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
+from strandline.fleet.current import CurrentFleet
 from strandline.fleet.neighbours import RECORD, TABLES
-from strandline.fleet.safe_mode import RENEWED
+from strandline.fleet.safe_mode import RENEWED, Renewed
+from strandline.server.api.dispatcher import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.api.instant_states import InstantStates
 from strandline.server.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.server.api.router import LoopRow, RouteRow, json_body, required, shown
 from strandline.server.http.reply import JSON, Reply, json_reply
 from strandline.server.http.request import INSTANT_STATES, STATES_DIRECTORY, Request
 from strandline.server.lookup.answer import Answers, Question
@@ -135,11 +136,14 @@ def fleet_rows(views: ViewManager) -> Iterator[RouteRow]:
     yield "GET", RECORD, record
 
 
-def renewed_row(is_sure: Callable[[], bool]) -> LoopRow:
-    """Return the row of the route that says whether this server has renewed its membership."""
+def renewed_row(current: CurrentFleet) -> LoopRow:
+    """Return the row of the route that says whether this server has renewed its membership.
+
+    Its answer is JSON, see ``strandline.fleet.safe_mode.Renewed``.
+    """
 
     async def renewed(_: Request) -> Reply:
-        return json_reply(is_sure())
+        return json_reply(asdict(Renewed(current.is_sure(), current.known.epoch)))
 
     return "GET", RENEWED, renewed
 

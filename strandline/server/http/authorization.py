@@ -3,7 +3,7 @@
 The embedded service makes a token and passes it to executors inside the serialised view;
 ``strandline serve`` reads one from a file. Java clients can't send a token, so an operator has to
 admit them: all (``--no-token``) or those of a network (``--no-token-from``), to look-ups, to
-markers, or to both.
+markers, to both, or a monitoring system to metrics.
 
 The network is that of the connection's peer, checked once a connection. Headers that name other
 peers (``X-Forwarded-For``) are ignored: anybody can write them.
@@ -28,6 +28,7 @@ from timeline.errors import ConfigError
 GREETING: Final = "/"
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
+METRICS_PATH: Final = "/metrics"
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/", READY, f"{READY}/"})
 """Paths of probes, which need no token. They name missing roots, and nothing of any table."""
 PROBING: Final = frozenset({"GET", "HEAD"})
@@ -47,17 +48,26 @@ class Right(enum.Flag):
     """Everything except markers: look-ups, loading, ``refresh/``, the status."""
     MARKERS = enum.auto()
     """All of ``/v1/hoodie/marker/``."""
+    METRICS = enum.auto()
+    """``METRICS_PATH``."""
 
 
 NOTHING: Final = Right(0)
-EVERYTHING: Final = Right.READS | Right.MARKERS
-_RIGHTS: Final = {"reads": Right.READS, "markers": Right.MARKERS, "all": EVERYTHING}
+EVERYTHING: Final = Right.READS | Right.MARKERS | Right.METRICS
+_RIGHTS: Final = {
+    "reads": Right.READS | Right.METRICS,
+    "markers": Right.MARKERS,
+    "metrics": Right.METRICS,
+    "all": EVERYTHING,
+}
 
 
 def right_for(path: str) -> Right:
     """Return the right that a request for ``path`` needs."""
     if path in OPEN_PATHS:
         return NOTHING
+    if path.rstrip("/") == METRICS_PATH:
+        return Right.METRICS
     return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
 
 
@@ -91,7 +101,7 @@ def _reason(exc: OSError | UnicodeDecodeError) -> str:
 
 
 def parse_networks(text: str) -> tuple[tuple[Network, Right], ...]:
-    """Return networks and their rights from ``NETWORK[=reads|markers|all][,...]``.
+    """Return networks and their rights from ``NETWORK[=reads|markers|metrics|all][,...]``.
 
     Raises:
         ConfigError: A part doesn't have this form.

@@ -16,6 +16,7 @@ The resources of a connection are bounded (``strandline.server.http.limits``):
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -234,6 +235,8 @@ class ServiceProtocol(asyncio.Protocol):
             return
         self._current = None
         self._bodies.release(exchange.request.body)
+        took_s = time.perf_counter() - exchange.began_s
+        self._registry.latencies.note_built(exchange.request.path, took_s)
         if self._reader.phase is Reading.IDLE:
             self._reader.since = self._registry.now
         if not whole and exchange.request.version != "1.1":

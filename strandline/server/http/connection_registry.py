@@ -21,6 +21,7 @@ from strandline.server.http.exchange import Exchange
 from strandline.server.http.limits import LINGER_S, Limits, possible_connections
 from strandline.server.http.refusals import Refusals
 from strandline.server.http.request import Application, Fields, RefusedError
+from strandline.server.latency import Latencies
 from strandline.server.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class ConnectionRegistry:
         limits: The limits of one client.
         keep_alive_s: How long an idle connection is kept.
         refusals: Counts and logs responses of 400 or more.
+        latencies: Counts the durations of requests that the application answered.
         body_bytes: Bytes of bodies that are held for requests.
         counts: Events by name, for the status; only grows.
         now: The loop's time at the last check or arrival, seconds.
@@ -94,6 +96,7 @@ class ConnectionRegistry:
         keep_alive_s: float,
         refusals: Refusals,
         *,
+        latencies: Latencies | None = None,
         table_files: int = 0,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -102,6 +105,7 @@ class ConnectionRegistry:
         self.limits = limits
         self.keep_alive_s = keep_alive_s
         self.refusals = refusals
+        self.latencies = latencies or Latencies(())
         self.body_bytes = 0
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum, auto
@@ -127,10 +128,11 @@ class Exchange:
         request: The request.
         keep_alive: Whether the connection stays open after it; may turn false until the response
             begins.
+        began_s: When it was received whole, by ``time.perf_counter``.
         task: The task that runs it, once earlier requests are answered.
     """
 
-    __slots__ = ("_owner", "_response", "_writer", "keep_alive", "request", "task")
+    __slots__ = ("_owner", "_response", "_writer", "began_s", "keep_alive", "request", "task")
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class Exchange:
         self._response = Response.AWAITED
         self.request = request
         self.keep_alive = keep_alive
+        self.began_s = time.perf_counter()
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: Application, threads: TableThreads) -> None:

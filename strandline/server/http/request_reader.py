@@ -164,7 +164,7 @@ class RequestReader:
         target = self._target[0] if len(self._target) == 1 else b"".join(self._target)
         # A closed connection would hold them until the garbage collector finds it.
         self._target, self._headers = [], []
-        # Of a request that is refused nobody awaits the body.
+        # No handler waits for the body of a request that is refused.
         self.phase = Reading.BODY
         if self._sink.take(target, headers):
             self.phase = Reading.SURPLUS

@@ -2,12 +2,13 @@
 
 A request is answered from ready bytes where it is parsed
 (``strandline.server.lookup.ready_answer``), or goes to the application
-(``strandline.server.api.router``). What may wait for storage runs there on threads, shared so that
-a table whose storage hangs blocks no other.
+(``strandline.server.api.dispatcher``). What may wait for storage runs there on threads, shared so
+that a table whose storage hangs blocks no other.
 
 The socket is bound before the loop starts (``strandline.server.http.listener``), here or by the
 driver of a child process. ``run`` blocks until ``stop``. Then no connection is accepted any more,
-and requests in flight have ``grace_s`` seconds.
+and requests in flight have ``grace_s`` seconds. Another port may serve metrics, by the same loop
+and threads.
 
 asyncio's server doesn't show a TLS connection before its handshake is done, so clients that never
 finish theirs could take every file descriptor of the process: ``TlsListener`` registers them when
@@ -31,8 +32,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.server.http.connection import ServiceProtocol
-from strandline.server.http.connection_registry import ConnectionRegistry
+from strandline.server.http.connection_registry import ConnectionRegistry, HotAnswers
 from strandline.server.http.listener import BACKLOG, bind
+from strandline.server.http.request import Application, Fields
 from strandline.server.http.server_options import ServerOptions
 from strandline.server.http.tls import own_context, server_context
 from strandline.server.table_threads import TableThreads
@@ -60,6 +62,14 @@ _OF_ONE_CONNECTION: Final = frozenset(
 """Linux's errors for a connection that ended before it was accepted; others may be waiting."""
 
 
+class NothingReady:
+    """Hot answers of a server that has none."""
+
+    def respond(self, _target: bytes, _fields: Fields) -> bytes | None:
+        """Leave every request to the application."""
+        return None
+
+
 @dataclass(eq=False)
 class ServiceServer:
     """One server; it runs once, in the thread that calls ``run`` or in one of its own.
@@ -79,12 +89,13 @@ class ServiceServer:
     options: ServerOptions
     listener: InitVar[socket.socket | None] = None
     _listener: socket.socket = field(init=False)
+    _metrics_listener: socket.socket | None = field(init=False, default=None)
     # Re-entrant: a signal handler that calls ``stop`` may interrupt the main thread in ``run``.
     _lock: Any = field(init=False, default_factory=threading.RLock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
     _ending: asyncio.Event | None = field(init=False, default=None)
     _tls: ssl.SSLContext | None = field(init=False)
-    _tls_listener: TlsListener | None = field(init=False, default=None)
+    _tls_listeners: list[TlsListener] = field(init=False, default_factory=list)
     _stopping: bool = field(init=False, default=False)
     _ready: threading.Event = field(init=False, default_factory=threading.Event)
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
@@ -95,12 +106,24 @@ class ServiceServer:
             self._tls = server_context(options.tls_certificate, options.tls_key)
         else:
             self._tls = own_context(options.tls_own)
-        self._listener = listener or bind(self.options.host, self.options.port)
+        self._listener = listener or bind(options.host, options.port)
+        if options.metrics_port >= 0:
+            try:
+                self._metrics_listener = bind(options.host, options.metrics_port)
+            except ConfigError:
+                self._listener.close()
+                raise
 
     @property
     def port(self) -> int:
         """The port that is bound."""
         return int(self._listener.getsockname()[1])
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port for metrics that is bound; ``None``: there is none."""
+        listener = self._metrics_listener
+        return None if listener is None else int(listener.getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -121,6 +144,8 @@ class ServiceServer:
             threads.close()
             loop.run_until_complete(_cancel_all())
             self._listener.close()
+            if self._metrics_listener is not None:
+                self._metrics_listener.close()
             self.parts.close()
             loop.close()
             self._finished.set()
@@ -131,27 +156,13 @@ class ServiceServer:
         threads: TableThreads,
         started: Callable[[], None] | None,
     ) -> None:
-        registry = ConnectionRegistry(
-            self.parts.application(threads),
-            threads,
-            self.parts.hot,
-            self.parts.admission,
-            self.options.limits,
-            self.options.keep_alive_s,
-            self.parts.refusals,
-            table_files=self.parts.table_files,
-        )
-        self.parts.connections = registry.status
-        self.parts.threads = threads.status
-        listener = (
-            await loop.create_server(
-                lambda: ServiceProtocol(registry), sock=self._listener, backlog=BACKLOG
-            )
-            if self._tls is None
-            else TlsListener(registry, self._listener, self._tls)
-        )
-        if isinstance(listener, TlsListener):
-            self._tls_listener = listener
+        parts = self.parts
+        registry = self._registry(parts.application(threads), threads, parts.hot)
+        parts.connections, parts.threads = registry.status, threads.status
+        ends = [(await self._listen(registry, self._listener), registry)]
+        if self._metrics_listener is not None:
+            own = self._registry(parts.metrics_application(threads), threads, NothingReady())
+            ends.append((await self._listen(own, self._metrics_listener), own))
         ending = asyncio.Event()
         with self._lock:
             self._loop, self._ending = loop, ending
@@ -164,9 +175,37 @@ class ServiceServer:
             started()
         await ending.wait()
         # Before the registry ends its connections, so that clients open no new ones meanwhile.
-        listener.close()
-        await registry.close(self.options.grace_s)
+        for listener, _ in ends:
+            listener.close()
+        await asyncio.gather(*(each.close(self.options.grace_s) for _, each in ends))
         self.parts.hang_up()
+
+    def _registry(
+        self, app: Application, threads: TableThreads, hot: HotAnswers
+    ) -> ConnectionRegistry:
+        return ConnectionRegistry(
+            app,
+            threads,
+            hot,
+            self.parts.admission,
+            self.options.limits,
+            self.options.keep_alive_s,
+            self.parts.refusals,
+            latencies=self.parts.latencies,
+            table_files=self.parts.table_files,
+        )
+
+    async def _listen(
+        self, registry: ConnectionRegistry, listener: socket.socket
+    ) -> asyncio.Server | TlsListener:
+        """Accept connections from now on."""
+        if self._tls is None:
+            return await registry.loop.create_server(
+                lambda: ServiceProtocol(registry), sock=listener, backlog=BACKLOG
+            )
+        found = TlsListener(registry, listener, self._tls)
+        self._tls_listeners.append(found)
+        return found
 
     def use_certificate(self, certificate: str, key: str) -> None:
         """Begin further handshakes with another certificate; for any thread.
@@ -174,11 +213,13 @@ class ServiceServer:
         Raises:
             ConfigError: It can't be used, and the former stays; or the server has no TLS.
         """
-        if self._tls is None or self._tls_listener is None:
+        if self._tls is None or not self._tls_listeners:
             raise ConfigError("a server that began without TLS takes no certificate")
         context = server_context(certificate, key)
         assert context is not None
-        self._tls = self._tls_listener.context = context
+        self._tls = context
+        for listener in self._tls_listeners:
+            listener.context = context
 
     def start_thread(self) -> threading.Thread:
         """Serve in a thread of its own; return once requests are answered."""
@@ -208,8 +249,9 @@ class ServiceServer:
     def close_after_fork(self) -> None:
         """Close a forked process's copy of the listening socket."""
         # ``close`` would wait for uvloop, which counts its own use of the socket.
-        if self._listener.fileno() >= 0:
-            os.close(self._listener.detach())
+        for listener in (self._listener, self._metrics_listener):
+            if listener is not None and listener.fileno() >= 0:
+                os.close(listener.detach())
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

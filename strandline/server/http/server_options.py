@@ -27,6 +27,7 @@ class ServerOptions:
         limits: Of one client.
         tls_certificate: File with the certificate; ``None``: plain HTTP.
         tls_key: File with the certificate's key.
+        metrics_port: Another port, with ``/metrics`` and probes alone; 0: a free one, -1: none.
         tls_own: Certificate that the service made for itself, and its key, in PEM.
     """
 
@@ -36,6 +37,7 @@ class ServerOptions:
     grace_s: float = config.STOP_GRACE.field()
     keep_alive_s: float = config.KEEP_ALIVE.field()
     limits: Limits = field(default_factory=Limits)
+    metrics_port: int = config.METRICS_PORT.field()
     tls_certificate: str | None = config.TLS_CERTIFICATE.field(lambda path: path or None)
     tls_key: str | None = config.TLS_KEY.field(lambda path: path or None)
     tls_own: str | None = field(default=None, repr=False)

@@ -7,6 +7,7 @@ service's roots.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from functools import lru_cache
 from typing import Final
@@ -17,6 +18,7 @@ from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.server.http.reply import Accepted
 from strandline.server.http.request import Fields, accepted_of, parse_query
+from strandline.server.latency import READY, Latencies
 from strandline.server.lookup.answer import TARGET_BYTES, Answers, Question, is_of_group
 from timeline.errors import InputError, StrandlineError
 
@@ -59,14 +61,20 @@ the same."""
 class HotPath:
     """Answers hot requests from memory; used on the server's loop only, except ``forget_closed``.
 
+    Args:
+        answers: Where the answers come from.
+        latencies: Where their durations are counted; ``None``: nowhere.
+
     Attributes:
         names: Of the routes answered here.
         counts: Requests answered, by table and route; only grows, but for ``forget_closed``.
     """
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, latencies: Latencies | None = None) -> None:
         self._answers = answers
         self.names = {route.name for route in _ROUTES.values()}
+        counted = latencies or Latencies(())
+        self._took = {name: counted.of(name, READY) for name in self.names}
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
@@ -76,6 +84,7 @@ class HotPath:
             target: Path and query.
             fields: The headers of an admitted request.
         """
+        began_s = time.perf_counter()
         path, _, query = target.partition(b"?")
         if path not in _ROUTES or len(query) > TARGET_BYTES:
             return None
@@ -91,6 +100,7 @@ class HotPath:
         if response is not None:
             name = question.route.name
             self.counts[table, name] += 1
+            self._took[name].observe(time.perf_counter() - began_s)
             # Its root may have been removed meanwhile, and ``forget_closed`` have run already.
             if table.is_closed:
                 self.counts.pop((table, name), None)

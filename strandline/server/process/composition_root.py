@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 from fsview.metrics import Metrics
@@ -19,16 +20,19 @@ from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import StorageOpener, TablesStatus, ViewManager
 from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
+from fsview.wire.routes import ROUTES
 from strandline.fleet.copies import Copies
 from strandline.fleet.current import CurrentFleet
 from strandline.fleet.forward import Forwarder
+from strandline.server.api.dispatcher import Dispatcher, greeting
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
+from strandline.server.api.late_answers import LateAnswers
 from strandline.server.api.marker_creation import MarkerCreation
+from strandline.server.api.metrics import Scrape, metrics_handler
 from strandline.server.api.pages import create_pages, page_routes, reply_of
 from strandline.server.api.readiness import RETRY_S, Readiness, ServiceChecks
 from strandline.server.api.remote_partitioner import MOST_BYTES, RemotePartitioner
-from strandline.server.api.router import Router, greeting
 from strandline.server.api.routes import (
     fleet_rows,
     lookup_row,
@@ -37,10 +41,18 @@ from strandline.server.api.routes import (
     view_rows,
     writer_rows,
 )
-from strandline.server.api.unfinished_work import UnfinishedWork
-from strandline.server.http.authorization import GREETING, HEALTH, READY, Admission
+from strandline.server.http.authorization import (
+    GREETING,
+    HEALTH,
+    METRICS_PATH,
+    OPEN_PATHS,
+    READY,
+    Admission,
+)
 from strandline.server.http.refusals import Refusals
-from strandline.server.http.request import Application
+from strandline.server.http.reply import NOT_FOUND, Reply, failure
+from strandline.server.http.request import Application, Request
+from strandline.server.latency import Latencies
 from strandline.server.lookup.answer import REQUESTS, REQUESTS_CPU_US, Answers
 from strandline.server.lookup.batched_answers import BatchedAnswers
 from strandline.server.lookup.ready_answer import HotCount, HotPath
@@ -49,6 +61,7 @@ from strandline.server.marker.registry import MarkerService
 from strandline.server.process.options import PartsOptions
 from strandline.server.table_load import READY_CPU_S, TableLoads
 from strandline.server.table_threads import TableThreads
+from strandline.version import __version__
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StrandlineError
 from timeline.storage.open import open_storage
@@ -65,8 +78,8 @@ _LOOKS: Final = 12
 class Parts:
     """One service without its server.
 
-    ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics;
-    and whether a thread searches for roots.
+    ``_lock`` guards ``_counted`` and ``_called``: the hot path's counts, and each table's storage
+    calls, when they were last added to the metrics; and whether a thread searches for roots.
 
     Attributes:
         connections: Returns figures of the connections; the server sets it.
@@ -143,25 +156,25 @@ class Parts:
         self._ending = threading.Event()
         self._finds_roots = False
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
-        self.hot = HotPath(self.answers)
+        self._called: dict[TableView, Counter[tuple[str, str]]] = {}
         self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status_of)
         creation = MarkerCreation(self.markers)
-        self.unfinished = UnfinishedWork()
+        self.late_answers = LateAnswers()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
         self._current = current
         self._fleet = fleet
         # Requests for bucket starts name no table, so all servers of a fleet compute the same.
         partitioner = RemotePartitioner(MOST_BYTES if forwarder is None else 0)
-        self.router = Router(
+        self.dispatcher = Dispatcher(
             (
                 ("GET", GREETING, greeting),
                 ("GET", HEALTH, self.readiness.answer),
                 ("GET", READY, self.readiness.answer_strictly),
                 ("POST", CREATE_MARKER, creation.answer),
                 ("POST", CREATE_MARKERS, creation.answer_all),
-                *(() if current is None else (renewed_row(lambda: current.is_sure()),)),
+                *(() if current is None else (renewed_row(current),)),
             ),
             (
                 *view_rows(self.answers),
@@ -169,13 +182,18 @@ class Parts:
                 *marker_rows(self.markers),
                 *writer_rows(partitioner, self.instant_states),
                 *(() if forwarder is None else fleet_rows(self.views)),
+                ("GET", METRICS_PATH, metrics_handler(self.scrape)),
             ),
             partial(reply_of, pages),
-            self.unfinished,
+            self.late_answers,
             gzip=options.gzip,
         )
-        self.routes = self.router.routes | page_routes(pages)
+        self.routes = self.dispatcher.routes | page_routes(pages)
         self.refusals = Refusals(self._clock, (path for _, path in self.routes))
+        paths = {path.rstrip("/") or path for _, path in self.routes}
+        named = {route.path.rstrip("/"): route.name for route in ROUTES}
+        self.latencies = Latencies({**{path: path for path in paths}, **named}.items())
+        self.hot = HotPath(self.answers, self.latencies)
 
     def application(self, threads: TableThreads) -> Application:
         """Return the application for requests that aren't answered from ready bytes.
@@ -183,7 +201,7 @@ class Parts:
         Args:
             threads: Run requests that may wait for storage.
         """
-        answer = partial(self.router.answer, threads)
+        answer = partial(self.dispatcher.answer, threads)
         if self._forwarder is None or self._copies is None:
             return answer
         forwarding = Forwarding(
@@ -194,6 +212,17 @@ class Parts:
             self._current,
         )
         return partial(forwarding.answer, answer)
+
+    def metrics_application(self, threads: TableThreads) -> Application:
+        """Return the application of the port for metrics: these and probes, no other path."""
+        answer = partial(self.dispatcher.answer, threads)
+
+        async def of_metrics(request: Request) -> Reply:
+            if request.path in OPEN_PATHS or request.path.rstrip("/") == METRICS_PATH:
+                return await answer(request)
+            return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.accept)
+
+        return of_metrics
 
     def hang_up(self) -> None:
         """End the connections to other servers; on the server's loop."""
@@ -226,7 +255,7 @@ class Parts:
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "log": dict(self.log()),
-            "busy": self.unfinished.status(),
+            "busy": self.late_answers.status(),
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
@@ -246,6 +275,21 @@ class Parts:
         figures["open_tables_at_most"] = self.views.most_open
         figures["next_table"] = tables.further
         return figures, tables
+
+    def scrape(self) -> Scrape:
+        """Return counters and figures for a monitoring system."""
+        figures, tables = self.status_of()
+        with self._lock:
+            for opened in self.views.open_tables():
+                self._count_calls_of(opened)
+        label = self.metrics.exported.label
+        return Scrape(
+            __version__,
+            figures,
+            ((label(name), of) for name, of in tables.figures),
+            self.metrics.exported.counts(),
+            self.latencies.snapshot(),
+        )
 
     def load(self) -> tuple[int, int]:
         """Return how many tables are open, and the bytes that are held for all of them."""
@@ -377,6 +421,8 @@ class Parts:
             self.hot.forget_closed()
             still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
             self._counted = Counter(still)
+            for table in [table for table in self._called if table.is_closed]:
+                self._forget_calls_of(table)
         self.metrics.merge(lambda text: serves(TableId.of(text)))
 
     def _forget_closed(self, table: TableView) -> None:
@@ -384,6 +430,7 @@ class Parts:
         self.answers.forget(table)
         with self._lock:
             self._count_hot_of(table)
+            self._forget_calls_of(table)
         self.metrics.forget(str(table.table_id))
 
     def _count_hot_of(self, table: TableView) -> None:
@@ -394,6 +441,20 @@ class Parts:
                 labels = {"table": str(table.table_id), "route": name, "way": "ready"}
                 self.metrics.add(REQUESTS, count, **labels)
         self.hot.forget(table)
+
+    def _count_calls_of(self, table: TableView) -> None:
+        """Export a table's storage calls since the last call of this; ``_lock`` is held."""
+        made = Counter(table.storage.calls.snapshot())
+        new = made - self._called.get(table, Counter())
+        self._called[table] = made
+        for (kind, cause), count in new.items():
+            key = "storage_calls", (("cause", cause), ("kind", kind))
+            self.metrics.exported.add(str(table.table_id), key, count)
+
+    def _forget_calls_of(self, table: TableView) -> None:
+        """Export the last calls of a table that was closed; ``_lock`` is held."""
+        self._count_calls_of(table)
+        del self._called[table]
 
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""

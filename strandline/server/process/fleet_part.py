@@ -17,6 +17,7 @@ from strandline.fleet.membership import Membership
 from strandline.fleet.neighbours import Neighbours
 from strandline.fleet.overview import move_overview
 from strandline.fleet.records import Load
+from strandline.fleet.seats import Fleet
 from strandline.fleet.state.url import StateUrl, open_state
 from strandline.fleet.warming import BOUND_S, Warming
 from strandline.settings.fleet import (
@@ -217,17 +218,33 @@ class FleetPart:
                     "url": each.url,
                     "seat": seats.get(name),
                     "group": each.group,
+                    "router": each.is_router,
                     "standby": each.is_standby,
                     "ready": each.is_ready,
                 }
                 for name, each in sorted(members.items(), key=lambda item: item[1].url)
             ],
+            "groups": _groups(fleet),
             "vacant": list(fleet.vacant),
             "drained": [each.url for each in fleet.members if each.name in fleet.drained],
             "moves": [move_overview(fleet, move) for move in fleet.moves],
             "records": self._warming.status(),
             "upkeep": None if self._upkeep is None else self._upkeep.status(),
         }
+
+
+def _groups(fleet: Fleet) -> dict[str, dict[str, int]]:
+    """Return group → its seats, those that are vacant, and its mounts, for JSON."""
+    vacant, mounts = frozenset(fleet.vacant), fleet.mounts.mounts
+    names = {seat.group for seat in fleet.seats} | {mount.group for mount in mounts}
+    return {
+        name: {
+            "seats": sum(seat.group == name for seat in fleet.seats),
+            "vacant": sum(seat.group == name and seat.number in vacant for seat in fleet.seats),
+            "mounts": sum(mount.group == name for mount in mounts),
+        }
+        for name in sorted(names)
+    }
 
 
 def _refuse_without_fleet(settings: ServeSettings) -> None:

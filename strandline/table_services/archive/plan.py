@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean.parts import part_of
@@ -42,9 +41,6 @@ from timeline.instant import (
 )
 from timeline.metadata.instant_metadata import CleanMetadata
 from timeline.timeline import Timeline
-
-DELTAS_KEPT: Final = 5
-"""Delta commits that stay until a compaction: ``hoodie.compact.inline.max.delta.commits``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +127,9 @@ def to_archive(
     found: list[Instant] = []
     if len(writes) > most:
         saved = [i.requested_time for i in timeline if i.action == SAVEPOINT and i.is_completed]
-        ends = list(_bounds(timeline, writes, clean, merges_on_read=merges_on_read))
+        ends = list(_bounds(timeline, writes, clean))
+        if merges_on_read:
+            ends += _uncompacted(writes, settings.delta_commits)
         ends += [] if earliest_held is None else [earliest_held]
         if saved and not settings.beyond_savepoint:
             ends.append(saved[0])
@@ -175,8 +173,6 @@ def _bounds(
     timeline: Timeline,
     writes: Sequence[Instant],
     clean: LastClean | None,
-    *,
-    merges_on_read: bool,
 ) -> Iterator[str]:
     """Yield times; no write of that time or later may be archived."""
     pending = timeline.pending().first
@@ -188,8 +184,6 @@ def _bounds(
     replaced = _first_replaced(timeline, clean)
     if replaced is not None:
         yield replaced
-    if merges_on_read:
-        yield from _uncompacted(writes)
 
 
 def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
@@ -208,15 +202,20 @@ def _first_replaced(timeline: Timeline, clean: LastClean | None) -> str | None:
     return next((i.requested_time for i in later), None)
 
 
-def _uncompacted(writes: Sequence[Instant]) -> Iterator[str]:
-    """Yield the time of the oldest write that a compaction's schedule counts."""
+def _uncompacted(writes: Sequence[Instant], kept: int) -> Iterator[str]:
+    """Yield the time of the oldest write that a compaction's schedule counts.
+
+    Args:
+        writes: The completed writes.
+        kept: Delta commits that stay.
+    """
     deltas = [i for i in writes if i.action == DELTA_COMMIT]
     compactions = [i for i in writes if i.action == COMMIT]
     first = compactions[-1:] or deltas[:1]
     if compactions:
         since = compactions[-1].requested_time
         deltas = [i for i in deltas if (i.completion_time or i.requested_time) > since]
-    if len(deltas) >= DELTAS_KEPT:
-        yield deltas[len(deltas) - DELTAS_KEPT].requested_time
+    if len(deltas) >= kept:
+        yield deltas[len(deltas) - kept].requested_time
     elif first:
         yield first[0].requested_time

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from strandline.settings.setting import Setting, Settings, settings_of
+from strandline.table_services.compact import policy as compactions
 from timeline.errors import ConfigError
 
 AUTOMATIC: Final = Setting(
@@ -96,6 +97,7 @@ class ArchiveSettings:
         merged_bytes: Size from which on a merge takes no more files.
         manifests: Manifests that stay.
         parallelism: Threads that read and delete.
+        delta_commits: Delta commits that stay until a compaction.
     """
 
     automatic: bool = AUTOMATIC.field()
@@ -107,6 +109,7 @@ class ArchiveSettings:
     merged_bytes: int = MERGED_BYTES.field()
     manifests: int = MANIFESTS.field()
     parallelism: int = ARCHIVE_PARALLELISM.field()
+    delta_commits: int = compactions.DELTA_COMMITS.field()
 
     @classmethod
     def of(cls, values: Settings) -> ArchiveSettings:

@@ -25,8 +25,8 @@ from strandline.table_services.archive.content import (
     files_by_key,
     key_of,
 )
-from strandline.table_services.archive.history import HistoryWriter, row_of
-from strandline.table_services.archive.log import ArchiveLog, records_of
+from strandline.table_services.archive.history_archive import HistoryWriter, row_of
+from strandline.table_services.archive.log_archive import ArchiveLog, records_of
 from strandline.table_services.archive.plan import LastClean, is_due, to_archive
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.clean.parts import earlier_parts, part_of
@@ -133,8 +133,8 @@ class Archiver:
         Raises:
             CorruptMetadataError: The manifest, the newest file of a version 6 archive, the last
                 clean, or an instant to be archived can't be read; nothing is deleted then.
-            LockError: The lock was lost; the next archival goes on.
-            StorageError: A file can't be written or deleted; the next archival goes on.
+            LockError: The lock was lost; the next archival continues.
+            StorageError: A file can't be written or deleted; the next archival continues.
 
         Cost: one list of the timeline; two reads, or in layout 1 a list and a read, of the archive;
             a read and a delete for each file of the instants archived; two files written.

@@ -9,9 +9,10 @@ deletes 1,000 files in a request (S3), these requests are sent; the files of one
 deleted one by one.
 
 The table's lock is held throughout, unless the caller's other threads write meanwhile; then it is
-released while files are deleted. Nobody can need these files by then: the plan is on the timeline,
-where rollbacks and new leases respect it. Another cleaner may finish the clean meanwhile, because
-it can't tell it from a crashed one; so the timeline is read again before the clean is completed.
+released while files are deleted. No reader or writer needs these files by then: the plan is on the
+timeline, where rollbacks and new leases respect it. Another cleaner may finish the clean meanwhile,
+because it can't tell it from a crashed one; so the timeline is read again before the clean is
+completed.
 
 Source: Hudi 1.2.0 ``CleanActionExecutor``.
 """

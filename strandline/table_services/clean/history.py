@@ -66,7 +66,7 @@ class CleanMemory:
         empty_plan: Bounds of the last planning that found nothing.
         saved: Metadata of the savepoints by requested time, as last listed.
         last_clean: The last completed clean that was read or written, and its metadata, without the
-            files that it deleted; with what other parts of its series failed to delete.
+            files that it deleted, but with those that parts of its series failed to delete.
         leases: Readers' leases by id, as last listed.
     """
 

@@ -8,8 +8,8 @@
 All parts of a *series* are requested before the first one is carried out. They are carried out in
 the order of their requested times, also by Hudi, which finishes all pending cleans. Only the last
 part records the new earliest instant to retain, ``E``. The others record what the clean before them
-did, so that whoever plans after any of them examines everything again that the missing parts would
-have deleted. A series without its last part is *incomplete*: its writer died while it requested
+did, so that a clean planned after any of them examines again all that the missing parts would have
+deleted. A series without its last part is *incomplete*: its writer died while it requested
 them. Its parts are withdrawn, as nothing was deleted.
 
 A clean that fits into one part has no mark of a part.

@@ -48,9 +48,7 @@ from strandline.table_services.clean.policy import (
     writes_after,
 )
 from timeline.clock import TimeGenerator
-from timeline.errors import (
-    ViewBehindError,
-)
+from timeline.errors import ViewBehindError
 from timeline.instant import (
     CLUSTERING,
     COMPACTION,
@@ -61,9 +59,7 @@ from timeline.instant import (
     Instant,
 )
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import (
-    CleanMetadata,
-)
+from timeline.metadata.instant_metadata import CleanMetadata
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -265,7 +261,7 @@ class CleanPlanner:
         held = kept.held_by(leases, timeline)
         if held is None:
             oldest = min(leases, key=lambda lease: lease.earliest)
-            logger.info("nothing is cleaned as long as there is the lease %s", oldest)
+            logger.info("nothing is cleaned while there is the lease %s", oldest)
             return None
         held = held.needing(self._first_replaced(timeline))
         return Bounds(held, last, known, self.history.savepoints(timeline), leases)
@@ -427,8 +423,8 @@ class CleanPlanner:
         """Return the groups of a partition.
 
         Raises:
-            ViewBehindError: A rollback or restore that isn't finished has deleted files there whose
-                sizes nobody has read; or another clean did meanwhile.
+            ViewBehindError: An unfinished rollback or restore, or another clean meanwhile, has
+                deleted files there before the view read their sizes.
         """
         try:
             return self._groups(partition, kept)
@@ -438,7 +434,7 @@ class CleanPlanner:
             if found is None:
                 raise
             raise ViewBehindError(
-                f"partition {partition!r} can't be cleaned as long as {found} isn't finished:"
+                f"partition {partition!r} can't be cleaned while {found} isn't finished:"
                 f" {exc.message}",
                 hint="if its writer died, the next write or rollback finishes it; then clean again",
             ) from exc
@@ -468,7 +464,7 @@ class CleanPlanner:
     def _clustered(self, kept: Retention) -> frozenset[tuple[str, str]]:
         """Return (partition, file id) of the groups that pending clusterings read, if it matters.
 
-        By an earliest instant, it is this that keeps them.
+        If the policy has an earliest instant, that keeps them already.
         """
         if kept.needed_from is None:
             return frozenset()

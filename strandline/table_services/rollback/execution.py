@@ -38,9 +38,10 @@ from strandline.table_services.rollback.plan import (
 )
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import AlreadyExistsError, IllegalTransitionError, PathNotFoundError
-from timeline.instant import ROLLBACK, Instant, State
+from timeline.instant import COMMIT, COMPACTION, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan
+from timeline.table.property_name import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -247,6 +248,10 @@ class RollbackExecution:
             self._meta.delete_instant_file(late)
         # Delete it after its files: until then a crash leaves the target pending.
         self._delete_pending(Instant(info.commit_time, info.action, State.INFLIGHT))
+        if info.action == COMMIT and self._meta.config.table_type == MERGE_ON_READ:
+            # It may have been a compaction, which is undone with its plan.
+            for state in (State.INFLIGHT, State.REQUESTED):
+                self._meta.delete_instant_file(Instant(info.commit_time, COMPACTION, state))
 
     def _complete(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> None:
         now = self._meta.active_timeline()
@@ -267,7 +272,8 @@ class RollbackExecution:
         return self._meta.active_timeline().find(info.commit_time, info.action)
 
     def _delete_pending(self, instant: Instant) -> None:
-        """Delete an instant's pending files."""
+        """Delete an instant's pending files; the plan of a compaction stays, as in Hudi."""
         # Inflight first: a crash in between leaves a requested instant, never one without it.
-        for state in (State.INFLIGHT, State.REQUESTED):
+        states = (State.INFLIGHT, State.REQUESTED)
+        for state in states[:1] if instant.action == COMPACTION else states:
             self._meta.delete_instant_file(replace(instant, state=state, completion_time=None))

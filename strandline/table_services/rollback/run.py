@@ -25,13 +25,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from time import sleep
 
 from fsview.model.file_group import BaseFile, LogFile
 from fsview.model.file_name import data_files
 from strandline.commit.completion_outcome import rollback_of
-from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import (
     delete_markers,
@@ -46,8 +45,9 @@ from strandline.commit.others_heartbeats import (
     is_expired,
     read_beat,
 )
+from strandline.read.instants import Archive
 from strandline.table_services.rollback.execution import RollbackExecution
-from strandline.table_services.rollback.permission import Permission
+from strandline.table_services.rollback.permission import Permission, wait_for_late_readers
 from strandline.table_services.rollback.plan import (
     plan_rollback,
     planned_paths,
@@ -56,7 +56,6 @@ from strandline.table_services.rollback.plan import (
     reported_paths,
 )
 from strandline.table_services.rollback.policy import RollbackPolicy
-from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, CorruptMetadataError, InstantNotFoundError
 from timeline.instant import (
@@ -99,7 +98,7 @@ class Sweep:
         self._storage = meta.storage
         self._settings = settings
         self._clock = clock
-        self._archive: ArchivedTimeline | None = None
+        self._archive = Archive(meta)
 
     def run(self) -> bool:
         """Delete markers of instants that aren't pending, and files that those don't report.
@@ -153,7 +152,7 @@ class Sweep:
             return _files_in(self._meta.read(instant))
         # Check before any rollback: Hudi rolls back a failed compaction or clustering and then
         # executes its plan at the same time, and rollbacks stay active longer than commits.
-        archive = self._archived()
+        archive = self._archive
         found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
             return _files_in(archive.read(found))
@@ -162,11 +161,6 @@ class Sweep:
             return frozenset()
         older = [i for i in archive.timeline.completed() if _may_name(i, time)]
         return frozenset() if any(_names(archive.read(each), time) for each in older) else None
-
-    def _archived(self) -> ArchivedTimeline:
-        if self._archive is None:
-            self._archive = self._meta.archived_timeline()
-        return self._archive
 
 
 def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms: int) -> None:
@@ -245,10 +239,19 @@ class Rollbacks:
         self._clock = clock
         self._wait = wait
         self._policy = policy
-        self._permission = Permission(self._storage, policy, lock, clock, wait)
+        self._times = times
         self._counted = TableMetaClient(self._storage, meta.config, cause="rollback")
-        self._execution = RollbackExecution(self._counted, times, clock, lock, policy.heartbeats)
-        self._sweep = Sweep(self._counted, policy.heartbeats, clock)
+
+    # Few writes find something to roll back.
+    @cached_property
+    def _permission(self) -> Permission:
+        return Permission(self._storage, self._policy, self._lock, self._clock, self._wait)
+
+    @cached_property
+    def _execution(self) -> RollbackExecution:
+        return RollbackExecution(
+            self._counted, self._times, self._clock, self._lock, self._policy.heartbeats
+        )
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
         """Clean up after failed writers, before a write.
@@ -271,7 +274,7 @@ class Rollbacks:
         repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
         undone = repair(timeline)
         # Sweep last, because the rollbacks above are planned from markers.
-        has_swept = self._sweep.run()
+        has_swept = Sweep(self._counted, self._policy.heartbeats, self._clock).run()
         if undone or has_swept:
             # A writer died, so other dead writers may have left heartbeats.
             sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
@@ -321,13 +324,13 @@ class Rollbacks:
             if other.requested_time != ours.requested_time and self._is_write(other):
                 self._permission.check_excluded(other, partial(self._is_pending, other))
 
-    def repair_lazily(self) -> dict[str, str]:
-        """Clean up after failed writers, before a clean, if the policy is lazy.
+    def roll_back_failed(self) -> dict[str, str]:
+        """Finish pending rollbacks and roll back failed writes, whether the policy is lazy or not.
 
         Returns:
             As ``repair``.
         """
-        return self._roll_back_all(self._meta.active_timeline()) if self._policy.lazy else {}
+        return self._roll_back_all(self._meta.active_timeline())
 
     def roll_back_own(self, instant: Instant) -> bool:
         """Roll back a pending write of the caller, whose heartbeat is still running.
@@ -344,6 +347,39 @@ class Rollbacks:
             Whether it was pending, and was rolled back.
         """
         return bool(self._request(instant, self._permission.is_dead))
+
+    def free_plan(self, instant: Instant) -> bool:
+        """Undo the execution of a compaction whose writer is dead, and leave its plan.
+
+        Without a lock that processes share, it waits for a writer that may be alive.
+
+        Args:
+            instant: The compaction, pending.
+
+        Returns:
+            Whether its plan may be executed. Otherwise another writer works on it, or has completed
+            it. A rollback of it that isn't finished is finished first, if its writer is dead.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be, and shares no lock with this one.
+            LockError: The lock can't be acquired, or was lost.
+        """
+
+        def is_dead(found: Instant) -> bool:
+            return found.state is State.INFLIGHT and self._permission.is_dead(found)
+
+        timeline = self._meta.active_timeline()
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = None if plan is None else plan.instant_to_rollback
+            if target is not None and target.commit_time == instant.requested_time:
+                self._resume(rollback, plan, timeline)
+        if instant.state is State.INFLIGHT:
+            if self._permission.wait_for(instant, partial(self._is_pending, instant)):
+                self._request(instant, is_dead)
+        elif self._permission.is_alive(instant):
+            return False
+        found = self._meta.active_timeline().find(instant.requested_time, instant.action)
+        return found is not None and found.state is State.REQUESTED
 
     def roll_back_completed(self, requested_time: str) -> str:
         """Roll back the newest completed commit.

@@ -41,7 +41,7 @@ aren't, it may return several times as much."""
 _FULL_PARTITIONS: Final = 4
 """Number of partitions that may return this share; the limit of later ones falls harmonically."""
 TOO_LARGE: Final = "strandline: rows are much larger than their files"
-"""Error of a task of a small frame whose rows are too large; the write goes on without it."""
+"""Error of a task of a small frame whose rows are too large; the write continues without it."""
 _ROW: Final = f"(monotonically_increasing_id() & {(1 << 33) - 1})"
 """Number of a row in its partition, from 0."""
 _SHARE: Final = f"(spark_partition_id() div {_FULL_PARTITIONS} + 1)"

@@ -20,10 +20,11 @@ from typing import Any, Final
 from strandline.commit import settings as commit_settings
 from strandline.commit.lock import settings as lock_settings
 from strandline.commit.settings import check_concurrency, conflict_strategy
+from strandline.records.file import base_file_writer, log_file_writer
 from strandline.records.file.base_file_writer import BaseFileSettings
 from strandline.records.file.log_file_writer import LogFileSettings
 from strandline.records.key.timestamp_path import NAMES, OLD_PREFIX, PREFIX
-from strandline.records.schema.schema_evolution import EvolutionRules
+from strandline.records.schema import schema_evolution
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import (
     Refusals,
@@ -46,6 +47,8 @@ from strandline.table_services.clean.policy import (
     RETAINED,
     VERSIONS,
 )
+from strandline.table_services.compact import policy as compact_policy
+from strandline.table_services.compact.policy import CompactionSettings
 from strandline.table_services.rollback import policy as rollback_policy
 from strandline.table_services.rollback.policy import FAILED_WRITES
 from strandline.write.options import index_settings, settings
@@ -92,12 +95,16 @@ ALIASES: Final[Mapping[str, str]] = {
 WRITER_SETTINGS: Final = (
     *declared(
         settings,
+        schema_evolution,
+        base_file_writer,
+        log_file_writer,
         index_settings,
         commit_settings,
         lock_settings,
         rollback_policy,
         clean_policy,
         archive_policy,
+        compact_policy,
     ),
     *SERVICE_SETTINGS,
 )
@@ -138,6 +145,8 @@ def parse_options(options: Mapping[str, object], refusals: Refusals | None = Non
     _refuse_contradictions(parsed, refused)
     with refused.kept():
         ArchiveSettings.of(parsed)
+    with refused.kept():
+        CompactionSettings.of(parsed)
     if refusals is None:
         refused.raise_any()
     for warning in option_warnings(parsed):
@@ -287,37 +296,14 @@ def column_names(values: Settings, setting: Setting[str]) -> tuple[str, ...]:
 
 def base_file_settings(values: Settings) -> BaseFileSettings:
     """Return the settings of base files."""
-    return BaseFileSettings(
-        compression=values.get(settings.CODEC),
-        row_group_bytes=values.get(settings.ROW_GROUP),
-        bloom_entries=values.get(settings.BLOOM_ENTRIES) or None,
-        bloom_error_rate=values.get(settings.BLOOM_ERROR_RATE),
-        bloom_max_entries=values.get(settings.BLOOM_MAX_ENTRIES),
-        bloom_type=values.get(settings.BLOOM_TYPE),
-        # As in HoodieFileWriterFactory.enableBloomFilter: an index that needs filters gets them.
-        has_bloom=values.get(settings.BLOOM_ENABLED)
-        or values.get(INDEX_TYPE) in (BLOOM, GLOBAL_BLOOM),
-    )
+    # As in HoodieFileWriterFactory.enableBloomFilter: an index that needs filters gets them.
+    needs_bloom = values.get(INDEX_TYPE) in (BLOOM, GLOBAL_BLOOM)
+    return values.read(BaseFileSettings, **({"has_bloom": True} if needs_bloom else {}))
 
 
 def log_file_settings(values: Settings) -> LogFileSettings:
     """Return the settings of logs."""
-    return LogFileSettings(
-        data_format=values.get(settings.LOG_FORMAT),
-        block_bytes=values.get(settings.LOG_BLOCK_SIZE),
-        file_bytes=values.get(settings.LOG_FILE_SIZE),
-        parquet=base_file_settings(values),
-    )
-
-
-def evolution_rules(values: Settings) -> EvolutionRules:
-    """Return how writes may change the table's schema."""
-    return EvolutionRules(
-        reconcile=values.get(settings.RECONCILE_SCHEMA),
-        set_null=values.get(settings.SET_NULL),
-        validate=values.get(settings.VALIDATE_SCHEMA),
-        allow_drop=values.get(settings.ALLOW_DROP),
-    )
+    return values.read(LogFileSettings, parquet=base_file_settings(values))
 
 
 def _without_aliases(

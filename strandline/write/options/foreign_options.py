@@ -55,10 +55,13 @@ REFUSED: Final = (
         "the base path is an argument of WriteClient",
     ),
     _entry(
-        "datasource.overwrite.mode datasource.write.partitions.to.delete "
-        "static.overwrite.partition.paths bulkinsert.overwrite.operation.type",
-        "the methods insert_overwrite and insert_overwrite_table overwrite partitions; there is"
-        " none that deletes them",
+        "datasource.overwrite.mode static.overwrite.partition.paths "
+        "bulkinsert.overwrite.operation.type",
+        "the methods insert_overwrite and insert_overwrite_table overwrite partitions",
+    ),
+    _entry(
+        "datasource.write.partitions.to.delete",
+        "the partitions are an argument of the method delete_partition",
     ),
     _entry(
         "schema.on.read.enable",
@@ -284,7 +287,7 @@ HARMLESS: Final = (
     _entry(
         "compact. compaction. datasource.compaction. log.compaction. logfile. "
         "merge.use.record.positions write.record.positions optimized.log.blocks.scan.enable",
-        "the writer doesn't compact; of merge-on-read tables, options that ask for it are refused",
+        "details of Hudi's own compactions; of merge-on-read tables, log compactions are refused",
     ),
     _entry(
         "archive. archivelog.",

@@ -12,14 +12,12 @@ Source: Hudi 1.2.0 ``HoodieIndexConfig``, ``HoodieWriterUtils``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from strandline.settings.setting import Refusals, Setting, Settings, as_text
 from timeline.errors import ConfigError, UnsupportedTableError
 from timeline.table.config import TableConfig
-
-T = TypeVar("T")
 
 SIMPLE: Final = "SIMPLE"
 GLOBAL_SIMPLE: Final = "GLOBAL_SIMPLE"
@@ -84,6 +82,10 @@ _STORED: Final[tuple[Setting[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, 
 """Settings of a bucket index that are properties of the table."""
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """The index of one table.
@@ -96,11 +98,11 @@ class IndexOptions:
         hash_fields: Columns that a bucket index hashes.
     """
 
-    type: str
-    moves_rows: bool
-    prunes_by_ranges: bool
-    buckets: int
-    hash_fields: tuple[str, ...]
+    type: str = INDEX_TYPE.field()
+    moves_rows: bool = SIMPLE_UPDATES_PARTITION.field()
+    prunes_by_ranges: bool = BLOOM_PRUNES_BY_RANGES.field()
+    buckets: int = BUCKETS.field()
+    hash_fields: tuple[str, ...] = HASH_FIELDS.field(_names)
 
     @classmethod
     def of(cls, values: Settings, config: TableConfig) -> IndexOptions:
@@ -114,26 +116,20 @@ class IndexOptions:
         stored, refusals = _stored(config), Refusals()
         refusals.add(*_disagreements(values, stored, config.record_key_fields))
 
-        def decided(setting: Setting[T]) -> T:
-            return (stored if stored.is_set(setting) else values).get(setting)
-
-        type_, keys = decided(INDEX_TYPE), config.record_key_fields
-        refusals.add(*bucket_contradictions(values, type_))
+        found, keys = values.overridden(stored).read(cls), config.record_key_fields
+        refusals.add(*bucket_contradictions(values, found.type))
         refusals.raise_any()
-        hashed = tuple(_names(decided(HASH_FIELDS)))
-        if type_ == BUCKET and not set(hashed) <= set(keys):
+        if found.is_bucket and not set(found.hash_fields) <= set(keys):
             raise ConfigError(
-                f"{HASH_FIELDS.name} is {','.join(hashed)!r}; allowed: columns of the record key,"
-                f" {', '.join(keys)}"
+                f"{HASH_FIELDS.name} is {','.join(found.hash_fields)!r}; allowed: columns of the"
+                f" record key, {', '.join(keys)}"
             )
-        is_bloom = type_ == GLOBAL_BLOOM
-        moves = values.get(BLOOM_UPDATES_PARTITION if is_bloom else SIMPLE_UPDATES_PARTITION)
-        return cls(
-            type=type_,
+        is_bloom = found.type == GLOBAL_BLOOM
+        moves = values.get(BLOOM_UPDATES_PARTITION) if is_bloom else found.moves_rows
+        return replace(
+            found,
             moves_rows=moves and bool(config.partition_fields),
-            prunes_by_ranges=values.get(BLOOM_PRUNES_BY_RANGES),
-            buckets=decided(BUCKETS),
-            hash_fields=hashed or keys,
+            hash_fields=found.hash_fields or keys,
         )
 
     @property
@@ -210,7 +206,3 @@ def _disagreements(
                 f"{values.called(setting)} is {asked!r}, but the table has {has!r}",
                 hint="leave the option out, or write to another base path",
             )
-
-
-def _names(text: str) -> Iterator[str]:
-    return (name.strip() for name in text.split(",") if name.strip())

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from strandline.records.file.base_file_writer import CODECS
-from strandline.records.file.log_file_writer import AVRO, PARQUET
 from strandline.records.key import timestamp_path
-from strandline.records.schema import schema_evolution
 from strandline.settings.setting import Setting, declared
 from timeline.table.property_name import COPY_ON_WRITE, MERGE_ON_READ
 
@@ -135,31 +132,6 @@ TIMEZONE: Final = Setting(
     "table",
     allowed=("UTC", "LOCAL"),
 )
-RECONCILE_SCHEMA: Final = Setting(
-    schema_evolution.RECONCILE,
-    False,
-    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
-    " missing columns are null. Deprecated by Hudi.",
-    "table",
-)
-SET_NULL: Final = Setting(
-    schema_evolution.SET_NULL,
-    False,
-    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
-    "table",
-)
-VALIDATE_SCHEMA: Final = Setting(
-    schema_evolution.VALIDATE,
-    False,
-    "Whether the rows' schema becomes the table's if stored rows can be read by it.",
-    "table",
-)
-ALLOW_DROP: Final = Setting(
-    schema_evolution.ALLOW_DROP,
-    False,
-    "Whether columns that the rows lack are dropped from the table.",
-    "table",
-)
 OPERATION: Final = Setting(
     "hoodie.datasource.write.operation",
     "",
@@ -173,6 +145,7 @@ OPERATION: Final = Setting(
         "delete",
         "insert_overwrite",
         "insert_overwrite_table",
+        "delete_partition",
     ),
 )
 COMBINE_UPSERT: Final = Setting(
@@ -221,29 +194,6 @@ SMALL_FILE_CANDIDATES: Final = Setting(
     "table",
     minimum=0,
 )
-LOG_FORMAT: Final = Setting(
-    "hoodie.logfile.data.block.format",
-    AVRO,
-    "Format of the rows in logs: `avro` or `parquet`.",
-    "table",
-    allowed=(AVRO, PARQUET),
-)
-LOG_BLOCK_SIZE: Final = Setting(
-    "hoodie.logfile.data.block.max.size",
-    256 * _MB,
-    "Size at which a block of rows in a log is ended.",
-    "table",
-    unit="bytes",
-    minimum=1,
-)
-LOG_FILE_SIZE: Final = Setting(
-    "hoodie.logfile.max.size",
-    1024 * _MB,
-    "Size of a log after which a write begins another one.",
-    "table",
-    unit="bytes",
-    minimum=1,
-)
 RECORD_SIZE: Final = Setting(
     "hoodie.copyonwrite.record.size.estimate",
     1024,
@@ -263,59 +213,6 @@ RECORD_SIZE_COMMITS: Final = Setting(
     "hoodie.record.size.estimator.max.commits",
     5,
     "Number of newest commits that the record size is estimated from.",
-    "table",
-    minimum=1,
-)
-CODEC: Final = Setting(
-    "hoodie.parquet.compression.codec",
-    "gzip",
-    "Compression of base files.",
-    "table",
-    allowed=CODECS,
-)
-ROW_GROUP: Final = Setting(
-    "hoodie.parquet.block.size",
-    120 * _MB,
-    "In-memory size of a base file's row groups.",
-    "table",
-    unit="bytes",
-    minimum=1024,
-)
-BLOOM_ENABLED: Final = Setting(
-    "hoodie.parquet.bloom.filter.enabled",
-    True,
-    "Whether base files have a Bloom filter of their keys; with a Bloom index they always have one."
-    " Other indexes and readers don't need it.",
-    "table",
-)
-BLOOM_ENTRIES: Final = Setting(
-    "hoodie.index.bloom.num_entries",
-    0,
-    "Number of keys that a base file's Bloom filter is sized for; 0 means the file's rows, up to"
-    " Hudi's 60000, whose filter alone takes 431 kB.",
-    "table",
-    minimum=0,
-    maximum=10_000_000,
-)
-BLOOM_ERROR_RATE: Final = Setting(
-    "hoodie.index.bloom.fpp",
-    1e-9,
-    "False-positive rate of the Bloom filter.",
-    "table",
-    minimum=1e-12,
-    maximum=0.5,
-)
-BLOOM_TYPE: Final = Setting(
-    "hoodie.bloom.index.filter.type",
-    "DYNAMIC_V0",
-    "Type of the Bloom filter.",
-    "table",
-    allowed=("DYNAMIC_V0", "SIMPLE"),
-)
-BLOOM_MAX_ENTRIES: Final = Setting(
-    "hoodie.bloom.index.filter.dynamic.max.entries",
-    100_000,
-    "Number of keys up to which a dynamic Bloom filter grows.",
     "table",
     minimum=1,
 )

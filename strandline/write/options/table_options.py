@@ -52,15 +52,7 @@ from timeline.table.property_name import (
 
 FIRST_WITH_LOGS: Final = 8
 """The first table version whose logs this writer writes: in their names is the writing instant."""
-_INLINE: Final = "hoodie.compact.inline"
-_ASYNC: Final = "hoodie.datasource.compaction.async.enable"
-_COMPACTIONS: Final[Mapping[str, str]] = {
-    _INLINE: "true",
-    "hoodie.compact.schedule.inline": "true",
-    "hoodie.log.compaction.inline": "true",
-    _ASYNC: "false",
-}
-"""Options of Hudi's → the value that asks for compactions by a writer."""
+_LOG_COMPACTION: Final = "hoodie.log.compaction.inline"
 
 _FALSE_PROPERTIES: Final = (
     "hoodie.table.cdc.enabled",
@@ -234,24 +226,16 @@ def refuse_for_logs(values: Settings, index: IndexOptions) -> None:
                 hint="keys that logs have deleted or moved would be found at stale places",
             )
         )
-    for name, asks in _COMPACTIONS.items():
-        given = values.other.get(name, "").strip().lower()
-        if given == asks and not _is_off(values, name):
-            refusals.add(
-                ConfigError(
-                    f"{name} is {given}, but the table is merge-on-read, and this writer doesn't"
-                    f" compact; allowed: {'false' if asks == 'true' else 'true'}",
-                    hint="run Hudi's compaction between writes, such as the procedure"
-                    " run_compaction",
-                )
+    given = values.other.get(_LOG_COMPACTION, "").strip().lower()
+    if given == "true":
+        refusals.add(
+            ConfigError(
+                f"{_LOG_COMPACTION} is {given}, but the table is merge-on-read, and this writer"
+                " only compacts logs into base files; allowed: false",
+                hint="hoodie.compact.inline=true compacts after writes",
             )
+        )
     refusals.raise_any()
-
-
-def _is_off(values: Settings, name: str) -> bool:
-    """Whether an option that makes compactions inline by default is overruled."""
-    inline = values.other.get(_INLINE, "").strip().lower()
-    return name == _ASYNC and inline == "false"
 
 
 def refuse_metadata_table(config: TableConfig, base_path: str) -> None:

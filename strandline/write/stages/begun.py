@@ -19,6 +19,7 @@ from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.engine.base import Tally
 from strandline.write.index.base import KeyedRows
 from strandline.write.last_timeline import TimelineOutdatedError, is_left_with
+from strandline.write.operation import Replaces
 from strandline.write.stages.checked import Checked
 from strandline.write.target import Target
 from strandline.write.tasks.write_task import BegunFiles
@@ -153,10 +154,12 @@ def _roll_back(request: WriteRequest, begun: Begun) -> bool:
 
 def _requested(request: WriteRequest, target: Target, heartbeat: Heartbeat) -> Transaction:
     """Request the instant; roll it back if it was requested from an outdated timeline."""
-    context, action = request.context, target.action_of(request.operation)
+    context, operation = request.context, request.operation
+    action = target.action_of(operation)
+    planned = operation.name if operation.replaces is Replaces.NAMED else None
     try:
         with request.account.timed("commit"):
-            return _request_pinned(context, target, heartbeat, action)
+            return _request_pinned(context, target, heartbeat, action, planned)
     except TimelineOutdatedError:
         context.last_timeline.is_sole = False
         # Roll back at once: the repeated write may be refused before it repairs the table.
@@ -168,11 +171,11 @@ def _requested(request: WriteRequest, target: Target, heartbeat: Heartbeat) -> T
 
 
 def _request_pinned(
-    context: WriteContext, target: Target, heartbeat: Heartbeat, action: str
+    context: WriteContext, target: Target, heartbeat: Heartbeat, action: str, planned: str | None
 ) -> Transaction:
     """Request the instant and read the timeline; raise an error if the target's was outdated."""
     if not target.is_left:
-        return _request(context, target, heartbeat, action)
+        return _request(context, target, heartbeat, action, planned)
     has_markers = False
 
     def look() -> Timeline:
@@ -182,7 +185,7 @@ def _request_pinned(
         return timeline
 
     try:
-        transaction = _request(context, target, heartbeat, action, look)
+        transaction = _request(context, target, heartbeat, action, planned, look)
     except ConcurrentWriteError as error:
         # The instant's time was chosen after the last timeline's, which may lack the newest.
         raise TimelineOutdatedError from error
@@ -197,6 +200,7 @@ def _request(
     target: Target,
     heartbeat: Heartbeat,
     action: str,
+    planned: str | None,
     look: Callable[[], Timeline] | None = None,
 ) -> Transaction:
     # The lock excludes other writers only while it is held. Since the target was opened, this write
@@ -209,6 +213,7 @@ def _request(
         heartbeat,
         conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
         action=action,
+        operation=planned,
         seen=target.timeline if is_known else None,
         look=look,
     )

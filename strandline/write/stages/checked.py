@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH
+from strandline.records.schema.schema_evolution import EvolutionRules
 from strandline.settings.setting import Settings
 from strandline.write.context import WriteRequest
 from strandline.write.engine.base import EngineContext
@@ -17,8 +18,8 @@ from strandline.write.engine.driver import DriverEngine
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.index.base import KeyedRows
 from strandline.write.operation import Operation
-from strandline.write.options.client_options import evolution_rules
 from strandline.write.options.settings import COMBINE_INSERT, SORT_MODE, UNSORTED
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.target import Target, open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.columns import keyed_schema
@@ -49,7 +50,7 @@ def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
 
     Args:
         request: The write.
-        given: The caller's rows in the engine's form.
+        given: The caller's rows in the engine's form; ``None`` if the operation has none.
 
     Raises:
         InputError: A column or a row can't be written.
@@ -57,6 +58,9 @@ def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
     """
     context, operation, account = request.context, request.operation, request.account
     engine = context.engine
+    if request.partitions is not None:
+        yield _without_rows(request, request.partitions)
+        return
     target, task = _table_and_task(request, engine.schema(given))
     keyed_form = keyed_schema(task.schema)
     limits = DriverLimits()
@@ -101,6 +105,20 @@ def checked(request: WriteRequest, given: Any) -> Iterator[Checked]:
         yield Checked(KeyedRows(engine, keyed, task.schema, counts, row_bytes, in_parts), target)
 
 
+def _without_rows(request: WriteRequest, partitions: PartitionChoice) -> Checked:
+    """Return the checked state of an operation on partitions."""
+    context, operation = request.context, request.operation
+    target = _opened(request, create=False)
+    storage = context.storage.for_cause("table")
+    schema = None if target.avro_schema is None else target.schema
+    partitions.check(storage, target.config, schema)
+    if context.needs_service(operation, alone=True):
+        context.embedded.begin_start()
+    engine = DriverEngine(context.engine, DriverLimits(), waits=context.storage.is_remote)
+    nothing = engine.adopt(pa.table({}))
+    return Checked(KeyedRows(engine, nothing, pa.schema([]), {}, 0), target)
+
+
 def may_stay(operation: Operation, engine: EngineContext[Any], settings: Settings) -> bool:
     """Whether rows may be written in the parts where they lie.
 
@@ -116,20 +134,12 @@ def _table_and_task(request: WriteRequest, incoming: pa.Schema) -> tuple[Target,
     """Check the table and the schema of the rows; return the table and the task that keys rows."""
     context, operation = request.context, request.operation
     create = not operation.hard_delete
-    target = open_target(
-        context.storage,
-        context.settings,
-        context.history,
-        create=create,
-        last=context.last_timeline,
-    )
-    target.check_index(context.history)
-    target.check_archived(operation)
+    target = _opened(request, create=create)
     ordering = ordering_fields(target, operation)
     key_task.check_columns(incoming, target.generator, ordering)
     columns = key_columns = pa.schema([])
     if create:
-        rules = evolution_rules(context.settings)
+        rules = context.settings.read(EvolutionRules)
         target, columns = target.columns_of(incoming, context.history, rules)
         # Raises an error for a column type that can't mark deletes.
         target.merge_properties.deletes(columns.empty_table())
@@ -144,6 +154,21 @@ def _table_and_task(request: WriteRequest, incoming: pa.Schema) -> tuple[Target,
         target.merge_properties,
     )
     return target, task
+
+
+def _opened(request: WriteRequest, *, create: bool) -> Target:
+    """Open the table, or describe the one to be created; check its index and its archive."""
+    context = request.context
+    target = open_target(
+        context.storage,
+        context.settings,
+        context.history,
+        create=create,
+        last=context.last_timeline,
+    )
+    target.check_index(context.history)
+    target.check_archived(request.operation)
+    return target
 
 
 def ordering_fields(target: Target, operation: Operation) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from strandline.commit.markers import delete_unreported
 from strandline.table_services.archive.run import ArchiveResult
 from strandline.table_services.clean.execution import CleanResult
 from strandline.table_services.clean.policy import last_clean
+from strandline.table_services.compact.planner import CompactionResult
+from strandline.write.compaction import check_compactable, execute_all, is_idle, plan
 from strandline.write.context import WriteContext, WriteRequest
 from strandline.write.result import WriteResult
 from strandline.write.stages.begun import Begun
@@ -130,6 +132,10 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
         view: The view that ``told`` returned.
     """
     begun = committed.written.begun
+    compacted, planned = _compacted(request, committed)
+    if compacted is not None or planned is not None:
+        committed = _after_compaction(request, committed)
+        view = _synced_view(request, committed)
     if request.context.async_cleaner is None:
         cleaned = _cleaned(request, committed, view)
     else:
@@ -140,9 +146,10 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
     in_driver = begun.rows.engine.in_process
     # Executors' tasks may outlive their stage and leave markers at any time, and the markers of
     # late files weren't deleted.
-    if in_driver and not committed.written.late and archived is None and not is_cleaning:
+    is_changed = archived is not None or compacted is not None or planned is not None
+    if in_driver and not committed.written.late and not is_changed and not is_cleaning:
         _keep_timeline(request, committed, cleaned)
-    return request.account.result(
+    result = request.account.result(
         begun.transaction,
         request.operation.name,
         committed.written.report,
@@ -151,6 +158,40 @@ def tidied(request: WriteRequest, committed: Committed, view: FileSystemView | N
         begun.rolled_back,
         in_driver=in_driver,
     )
+    return replace(result, compaction=compacted, planned_compaction=planned)
+
+
+def _compacted(
+    request: WriteRequest, committed: Committed
+) -> tuple[CompactionResult | None, str | None]:
+    """Compact, or plan a compaction, if that is inline; return the result, or the plan's time.
+
+    Cost: no call if none is due.
+    """
+    context, account = request.context, request.account
+    target = committed.written.begun.target
+    if is_idle(context, target, committed.timeline):
+        return None, None
+    with account.survived("compacting"), account.timed("compact"):
+        check_compactable(target)
+        # Whatever it leaves if it fails, the next write lists.
+        context.last_timeline.forget()
+        if context.compaction_settings.plans_inline:
+            planned = plan(context, target, if_due=True)
+            return None, None if planned is None else planned.requested_time
+        done = execute_all(context, target, if_due=True)
+        if done is not None:
+            account.add(done.storage_calls)
+        return done, None
+    return None, None
+
+
+def _after_compaction(request: WriteRequest, committed: Committed) -> Committed:
+    """Return the write with the timeline after a compaction."""
+    meta = committed.written.begun.target.meta
+    with request.account.survived("listing the timeline"):
+        return replace(committed, timeline=meta.active_timeline())
+    return committed
 
 
 def _synced_view(request: WriteRequest, committed: Committed) -> FileSystemView | None:
@@ -178,7 +219,7 @@ def _cleaned(
     if view is None or not _cleans(context, committed):
         return None
     with account.survived("rolling back failed writes"):
-        if context.rollbacks(begun.target.meta).repair_lazily():
+        if context.roll_back_before_clean(begun.target.meta):
             # The cleaner gets the files of partitions from this view.
             view.sync()
     # Another writer can begin a clean meanwhile only with a lock shared between processes.

@@ -9,24 +9,25 @@ Source: Hudi 1.2.0 ``UpsertPartitioner``, ``SparkInsertOverwriteCommitActionExec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
-from fsview.sync.metadata_reader import pending_clustering
+from fsview.sync.metadata_reader import pending_clustering, pending_operations
 from strandline.write.context import WriteRequest
 from strandline.write.engine.driver import DriverEngine
 from strandline.write.operation import Replaces
 from strandline.write.options.settings import GLOBAL_SORT, RECORD_SIZE, SMALL_FILE_CANDIDATES
+from strandline.write.partition_choice import PartitionChoice
 from strandline.write.stages.begun import Begun
 from strandline.write.stages.tagged import Tagged
 from strandline.write.tasks.in_place import placed_in_parts
 from strandline.write.tasks.placement import Placement, Sizing, place, rewritten_bytes
 from strandline.write.tasks.row_order import by_key_ranges
 from timeline.errors import UnsupportedTableError
-from timeline.instant import Instant
+from timeline.instant import COMPACTION, LOG_COMPACTION, Instant
 
 Clustered = Mapping[tuple[str, str], Instant]
 """(Partition path, file id) of a group in a pending clustering → the clustering's instant."""
@@ -51,7 +52,9 @@ def placed(request: WriteRequest, tagged: Tagged) -> Placed:
     """Plan a write's files.
 
     Raises:
-        UnsupportedTableError: A file group that is replaced is in a pending clustering.
+        UnsupportedTableError: A file group that is replaced is in a pending clustering, or a
+            partition that is deleted in a pending compaction.
+        InputError: The condition on partitions isn't decided by their paths.
         RowsChangedError: The rows aren't those that were counted.
 
     Cost: a read of each pending clustering; if groups are replaced, a look-up; for
@@ -110,13 +113,17 @@ def _replaced_groups(
     replaces, partitions = request.operation.replaces, sorted(begun.rows.counts)
     if replaces is Replaces.NOTHING:
         return {}
-    embedded = request.context.embedded
-    asked = None if replaces is Replaces.TABLE else len(partitions)
+    embedded, choice = request.context.embedded, request.partitions
+    by_condition = choice is not None and choice.condition is not None
+    named = choice.paths if choice is not None else partitions
+    asked = None if replaces is Replaces.TABLE or by_condition else len(named)
     location = embedded.lookup_location(begun.transaction.timeline, asked)
     with (
         request.context.storage.reusing_listing(),
         closing(location.open(embedded.report)) as view,
     ):
+        if choice is not None:
+            partitions = _chosen(begun, choice, partition_names(view) if by_condition else ())
         stored = _stored_slices if begun.target.merges_on_read else _stored_files
         files = stored(view, replaces, partitions)
     replaced: dict[str, list[str]] = {partition: [] for partition in partitions}
@@ -130,6 +137,28 @@ def _replaced_groups(
             )
         replaced.setdefault(partition, []).append(file_id)
     return {partition: tuple(file_ids) for partition, file_ids in replaced.items()}
+
+
+def _chosen(begun: Begun, choice: PartitionChoice, partitions: Sequence[str]) -> list[str]:
+    """Return the partitions that are deleted; refuse those of a pending compaction, as Hudi does.
+
+    Args:
+        begun: The write.
+        choice: Which partitions the caller means.
+        partitions: All of the table's, if a condition chooses among them.
+    """
+    target, timeline = begun.target, begun.transaction.timeline
+    schema = None if target.avro_schema is None else target.schema
+    chosen = choice.chosen(partitions, target.config, schema)
+    for action in (COMPACTION, LOG_COMPACTION):
+        for partition, file_id in sorted(pending_operations(target.meta, timeline, action)):
+            if partition in chosen:
+                raise UnsupportedTableError(
+                    f"partition {partition!r} can't be deleted: its file group {file_id} is in a"
+                    f" pending {action}",
+                    hint="execute it first, or have Hudi undo its plan",
+                )
+    return list(chosen)
 
 
 def _stored_slices(

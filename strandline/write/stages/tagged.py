@@ -71,6 +71,10 @@ def tagged(request: WriteRequest, begun: Begun) -> Iterator[Tagged]:
     target.check_pinned(transaction.timeline, context.history)
     sizing = target.sizing(context.settings, context.history)
     fills = operation.fills_small_files and sizing.small_file_bytes > 0
+    if request.partitions is not None:
+        keyed = begun.rows
+        yield Tagged(begun, TaggedRows(keyed.data, {}, {}, {}, keyed.columns, ()), sizing, fills)
+        return
     tagging = tagging_by(
         target.index,
         engine=begun.rows.engine,
@@ -149,7 +153,7 @@ def _refuse_only_logs(files: Iterable[StoredFile], base_path: str) -> None:
             raise UnsupportedTableError(
                 f"file group {file.file_id} in partition {file.partition!r} of {base_path} has only"
                 f" logs, in which keys aren't looked up; allowed: {INDEX_TYPE.name}={BUCKET}",
-                hint="compact the table with Hudi",
+                hint="compact the table",
             )
 
 

@@ -186,9 +186,16 @@ class Placement:
         return chosen if is_even(heaviest(self.weights, chosen), least) else None
 
 
-def new_file_id() -> str:
-    """Return the id of a new file group."""
-    return f"{uuid.uuid4()}-0"
+def new_file_id(new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
+    """Return the id of a new file group, which doesn't look like that of a small bucket.
+
+    Two in a million do. If such a group were a partition's only one, the partition's files would
+    count as those of a bucket index, and other writes would be refused.
+    """
+    found = str(new_uuid())
+    while found.startswith("0000"):
+        found = str(new_uuid())
+    return f"{found}-0"
 
 
 class _Builder:

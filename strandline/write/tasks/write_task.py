@@ -113,6 +113,32 @@ class BegunFiles:
     def __reduce__(self) -> tuple[type[BegunFiles], tuple[set[str], set[str], bool]]:
         return BegunFiles, (set(), set(), False)
 
+    @contextmanager
+    def creating(self, path: str) -> Iterator[None]:
+        """Record a file that the block creates.
+
+        Before it is created: if another writer has rolled the instant back since, the marker is
+        gone, and a create that fails may still have taken effect.
+        """
+        self.created.add(path)
+        try:
+            yield
+        except CreateUnansweredError:
+            self.unanswered.add(path)
+            raise
+
+    def stop_if_left(self, storage: Storage, path: str | None = None) -> None:
+        """Stop if the write has ended without this task; delete the file that it has just created.
+
+        A file that was created before the write ended is rolled back by its marker.
+        """
+        if not self.is_left:
+            return
+        if path is not None:
+            logger.info("deleting %s, as its write has ended", path)
+            storage.for_cause("write").delete(path)
+        raise StageStoppedError
+
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
@@ -172,7 +198,7 @@ class WriteTask:
                 self._delete_if_ended(begun)
             raise
         if not self.begun.in_driver:
-            self._check_inflight(begun)
+            check_inflight(self._meta, self.rules.instant, begun)
         calls = calls_since(self.storage, calls_before)
         self.tally.add(call_numbers(calls))
         if fallbacks:
@@ -195,7 +221,7 @@ class WriteTask:
         paths: dict[int, str] = {}
         seqno = 0
         for number, pieces in by_bucket(rows):
-            self._stop_if_left()
+            self.begun.stop_if_left(self.storage)
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
@@ -217,43 +243,17 @@ class WriteTask:
                 path = paths[number]
                 files = self._append(logs, bucket, path, pieces, attempt, begun, fallbacks)
             else:
-                with self._creating(paths[number], begun):
+                begun.append(paths[number])
+                with self.begun.creating(paths[number]):
                     file = self._write(bucket, paths[number], pieces, attempt, seqno, new_rules)
                 files = iter([file])
             for file in files:
-                self._stop_if_left(file.stat.path)
+                self.begun.stop_if_left(self.storage, file.stat.path)
                 seqno = file.next_seqno
                 given = [bucket.partition, file.given.rows, file.given.keys]
                 counts = plain(file.counts)
                 status = {"stat": plain(file.stat), "counts": counts, "rows": given}
                 yield status_row({**status, "null_elements": sorted(file.null_elements)})
-
-    @contextmanager
-    def _creating(self, path: str, begun: list[str]) -> Iterator[None]:
-        """Record a file that the block creates; ``begun`` is that of ``_written``.
-
-        Before it is created: if another writer has rolled the instant back since, the marker is
-        gone, and a create that fails may still have taken effect.
-        """
-        begun.append(path)
-        self.begun.created.add(path)
-        try:
-            yield
-        except CreateUnansweredError:
-            self.begun.unanswered.add(path)
-            raise
-
-    def _stop_if_left(self, path: str | None = None) -> None:
-        """Stop if the write has ended without this task; delete the file that it has just created.
-
-        A file that was created before the write ended is rolled back by its marker.
-        """
-        if not self.begun.is_left:
-            return
-        if path is not None:
-            logger.info("deleting %s, as its write has ended", path)
-            self.storage.for_cause("write").delete(path)
-        raise StageStoppedError
 
     def _announce(
         self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]
@@ -287,15 +287,6 @@ class WriteTask:
         if fallback is not None:
             fallbacks.append(fallback)
         return [path for path, _ in names]
-
-    def _check_inflight(self, paths: Sequence[str]) -> None:
-        """Delete the task's files and fail if its instant has ended meanwhile."""
-        if delete_if_ended(self._meta, self.rules.instant, paths):
-            raise ConcurrentWriteError(
-                f"commit {self.rules.instant} of {self.storage.base_path} ended while"
-                f" a task was writing: {len(paths)} files of this attempt were deleted",
-                hint="another attempt finished first, or another writer rolled the write back",
-            )
 
     def _delete_if_ended(self, paths: Sequence[str]) -> None:
         """Delete a failed task's files if its instant, and with it their markers, is gone."""
@@ -373,7 +364,8 @@ class WriteTask:
                 (path,) = self._mark([bucket], attempt, fallbacks, version)
             started = time.perf_counter()
             written = deletes = size = 0
-            with self._creating(path, begun), storage.create_stream(path) as stream:
+            begun.append(path)
+            with self.begun.creating(path), storage.create_stream(path) as stream:
                 while block is not None and (not size or size < full):
                     stream.write(block.data)
                     size += len(block.data)
@@ -438,6 +430,20 @@ class _FileReport:
     given: RowCount
     next_seqno: int
     null_elements: frozenset[str]
+
+
+def check_inflight(meta: TableMetaClient, instant: str, paths: Sequence[str]) -> None:
+    """Delete a task's files and fail if its instant has ended meanwhile.
+
+    Raises:
+        ConcurrentWriteError: It has.
+    """
+    if delete_if_ended(meta, instant, paths):
+        raise ConcurrentWriteError(
+            f"commit {instant} of {meta.storage.base_path} ended while"
+            f" a task was writing: {len(paths)} files of this attempt were deleted",
+            hint="another attempt finished first, or another writer rolled the write back",
+        )
 
 
 def marked_file(

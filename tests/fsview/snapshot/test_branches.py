@@ -16,7 +16,7 @@ from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Step
 from fsview.state.table_state import TableState
 from fsview.store.budget import Share
-from fsview.sync.earlier_timeline import BranchFinder
+from fsview.sync.client_behind import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from fsview.table_view import TableView
 from tests.fsview.snapshot.clients_behind import Known, calls, known_now, upsert

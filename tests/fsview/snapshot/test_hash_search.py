@@ -7,7 +7,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.snapshot.hash_search import MAX_HASHES, HashSearch
-from fsview.sync.earlier_timeline import MAX_SEARCHES, HashSearches
+from fsview.sync.client_behind import MAX_SEARCHES, HashSearches
 from fsview.sync.metadata_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.snapshot.clients_behind import Known, calls, known_now, upsert

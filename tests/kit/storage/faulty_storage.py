@@ -8,6 +8,9 @@ create an ``AlreadyExistsError``: the answer to a request that an object store's
 after its own success. A crash is
 ``Crash``, which isn't an ``Exception``, so that no error handling runs. After a crash every call
 crashes, and an open stream stays torn.
+
+A crash can be outlived: what it would leave is copied in ``on_crash``, and the operation goes on.
+So one run of an operation shows what a crash at each of its calls leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import io
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -60,9 +63,12 @@ class Fault:
 class _State:
     """What a storage shares with those made of it; its lock guards the log and the streams."""
 
-    def __init__(self, plan: Iterable[Fault], on_crash: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: Iterable[Fault], on_crash: Callable[[], None], *, outlived: bool
+    ) -> None:
         self.lock = threading.Lock()
         self.on_crash = on_crash
+        self.outlived = outlived
         self.plan = {fault.at: fault.effect for fault in plan}
         self.log: list[tuple[str, str]] = []
         self.open: list[IO[bytes]] = []
@@ -95,7 +101,13 @@ class _State:
             raise StorageUnavailableError(f"injected: {kind} {path} failed after its effect")
 
     def crash(self, kind: str, path: str) -> None:
-        """Crash; open files keep what was written to them."""
+        """Crash; open files keep what was written to them. Return if the crash is outlived."""
+        if self.outlived:
+            with self.lock:
+                for file in self.open:
+                    file.flush()
+            self.on_crash()
+            return
         with self.lock:
             self.crashed = True
             abandoned, self.open = self.open, []
@@ -112,6 +124,7 @@ class FaultyStorage(Storage):
         inner: The storage that does the work.
         plan: The faults; if empty, calls are only logged.
         on_crash: Called at a crash, before it is raised; may end the process.
+        outlived: Whether the operation goes on after ``on_crash``, as if nothing had happened.
 
     Attributes:
         log: (kind, path) of every call so far.
@@ -122,10 +135,12 @@ class FaultyStorage(Storage):
         inner: Storage,
         plan: Iterable[Fault] = (),
         on_crash: Callable[[], None] = lambda: None,
+        *,
+        outlived: bool = False,
     ) -> None:
         self.base_path = inner.base_path
         self._inner = inner
-        self._state = _State(plan, on_crash)
+        self._state = _State(plan, on_crash, outlived=outlived)
 
     @property
     def calls(self) -> StorageCalls:  # type: ignore[override]  # the inner storage counts
@@ -192,9 +207,10 @@ class FaultyStorage(Storage):
         """Open a new file for writing."""
         effect = self._state.begin("create_stream", path)
         stream = _Stream(self._inner.create_stream(path), path, self._state)
-        if effect is not None:
-            with stream:
-                self._state.end(effect, "create_stream", path)
+        with ExitStack() as failing:
+            failing.push(stream)
+            self._state.end(effect, "create_stream", path)
+            failing.pop_all()
         return stream
 
     def replace(self, path: str, data: bytes) -> None:
@@ -217,6 +233,7 @@ class FaultyStorage(Storage):
         if effect is Effect.CRASH_TORN:
             self._inner.delete_all(names[: len(names) // 2])
             self._state.crash("delete_all", label)
+            effect = None
         self._inner.delete_all(names)
         self._state.end(effect, "delete_all", label)
 
@@ -228,6 +245,7 @@ class FaultyStorage(Storage):
             for file in files[: len(files) // 2]:
                 self._inner.delete(file)
             self._state.crash("delete_tree", path)
+            effect = None
         there = self._inner.delete_tree(path)
         self._state.end(effect, "delete_tree", path)
         return there
@@ -236,6 +254,7 @@ class FaultyStorage(Storage):
         effect = self._state.begin(kind, path)
         if effect is Effect.CRASH_TORN:
             self._state.crash(kind, path)
+            effect = None
         try:
             return getattr(self._inner, kind)(path, *args)
         finally:
@@ -274,6 +293,7 @@ class _Stream(AbstractContextManager[IO[bytes]]):
             raise
         if effect is Effect.CRASH_TORN:
             self._state.crash("close", self._path)
+            effect = None
         self._leave(None, None, None)
         self._state.end(effect, "close", self._path)
 
@@ -309,8 +329,10 @@ class _File(io.RawIOBase):
         """Write bytes."""
         effect = self._state.begin("write", self._path)
         whole = memoryview(data).cast("B")
-        self._inner.write(whole[: len(whole) // 2] if effect is Effect.CRASH_TORN else whole)
+        size = len(whole) // 2 if effect is Effect.CRASH_TORN else len(whole)
+        self._inner.write(whole[:size])
         self._state.end(effect, "write", self._path)
+        self._inner.write(whole[size:])
         return len(whole)
 
 

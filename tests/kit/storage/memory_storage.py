@@ -24,6 +24,13 @@ class MemoryStorage(Storage):
         self._now_ms = now_ms
         self._cause = "other"
 
+    def copy(self, now_ms: Callable[[], int] | None = None) -> MemoryStorage:
+        """Return a storage with the same files, without hooks; ``None`` is this one's clock."""
+        other = MemoryStorage(self.base_path, now_ms or self._now_ms)
+        other.has_directories = self.has_directories
+        other.files = self.files.copy()
+        return other
+
     def for_cause(self, cause: str) -> MemoryStorage:
         other = object.__new__(MemoryStorage)
         other.__dict__.update(self.__dict__)

@@ -58,6 +58,22 @@ class SmallTable:
         self.pending: list[Write] = []
         self._counter = 0
 
+    def copy(self) -> SmallTable:
+        """Return a copy of a table in memory; what is done to one changes nothing of the other."""
+        assert isinstance(self.storage, MemoryStorage)
+        other = object.__new__(SmallTable)
+        other.clock = ManualClock(self.clock.now_ms())
+        is_dated = self.storage._now_ms == self.clock.now_ms
+        other.storage = self.storage.copy(other.clock.now_ms if is_dated else None)
+        other.meta = TableMetaClient(other.storage, self.meta.config)
+        other.times = TimeGenerator(other.clock, wait=lambda seconds: None)
+        model = self.model
+        saved = {time: set(paths) for time, paths in model.saved.items()}
+        other.model = Model(dict(model.files), dict(model.committed), saved)
+        other.pending = list(self.pending)
+        other._counter = self._counter
+        return other
+
     def tick(self) -> str:
         """Advance the clock by a second and return the next instant time."""
         self.clock.advance(1000)

@@ -100,7 +100,7 @@ def test_hudi_finishes_our_parts(hudi: Hudi, tmp_path: Path, version: int, parts
     expected = rows_of(rides(range(20), ts=NEWEST))
     assert hudi.read(path) == expected
     assert rows_of(Table(path).to_arrow()) == expected
-    # The next clean goes on from the last part, though Hudi completed it.
+    # The next clean continues from the last part, although Hudi completed it.
     meta = TableMetaClient.open(open_storage(str(path)))
     last = meta.read(done[-1])
     assert isinstance(last, CleanMetadata)

@@ -44,6 +44,7 @@ def test_what_would_go_is_shown_and_nothing_goes(base):
     assert files(base) == before
 
 
+@pytest.mark.property
 def test_applied_it_moves_them_and_readers_go_on(base):
     whole = Table(base).history()
     done = run("archive", base, *KEEP, *LOW, "--apply", "--output", "jsonl")

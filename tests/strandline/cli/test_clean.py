@@ -126,7 +126,7 @@ def test_why_takes_paths_as_a_shell_completes_them(base, monkeypatch):
 
 
 def on_a_terminal(columns: int, *arguments: object) -> list[str]:
-    """Return the lines that a command prints on a terminal of so many columns."""
+    """Return the lines that a command prints on a terminal with this many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, "-m", "strandline", *(str(each) for each in arguments)]
@@ -144,8 +144,9 @@ def on_a_terminal(columns: int, *arguments: object) -> list[str]:
     return shown.decode().splitlines()
 
 
+@pytest.mark.property
 def test_on_a_narrow_terminal_each_value_has_a_line(base):
-    """``TIOCGWINSZ`` of stdout tells the width, which is asked for where ``COLUMNS`` isn't set."""
+    """Without ``COLUMNS`` the width comes from ``TIOCGWINSZ`` of stdout."""
     piped = run("clean", base, "--retain", 1).stdout.splitlines()
     assert on_a_terminal(300, "clean", base, "--retain", 1) == piped
     narrow = on_a_terminal(80, "clean", base, "--retain", 1)
@@ -169,6 +170,7 @@ def wide(tmp_path: Path) -> Path:
     return tmp_path / "wide"
 
 
+@pytest.mark.property
 def test_where_no_terminal_is_progress_is_plain_lines_on_stderr(wide):
     """Each of eight threads deletes three files; in whichever order, the counts ascend."""
     done = run("clean", wide, "--retain", 1, "--apply")

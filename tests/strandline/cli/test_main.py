@@ -46,7 +46,7 @@ def test_commands_are_completed(monkeypatch):
     done = CliRunner().invoke(
         main, [], prog_name="strandline", env={"_STRANDLINE_COMPLETE": "bash_complete"}
     )
-    assert done.stdout.splitlines() == ["plain,clean"]
+    assert done.stdout.splitlines() == ["plain,clean", "plain,compact"]
 
 
 @pytest.mark.parametrize("command", ["archive", "clean", "pins", "why"])
@@ -66,6 +66,7 @@ def test_a_command_that_does_not_exist_is_refused_in_one_line():
     assert done.stderr.splitlines()[-1].startswith("Error: No such command 'cleen'")
 
 
+@pytest.mark.property
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
     with client(tmp_path / "t", clean__automatic="false") as c:

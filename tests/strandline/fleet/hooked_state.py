@@ -29,7 +29,7 @@ class HookedLease(Lease):
 
 
 class Meanwhile(StateStore):
-    """A store in which something happens before the next write, or that is away."""
+    """A store that can be unavailable, or calls a function before its next write."""
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner

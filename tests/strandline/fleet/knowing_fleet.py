@@ -1,4 +1,4 @@
-"""Real servers in one process, each of which knows the fleet that the test tells it."""
+"""Real servers in one process; the test sets the fleet that each of them knows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timeline.storage.table_id import TableId
 
 
 class HeardFleet(CurrentFleet):
-    """Counts who waits for a change."""
+    """Counts the callers that wait for a change."""
 
     waits = 0
 
@@ -38,7 +38,7 @@ class KnowingServer:
         caught_up: How often it was to read the fleet again.
     """
 
-    def __init__(self, root: str, stack: ExitStack) -> None:
+    def __init__(self, root: str | None, stack: ExitStack) -> None:
         listener = bind("127.0.0.1", 0)
         options = ServerOptions()
         self.port = listener.getsockname()[1]
@@ -54,7 +54,8 @@ class KnowingServer:
             epoch=lambda: self.current.known.epoch,
             hear=self.current.hear,
         )
-        self.parts = Parts(PartsOptions((root,), TOKEN), forwarder=forwarder, current=self.current)
+        roots = () if root is None else (root,)
+        self.parts = Parts(PartsOptions(roots, TOKEN), forwarder=forwarder, current=self.current)
         self._stack = stack
         self.end = stack.enter_context(ExitStack())
         self.end.enter_context(running(ServiceServer(self.parts, options, listener)))
@@ -73,9 +74,11 @@ class KnowingServer:
 
 
 @contextmanager
-def knowing_fleet(root: str, count: int = 3) -> Iterator[list[KnowingServer]]:
+def knowing_fleet(root: str, count: int = 3, routers: int = 0) -> Iterator[list[KnowingServer]]:
+    """Run servers of a root, then some without any."""
     with ExitStack() as stack:
-        yield [KnowingServer(root, stack) for _ in range(count)]
+        roots = (*[root] * count, *[None] * routers)
+        yield [KnowingServer(each, stack) for each in roots]
 
 
 def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...] = ()) -> Fleet:
@@ -89,7 +92,7 @@ def fleet_of(*holders: KnowingServer | None, standbys: tuple[KnowingServer, ...]
 
 
 def path_of_seat(seat: int, seats: int, folder: str) -> str:
-    """Return a table's path in a folder whose owner is a seat of so many."""
+    """Return a table's path in a folder whose owner is one of this many seats."""
     known = KnownFleet(
         Fleet(seats=tuple(HeldSeat(at, ("x",), "http://x:1") for at in range(seats)))
     )

@@ -121,6 +121,7 @@ class Server:
         self.current = CurrentFleet(self.url, LAYOUT)
         self.current.group = self.group
         self.acks: dict[int, str] = {}
+        self.known_since: int | None = None
         self.kept: dict[str, set[str]] = {}
         self.handover = Handover(self.current, self._acknowledge, lake.clock)
         # Private: the thread's own look is called by ``work``.
@@ -145,7 +146,10 @@ class Server:
 
     @property
     def is_sure(self) -> bool:
-        return self.lake.clock.monotonic() - self.roster.held_s < SURE_S
+        renewal = self.roster.renewal
+        if renewal is None or renewal.joined != self.known_since:
+            return False
+        return self.lake.clock.monotonic() - renewal.sent_s < SURE_S
 
     def step(self) -> None:
         """Take a step of the membership, as its thread does."""
@@ -167,6 +171,8 @@ class Server:
             for number in self.acks.keys() - {move.number for move in fleet.moves}:
                 del self.acks[number]
             self.current.tell(fleet, self.roster.epoch)
+            renewal = self.roster.renewal
+            self.known_since = None if renewal is None else renewal.joined
 
     def work(self) -> None:
         """Do what moves ask of this server, as its threads do."""
@@ -212,7 +218,7 @@ class Server:
             renewed = [s for s in others if s.is_sure]
             if renewed:
                 renewed[0]._in_doubt(table, marker, known.epoch, self.url)
-            elif others or known.fleet.members == ():
+            elif others and all(s.current.known.epoch <= known.epoch for s in others):
                 self._create(table, marker, epoch)
             return
         if not unsure:

@@ -57,6 +57,24 @@ class FleetServer(ServeProcess):
         assert self._process is not None
         self._process.send_signal(number)
 
+    def hang(self) -> None:
+        """Stop the process at a moment when it holds no lock of a file.
+
+        It would keep the lock, and no other server could write to a state store in a file.
+        """
+        assert self._process is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.send(signal.SIGSTOP)
+            while not self.is_stopped():
+                pause()
+            locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+            if not any("WRITE" in lock and str(self._process.pid) in lock for lock in locks):
+                return
+            assert time.monotonic() < deadline
+            self.send(signal.SIGCONT)
+            pause()
+
     @property
     def is_up(self) -> bool:
         """Whether the process has been started and not ended."""

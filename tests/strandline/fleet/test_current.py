@@ -48,12 +48,18 @@ def test_a_mounted_table_has_owners_of_its_group() -> None:
     assert {seat.url for (seat,) in spread} == {"http://b:1", "http://c:1"}
     assert [known.is_spread(f"file:///{name}") for name in ("t", "hot", "huge")] == [0, 0, 1]
     assert [known.has_room_for(f"file:///{name}") for name in ("t", "hot/t")] == [True, True]
+    assert known.further("file:///hot/t") == (), "both have it"
+    others = {"http://b:1", "http://c:1"} - {known.owners("file:///huge")[0].url}
+    assert set(known.further("file:///huge")) == others
 
 
 def test_a_group_without_seats_is_as_if_they_were_vacant() -> None:
     mounts = MountTable((Mount.of("/hot", "hot"),))
     known = KnownFleet(Fleet(MEMBERS, SEATS, (Group.of("hot", ["/hot/x"]),), mounts))
     assert [seat.url for seat in known.owners("file:///hot/t")] == [None]
+    assert known.further("file:///hot/t") == ()
+    assert known.further("file:///t") == (), "each has it"
+    assert replace(known, layout=Layout(copies=1)).further("file:///t") != ()
     assert known.has_room_for("file:///hot/t") is False
     assert known.has_room_for("file:///t") is None
 
@@ -107,3 +113,16 @@ def test_the_same_function_may_listen_twice() -> None:
     first()
     current.tell(FLEET, 1)
     assert len(heard) == 1
+
+
+def test_an_epoch_that_there_is_not_hides_no_later_one_for_long() -> None:
+    current, readings = CurrentFleet("http://a:1"), list[int]()
+    current.catch_up = lambda: readings.append(current.known.epoch)
+    current.tell(FLEET, 1)
+    for epoch in (999_999, 999_999, 2):
+        current.hear(epoch)
+    assert readings == [1]
+    current.hear_anew()
+    current.hear(1)
+    current.hear(2)
+    assert readings == [1, 1]

@@ -13,10 +13,11 @@ from executor_proxy.seat_ring import Layout
 from strandline.fleet.current import KnownFleet
 from strandline.fleet.membership import Membership
 from strandline.fleet.records import EPOCH, read_fleet
-from strandline.fleet.state.base import Put
+from strandline.fleet.state.base import Delete, Put
 from strandline.fleet.state.sqlite import SqliteState
 from tests.fsview.shared_work import wait_until
 from tests.kit.concurrency.patience import PATIENCE_S
+from tests.strandline.fleet.hooked_state import Meanwhile
 from timeline.errors import ConfigError, StateConflictError
 
 
@@ -76,6 +77,20 @@ def test_members_hear_of_each_other_and_of_who_leaves(state: SqliteState) -> Non
     wait_for_seats(b, None, "http://b:1")  # type: ignore[arg-type]
     b.stop()
     assert read_fleet(state).fleet.members == ()
+
+
+def test_an_epoch_that_nobody_has_triggers_one_reading_a_heartbeat(state: SqliteState) -> None:
+    a = Membership(state, "http://a:1", heartbeat_s=0.02, dead_s=10)
+    a.start()
+    catch_up, readings = a.current.catch_up, list[int]()
+    a.current.catch_up = lambda: (readings.append(1), catch_up())
+
+    def heard() -> bool:
+        a.current.hear(999_999)
+        return len(readings) > 2
+
+    wait_until(heard)
+    a.stop()
 
 
 def test_a_member_enters_the_ring_when_it_is_ready(state: SqliteState) -> None:
@@ -206,6 +221,32 @@ def test_a_server_waits_for_its_address_until_it_is_interrupted(state: SqliteSta
     wait_for_seats(other, "http://a:1", "http://b:1")
     again.stop()
     other.stop()
+
+
+def test_a_server_that_joins_again_is_unsure_until_it_knows_the_seats(state: SqliteState) -> None:
+    """Its lease is held again at once, but its seat may be another's since."""
+    hooked = Meanwhile(state)
+    a = Membership(hooked, "http://a:1", heartbeat_s=3600, dead_s=10_800)
+    assert not a.current.is_sure()
+    a.start()
+    assert a.current.is_sure()
+    joined, were_sure = a.current.known.fleet.members[0].joined, []
+
+    def knows_the_seats() -> bool:
+        return a.current.known.fleet.members[0].joined > joined
+
+    def look() -> None:
+        if len(hooked.leases) == 2 and not knows_the_seats():
+            were_sure.append(a.current.is_sure())
+
+    hooked.before_get = look
+    key = f"members/{a.name}"
+    found = state.get(key)
+    assert found is not None
+    state.write(Delete(key, found.version))
+    wait_until(lambda: knows_the_seats() and a.current.is_sure())
+    assert set(were_sure) == {False}
+    a.stop()
 
 
 def test_a_url_that_is_taken_is_refused_and_its_holder_stays(state: SqliteState) -> None:

@@ -122,6 +122,8 @@ def test_a_path_with_dots_is_refused_or_means_itself(parts: list[str]) -> None:
         ("/a\0b", "has a NUL"),
         ("lake/a", "is relative; allowed: a URL, or one from '/' on"),
         ("s3://lake/a/../b", "has '..'; allowed: names"),
+        ("s3:..", "has '..'; allowed: names"),
+        ("/lake/\udcff", "isn't UTF-8; allowed: text"),
     ],
 )
 def test_what_is_no_path_is_refused_by_name(path: str, said: str) -> None:
@@ -136,6 +138,8 @@ def test_a_group_must_have_a_server_and_a_mount_must_be_there() -> None:
         MountTable().adding(Mount.of("/data", "gone"), GROUPS)
     with pytest.raises(ConfigError, match="the group is 'a/b'; allowed: 1 to 64 letters"):
         Mount.of("/data", "a/b")
+    with pytest.raises(ConfigError, match="hot has no server; allowed: none, as no server has"):
+        MountTable().adding(Mount.of("/data", "hot"), ())
     mounts = table_of(("/data", "hot"))
     with pytest.raises(ConfigError, match="'/dat' isn't mounted; allowed: /data"):
         mounts.removing("/dat")

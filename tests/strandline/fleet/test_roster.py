@@ -17,7 +17,7 @@ from strandline.fleet.records import (
     read_fleet,
     roots_mark,
 )
-from strandline.fleet.roster import DEAD_S, Roster
+from strandline.fleet.roster import DEAD_S, Renewal, Roster
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import ABSENT, Delete, Put
 from tests.strandline.fleet.hooked_state import Meanwhile
@@ -222,6 +222,7 @@ def test_a_member_that_is_still_joining_does_not_count(servers: Servers) -> None
     assert held(a.step()) == {0: "http://a:1"}
 
 
+@pytest.mark.property
 def test_who_has_not_the_token_neither_leads_nor_gets_a_seat(servers: Servers) -> None:
     a = servers.start("a")
     a.step()
@@ -330,6 +331,7 @@ class Counted(Meanwhile):
         return super()._reached()
 
 
+@pytest.mark.property
 def test_a_member_that_is_told_of_nothing_makes_few_requests(servers: Servers) -> None:
     """Five in ten seconds, as a router of DH-HDFS, reading the whole fleet at times included."""
     others = [servers.start(name) for name in "bc"]
@@ -368,19 +370,22 @@ def test_a_renewal_counts_from_its_sending_and_only_if_it_succeeds(
     a = Roster(hooked, "http://a:1", clock=servers.clock, boot=lambda: boot_s[0])
     hooked.after_hold = lambda: boot_s.append(boot_s.pop() + 7)
     a.join()
-    assert a.held_s == 100
+    assert a.renewal is not None
+    joined = a.renewal.joined
+    assert a.renewal == Renewal(joined, 100)
     boot_s[0] = 110
     a.step()
-    assert a.held_s == 110
+    assert a.renewal == Renewal(joined, 110)
     boot_s[0], hooked.is_away = 120, True
     with pytest.raises(StateUnavailableError):
         a.step()
-    assert a.held_s == 110
+    assert a.renewal == Renewal(joined, 110)
     hooked.is_away = False
     servers.clock.advance(11_000)
     boot_s[0] = 130
     a.step()  # its lease has expired, and it joins again
-    assert a.held_s == 130
+    assert a.renewal.sent_s == 130
+    assert a.renewal.joined > joined
 
 
 def test_a_slow_store_ends_no_lease(

@@ -1,4 +1,4 @@
-"""Servers of several groups on one state store: who joins, who gets a seat, who is drained."""
+"""Servers of several groups on one state store: they join, get seats, and are drained."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAKE, HOT = ["s3://lake"], ["s3://lake/hot"]
 
 
 class Grouped(Servers):
-    """Servers of a lake, if nothing else is said."""
+    """Servers of a lake by default."""
 
     def make(
         self, name: str, group: str = "default", roots: Sequence[str] = LAKE, **more: Any
@@ -112,7 +112,7 @@ def test_a_drained_server_gets_no_seat_before_it_is_started_again(servers: Group
     servers.run(2, a, b)
     assert held(a.fleet) == {0: ("a", "default")}
     assert b.seat is None
-    servers.run(12, a)  # it is taken for dead, and joins anew
+    servers.run(12, a)  # it counts as dead, and joins again
     servers.run(3, a, b)
     assert held(a.fleet) == {0: ("a", "default")}
     b.leave()
@@ -131,6 +131,29 @@ def test_a_drained_server_that_nobody_leads_leaves_its_seat_itself(servers: Grou
     assert [seat.group for seat in alone.step().seats] == ["default"], "it waits for its holder"
     servers.run(11, alone)
     assert held(alone.fleet) == {0: ("a", "default"), 1: ("b", "hot")}
+
+
+def test_nothing_is_mounted_on_a_group_that_loses_its_last_seat(servers: Grouped) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    a.step()
+    mount = Mount.of("s3://lake/hot", "hot")
+    drain(servers.state, "http://b:1")
+    # The leader hasn't removed the seat yet.
+    with pytest.raises(ConfigError, match="the group hot has no server; allowed: default"):
+        add_mount(servers.state, mount)
+    standby = servers.start("s", "hot", HOT, is_standby=True)
+    assert add_mount(servers.state, mount).group("s3://lake/hot/t") == "hot"
+    servers.run(1, a, b, standby)
+    assert held(a.fleet) == {0: ("a", "default"), 1: ("s", "hot")}
+
+
+def test_a_mount_stays_if_the_group_below_loses_its_last_seat(servers: Grouped) -> None:
+    a = servers.start("a", "cold")
+    servers.start("b", "hot", HOT)
+    a.step()
+    add_mount(servers.state, Mount.of("s3://lake/hot", "hot"))
+    with pytest.raises(ConfigError, match=r"belongs to the group default; .* servers, none"):
+        remove_mount(servers.state, "s3://lake/hot")
 
 
 def test_what_is_not_drained_is_named(servers: Grouped) -> None:
@@ -195,6 +218,31 @@ def test_a_lost_or_damaged_group_is_written_again(servers: Grouped) -> None:
         assert a.step().group("default") == Group("default", ("s3://lake/",))
 
 
+@pytest.mark.parametrize("root", ["lake", "s3://lake", "s3a://lake/", "s3://lake/a/..", "s3://x/"])
+def test_roots_that_the_group_s_servers_do_not_have_are_written_again(
+    servers: Grouped, root: str
+) -> None:
+    a = servers.start("a")
+    key = group_key("default")
+    found = read_fleet(servers.state)
+    damaged = json.dumps({"roots": [root]}).encode()
+    servers.state.write(Put(key, damaged, found.version(key)))
+    is_read = root == "s3://x/"
+    assert (key not in read_fleet(servers.state).unreadable) == is_read
+    assert a.step().group("default") == Group("default", ("s3://lake/",))
+
+
+def test_a_seat_of_no_group_is_written_again(servers: Grouped) -> None:
+    a, b = servers.start("a"), servers.start("b", "hot", HOT)
+    before = held(a.step())
+    found = read_fleet(servers.state)
+    harmed = json.dumps({"holders": ["x"], "url": "http://x:1", "group": ""}).encode()
+    servers.state.write(Put("seats/1", harmed, found.version("seats/1")))
+    assert "allowed: a group's name" in read_fleet(servers.state).unreadable["seats/1"]
+    servers.run(1, a, b)
+    assert held(a.fleet) == before
+
+
 def test_mounts_are_read_with_the_seats_and_must_be_readable(servers: Grouped) -> None:
     a, b = servers.start("a"), servers.start("b", "hot", HOT)
     a.step()
@@ -250,7 +298,7 @@ def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Grouped)
     started = [servers.start(f"m{rack}", AUTO, LAKE, rack=rack) for rack in racks]
     assert [server.group for server in started] == list(expected.values())
     a.step()
-    # A group more: who holds a seat stays, whatever its rack says.
+    # With one more group, a server that holds a seat keeps it, whatever its rack is.
     servers.start("c", "g4")
     a.step()
     rack = next(r for r in racks if groups_of([r], ["g1", "g2", "g4"])[r] == "g4")
@@ -263,6 +311,23 @@ def test_a_rack_s_servers_are_in_the_same_group_and_stay_there(servers: Grouped)
     a.step()
     assert servers.start(f"m{rack}", AUTO, LAKE, rack=rack).group == "g4"
     assert {b.group, other.group} == {"g2", "g3"}
+
+
+def test_a_drained_server_finds_its_rack_s_group_even_before_its_seat_is_given_away(
+    servers: Grouped,
+) -> None:
+    a = servers.start("a", "g1")
+    servers.start("b", "g2")
+    a.step()
+    rack = next(r for r in map(str, range(99)) if groups_of([r], ["g1", "g2"])[r] == "g2")
+    moved = servers.start("m", "g1")
+    a.step()
+    moved.leave()
+    drain(servers.state, "http://m:1")
+    again = servers.start("m", AUTO, LAKE, rack=rack)
+    assert again.group == "g2"
+    servers.run(1, a, again)
+    assert held(a.fleet)[2] == ("m", "g2")
 
 
 def test_a_release_without_groups_can_not_join_a_fleet_that_has_some(servers: Grouped) -> None:

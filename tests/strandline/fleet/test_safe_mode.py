@@ -1,7 +1,8 @@
-"""Servers that may have lost their seat without knowing it: who creates markers, who looks up."""
+"""Servers that may have lost their seat without knowing it: creations of markers, look-ups."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def test_who_is_sure_creates_markers_itself(servers, table):
     assert create(copy, table, "a").body == b"true"
     assert create(owner, table, "a").body == b"false"
     assert kept(servers) == [1, 0, 0]
-    assert owner.client().request("GET", RENEWED).body.strip() == b"true"
+    told = owner.client().request("GET", RENEWED).body
+    assert json.loads(told) == {"renewed": True, "epoch": 1}
 
 
 def test_a_creation_goes_to_the_server_that_has_the_seat_now(servers, table):
@@ -125,6 +127,20 @@ def test_if_the_store_is_away_for_all_the_last_owner_goes_on(servers, table):
     assert kept(servers) == [1, 0, 0]
 
 
+def test_a_seat_that_changed_before_the_store_went_away_is_respected(servers, table):
+    """The owner was cut off first, the standby took its seat, then the store was away for all."""
+    owner, copy, standby = servers
+    for server in (copy, standby):
+        server.current.tell(fleet_of(standby, copy), 2)
+    for server in servers:
+        server.is_sure = False
+    refused = create(owner, table, "a")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert b"knows the fleet's epoch 1, and" in refused.body
+    assert create(standby, table, "a").body == b"true"
+    assert kept(servers) == [0, 0, 1]
+
+
 def test_if_nobody_answers_no_marker_is_created(servers, table):
     owner, copy, standby = servers
     for server in (copy, standby):
@@ -153,7 +169,7 @@ def test_doubt_is_only_believed_of_servers_with_the_token(servers, table):
 
 
 def test_a_creation_that_a_late_server_forwards_goes_on_to_the_new_owner(servers, table):
-    """A look-up is answered by whoever gets it; creations at both might both be new."""
+    """Any server answers a look-up; if both created a marker, both might call it new."""
     owner, copy, standby = servers
     for server in (owner, standby):
         server.current.tell(fleet_of(standby, copy), 2)
@@ -189,6 +205,6 @@ def test_a_newer_epoch_in_a_request_or_an_answer_has_the_fleet_read_once(servers
         answer = owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers=passed)
         assert (answer.status, answer.headers[EPOCH]) == (200, "5")
         assert owner.caught_up == expected, epoch
-    # Who passes nothing on isn't believed.
+    # A request that no server has forwarded doesn't count.
     owner.client().request("GET", BY_NAME["last_instant"].path, asked, headers={EPOCH: "99"})
     assert owner.caught_up == 2

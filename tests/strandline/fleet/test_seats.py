@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -263,6 +263,20 @@ def test_groups_do_not_touch_each_other_and_routers_get_no_seat(
     assert not {seat.holder for seat in seats} & x.drained & living
 
 
+def test_a_drained_server_goes_on_until_the_one_with_its_seat_is_ready() -> None:
+    taken, waiting = held(0, "b", "s"), replace(S, is_ready=False)
+    for members, url in (
+        ((A, B, waiting), "http://b:1"),
+        ((A, B, S), "http://s:1"),
+        ((A, waiting), None),
+        ((A, B), "http://b:1"),
+    ):
+        fleet = Fleet(members, (taken,), drained=frozenset("b"))
+        assert fleet.ring == (Seat(0, url),)
+    # It was started again: it isn't drained any more, and has no seat.
+    assert Fleet((A, B, waiting), (taken,)).ring == (Seat(0, None),)
+
+
 def test_a_drained_server_s_seat_goes_to_another_one_of_its_group_or_at_once() -> None:
     fleet = Fleet((A, B), (held(0, "a"), held(1, "b")), drained=frozenset("b"))
     assert next_seats(fleet, {}, 0.0) == (held(0, "a"),)
@@ -363,3 +377,4 @@ class SeatMachine(RuleBasedStateMachine):
 
 
 TestSeatMachine = pytest.mark.property(SeatMachine.TestCase)
+TestSeatMachine.settings = settings(max_examples=100)

@@ -13,7 +13,7 @@ from executor_proxy.seat_ring import Layout
 from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import BY_NAME
 from tests.kit.formats.marker_name import marker_name
-from tests.kit.servers.live_service import known
+from tests.kit.servers.live_service import Answered, known
 from tests.kit.tables.small_table import SmallTable
 from tests.strandline.fleet.serve_fleet import (
     FleetServer,
@@ -167,7 +167,7 @@ def test_a_server_that_hangs_is_replaced_and_joins_anew(fleet: Fleet, table: Sma
     a, b = fleet.start("a"), fleet.start("b")
     wait_for_seats((a, b), {0: a.url, 1: b.url})
     standby = fleet.start("s", "--standby")
-    a.send(signal.SIGSTOP)
+    a.hang()
     wait_for_seats((b, standby), {0: standby.url, 1: b.url})
     assert b.ask(LATEST, known(table.storage, partition="p=1")).status == 200
     a.send(signal.SIGCONT)
@@ -186,11 +186,19 @@ def test_an_owner_that_hung_calls_no_marker_new_that_its_successor_made(
     folder = {"markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}"}
 
     def create(server: FleetServer, name: str) -> bytes:
+        """Create a marker; a server in doubt says "ask again"."""
         marker = {**folder, "markername": marker_name(INSTANT, name)}
-        return server.ask(CREATE_MARKER, marker, "POST").body
+        answers: list[Answered] = []
+
+        def is_settled() -> bool:
+            answers.append(server.ask(CREATE_MARKER, marker, "POST"))
+            return answers[-1].status != 503
+
+        wait_until(is_settled)
+        return answers[-1].body
 
     assert [create(server, "a") for server in (owner, other)] == [b"true", b"false"]
-    owner.send(signal.SIGSTOP)
+    owner.hang()
     wait_until(lambda: standby.url in other.seats().values())
     assert [create(other, name) for name in "abc"] == [b"false", b"true", b"true"]
     owner.send(signal.SIGCONT)
@@ -223,7 +231,7 @@ def test_the_last_seats_are_used_while_the_state_store_is_away(
         assert server.seats() == seats
     assert other.ask(LATEST, known(table.storage, partition="p=1")).status == 200
     assert (owner.asked(), other.asked()) == (1, 0)
-    # No seat can have changed its holder, so the owner goes on creating markers.
+    # No seat can have changed its holder, so the owner still creates markers.
     for server in (a, b):
         wait_until(lambda server=server: not server.fleet()["renewed"])  # type: ignore[misc]
     marker = {

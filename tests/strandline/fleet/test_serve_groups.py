@@ -1,4 +1,4 @@
-"""``strandline serve`` in groups: whose table a request is about, and who answers it."""
+"""``strandline serve`` in groups: a request is answered by the group that has its table."""
 
 from __future__ import annotations
 
@@ -105,6 +105,10 @@ def test_a_mounted_table_goes_to_its_group_and_comes_back(lakes: Lakes, tmp_path
     assert done.exit_code == 0, done.output
     # It takes the record before it is asked.
     wait_until(lambda: b.fleet()["records"] == {"taken": 1})
+    assert b.fleet()["groups"] == {
+        "default": {"seats": 1, "vacant": 0, "mounts": 0},
+        "hot": {"seats": 1, "vacant": 0, "mounts": 1},
+    }
     newest = table.write(("p=1", "a-0"))
     base = {"basepath": table.storage.base_path}
     assert newest.encode() in a.ask(NEWEST, base).body
@@ -147,6 +151,8 @@ def test_a_router_answers_what_the_owner_does_and_opens_no_table(
             kinds = (answer.headers.get("content-type") for answer in (by_router, by_owner))
             assert len(set(kinds)) == 1
     assert router.status()["open_tables"] == 0
+    members = router.fleet()["members"]
+    assert [m["url"] for m in members if m["router"]] == [router.url]
     assert a.asked() == 0
     folder = {"markerdirpath": f"{base}/.hoodie/.temp/20300101000000000"}
     marker = {**folder, "markername": "2024-01-01/f_1-0-1_20300101000000000.parquet.marker.CREATE"}

@@ -77,6 +77,20 @@ def test_tables_that_neighbours_do_not_have_are_left(fleet, table):
         assert server.views.open_tables() == ()
 
 
+def test_a_drained_server_gives_its_records_away(fleet, table):
+    """With one copy nobody else has them."""
+    drained = Member("d", fleet.urls[0], is_standby=False, joined=9)
+    with joined(table.storage.base_path, copies=1) as server:
+        # Its seat is the server's own now.
+        members = (*joining().members, drained)
+        seats = (HeldSeat(0, ("d", ME), ME),)
+        server.current.tell(Fleet(members, seats, drained=frozenset("d")), 1)
+        server.warming.start(server.views)
+        assert server.is_ready.wait(PATIENCE_S)
+        assert server.warming.status() == {"taken": 1}
+        server.check(table)
+
+
 def test_a_table_that_is_open_is_not_fetched(fleet, table):
     with joined(table.storage.base_path) as server:
         server.views.view(table.storage.base_path)

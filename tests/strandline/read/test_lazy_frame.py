@@ -61,6 +61,16 @@ def read(request, tmp_path_factory) -> Iterator[tuple[Scan, pl.DataFrame]]:
     return scan, scan.to_polars()
 
 
+@pytest.fixture(scope="module")
+def asked(read) -> st.SearchStrategy[tuple]:
+    """Predicates, columns, limits and engines; made once, which takes longer than to draw them."""
+    _, rows = read
+    columns = st.lists(st.sampled_from(rows.columns), min_size=1, unique=True)
+    limit = st.none() | st.integers(0, 5)
+    engine = st.sampled_from(["in-memory", "streaming"])
+    return st.tuples(predicates(rows), st.none() | columns, limit, limit, engine)
+
+
 def predicates(rows: pl.DataFrame) -> st.SearchStrategy[pl.Expr]:
     """Comparisons of columns with values that occur in them, and others, joined."""
     flat = [name for name, kind in rows.schema.items() if not kind.is_nested()]
@@ -117,13 +127,9 @@ def predicates(rows: pl.DataFrame) -> st.SearchStrategy[pl.Expr]:
 
 @pytest.mark.property
 @given(data=st.data())
-def test_filtered_rows_are_those_that_polars_keeps(read, data):
+def test_filtered_rows_are_those_that_polars_keeps(read, asked, data):
     scan, rows = read
-    predicate = data.draw(predicates(rows))
-    asked = st.lists(st.sampled_from(rows.columns), min_size=1, unique=True)
-    columns = data.draw(st.none() | asked)
-    limit, after = (data.draw(st.none() | st.integers(0, 5)) for _ in range(2))
-    engine = data.draw(st.sampled_from(["in-memory", "streaming"]))
+    predicate, columns, limit, after, engine = data.draw(asked)
 
     def of(frame):
         frame = frame if limit is None else frame.head(limit)
@@ -135,6 +141,7 @@ def test_filtered_rows_are_those_that_polars_keeps(read, data):
     pl.testing.assert_frame_equal(found, of(rows))
 
 
+@pytest.mark.property
 def test_limits_of_scans_come_before_predicates(read):
     scan, rows = read
     last = pl.col("_hoodie_record_key") == rows["_hoodie_record_key"][-1]
@@ -253,6 +260,7 @@ def test_deep_predicates_are_left_to_polars_where_they_are_deepest():
     assert condition is not None
 
 
+@pytest.mark.property
 def test_partitions_that_no_row_matches_are_not_opened(tmp_path):
     scan = every_type(tmp_path).scan()
     for path in scan.plan()["base_file"].to_pylist():

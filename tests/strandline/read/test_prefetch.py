@@ -18,6 +18,7 @@ from strandline.read.prefetch import in_order
 from tests.kit.concurrency.interrupts import interrupted
 from tests.kit.concurrency.patience import PATIENCE_S
 from tests.kit.concurrency.signals import Interrupted, interrupt, interrupts, wait_until_in
+from tests.kit.short_runs import examples
 from timeline import threads
 
 
@@ -46,7 +47,7 @@ def endless(ended, number):
         ended.append(number)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.integers(0, 5), max_size=6), st.sampled_from([1, 2, 3, 9]), st.sampled_from([1, 9])
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from strandline import Table
 from tests.kit.servers.s3_server import S3Server, s3_server
+from tests.kit.short_runs import examples
 from tests.kit.tables import golden
 from tests.kit.tables.products import TELLING
 from tests.strandline.read.state.test_earlier_instants import STOPPED
@@ -115,12 +116,27 @@ def conditions(rows: list[Row]) -> st.SearchStrategy[Condition]:
     )
 
 
-def check(table: Table, scenario: str, data: st.DataObject) -> None:
-    """Draw a scan, and compare its rows with those of the truth that match."""
-    reading = data.draw(st.sampled_from(readings(scenario)), "reading")
-    names = sorted(reading.rows[0])
-    columns = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True), "columns")
-    condition = data.draw(st.none() | conditions(reading.rows), "condition")
+Drawn = tuple[Reading, list[str], Condition | None]
+"""What is read, the columns, and which rows."""
+
+
+def scans(scenario: str) -> st.SearchStrategy[Drawn]:
+    """Scans of a table. Made once for all examples: making it takes longer than many a scan."""
+    return st.one_of(
+        [
+            st.tuples(
+                st.just(reading),
+                st.lists(st.sampled_from(sorted(reading.rows[0])), min_size=1, unique=True),
+                st.none() | conditions(reading.rows),
+            )
+            for reading in readings(scenario)
+        ]
+    )
+
+
+def check(table: Table, drawn: Drawn) -> None:
+    """Compare the rows of a scan with those of the truth that match."""
+    reading, columns, condition = drawn
     kept = [row for row in reading.rows if condition is None or condition.holds(row)]
     expression = None if condition is None else condition.expression
     scan = table.scan(columns, expression, **reading.asked)
@@ -146,12 +162,12 @@ def test_there_are_rows_of_every_table() -> None:
 def test_local(scenario: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     table = Table(golden.build_final(scenario, tmp_path_factory.mktemp(scenario)))
 
-    @settings(max_examples=40)
-    @given(data=st.data())
-    def drawn(data: st.DataObject) -> None:
-        check(table, scenario, data)
+    @settings(max_examples=examples(40))
+    @given(scans(scenario))
+    def checked(drawn: Drawn) -> None:
+        check(table, drawn)
 
-    drawn()
+    checked()
 
 
 @pytest.mark.parametrize("scenario", ON_S3)
@@ -163,9 +179,9 @@ def test_on_an_object_store(
     table = Table(storage.base_path, s3.options)
 
     @settings(max_examples=5)
-    @given(data=st.data())
-    def drawn(data: st.DataObject) -> None:
-        check(table, scenario, data)
+    @given(scans(scenario))
+    def checked(drawn: Drawn) -> None:
+        check(table, drawn)
 
-    drawn()
+    checked()
     s3.drop(storage)

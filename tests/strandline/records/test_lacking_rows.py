@@ -9,6 +9,7 @@ from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from tests.kit.lacking_rows import FILLABLE, PROPERTIES, VALUES, LackingModel
+from tests.kit.short_runs import examples
 
 OLD, NEW = "20250101000000000", "20250102000000000"
 OWN = pa.schema(
@@ -41,7 +42,7 @@ def plain(table):
     return {row["id"]: row for row in table.select(OWN.names).to_pylist()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(rows("abc"), MODES, st.booleans(), st.randoms(use_true_random=False))
 def test_a_batch_is_folded_as_by_the_model(batch, mode, event_time, random):
     ordering = ["ts"] if event_time else []
@@ -54,7 +55,7 @@ def test_a_batch_is_folded_as_by_the_model(batch, mode, event_time, random):
     assert plain(deduplicate(shuffled, ordering, properties=PROPERTIES[mode])) == plain(found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(rows("abcd"), rows("abc"), MODES, st.booleans(), st.integers(1, 4))
 def test_stored_rows_are_merged_as_by_the_model(stored, batch, mode, event_time, step):
     model = LackingModel(event_time, mode)

@@ -16,6 +16,7 @@ from strandline.records.merge import REMOVES, MergeCounts
 from strandline.records.merge_rule import ROW_NUMBER, deduplicate
 from strandline.records.meta_fields import META_FIELDS
 from tests.kit.formats.base_files import merge
+from tests.kit.short_runs import examples
 from tests.strandline.records.merge_model import (
     NEW,
     OLD,
@@ -35,7 +36,7 @@ from timeline.errors import InputError
 from timeline.storage.local import LocalStorage
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(ROWS, UNIQUE_ROWS, st.sampled_from(["event", "commit", "delete", "append"]), st.booleans())
 def test_a_merge_is_the_rules_row_by_row(before, new, mode, in_pieces):
     before = [r | {"_hoodie_is_deleted": None} for r in before]
@@ -225,7 +226,7 @@ def test_a_key_twice_is_the_callers_mistake():
     assert merge(stored([row("a", 0)]), twice, rules(append=True))[1] == MergeCounts(inserts=2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(ROWS, st.sampled_from([(), ("ts",), ("ts", "seq")]))
 def test_the_row_of_each_key_that_wins_in_turn_is_kept(rows, fields):
     best = {}
@@ -237,7 +238,7 @@ def test_the_row_of_each_key_that_wins_in_turn_is_kept(rows, fields):
     assert plain(kept.to_pylist()) == plain(rows[at] for at in sorted(best.values()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(ROWS, st.sampled_from([(), ("ts",), ("ts", "seq")]), st.randoms(use_true_random=False))
 def test_numbered_rows_are_combined_whatever_their_order(rows, fields, rng):
     numbered = incoming(rows).append_column(

@@ -15,6 +15,7 @@ from strandline.records.row_selection import (
     take_column,
     take_rows,
 )
+from tests.kit.short_runs import examples
 
 TEXT = st.one_of(st.none(), st.text("abcü", max_size=12))
 LISTS = st.one_of(st.none(), st.lists(TEXT, max_size=4))
@@ -52,7 +53,7 @@ def columns(draw):
     return column, np.array(draw(at), np.int64)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(columns(), st.integers(1, 60))
 def test_values_are_those_of_a_plain_take(given_column, max_size):
     column, at = given_column
@@ -64,7 +65,7 @@ def test_values_are_those_of_a_plain_take(given_column, max_size):
         assert all(len(c) <= 1 or row_sizes(c).sum() <= max_size for c in taken.chunks)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(columns(), st.integers(1, 60))
 def test_rows_are_those_of_a_plain_take(given_column, max_size):
     column, at = given_column
@@ -74,7 +75,7 @@ def test_rows_are_those_of_a_plain_take(given_column, max_size):
     assert take_rows(rows, at).to_pylist() == wanted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(columns(), st.integers(1, 60))
 def test_chunks_are_sliced(given_column, max_size):
     rows = pa.table({"a": given_column[0]})
@@ -88,7 +89,7 @@ def test_chunks_are_sliced(given_column, max_size):
     assert compact(rows, max_size).to_pylist() == rows.to_pylist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(columns(), st.integers(1, 60))
 def test_slices_of_rows_are_bounded(given_column, max_size):
     column = given_column[0]
@@ -133,7 +134,7 @@ def first_buffer(batch, name) -> int:
     return batch.column(name).buffers()[-1].address
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(columns(), columns())
 def test_rows_of_a_batch_are_those_of_a_plain_take(first, second):
     (one, at), (other, _) = first, second

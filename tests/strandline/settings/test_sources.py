@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.settings.command_line import (
@@ -153,6 +153,7 @@ def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(tmp_path: P
     assert "STRANDLINE_MEMORY" in refusal(tmp_path, {}, {"STRANDLINE_MEMORY": "1", **inside})
 
 
+@settings(max_examples=100)
 @given(st.binary(max_size=60) | st.sampled_from(SETTINGS).map(str.encode), st.text(max_size=20))
 def test_whatever_a_file_holds_it_is_refused_in_a_sentence_or_understood(
     tmp_path_factory: pytest.TempPathFactory, key: bytes, text: str

@@ -32,6 +32,7 @@ def times(found: Table) -> list[int]:
     return sorted(found.scan(["ts"]).to_arrow().column("ts").to_pylist())
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_pinned_stays_readable_across_cleans(tmp_path, policy, version):
@@ -64,6 +65,7 @@ def test_what_is_pinned_stays_readable_across_cleans(tmp_path, policy, version):
             assert not found.why(file, policy, 1).is_there
 
 
+@pytest.mark.property
 def test_an_earlier_instant_can_be_pinned(tmp_path):
     base = tmp_path / "t"
     with writer(base, clean__commits__retained=3) as c:
@@ -85,6 +87,7 @@ def test_an_earlier_instant_can_be_pinned(tmp_path):
             found.scan(as_of=commits[-2])
 
 
+@pytest.mark.property
 def test_archival_stops_before_a_lease(tmp_path):
     base = tmp_path / "t"
     options = {"keep__min__commits": 3, "keep__max__commits": 4}

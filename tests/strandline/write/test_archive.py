@@ -34,6 +34,7 @@ def names(view: LocalView) -> list[str]:
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", ["6", "8", "9"])
 def test_views_readers_and_writers_go_on_across_it(tmp_path: Path, version: str):
     base = tmp_path / "t"
@@ -58,6 +59,7 @@ def test_views_readers_and_writers_go_on_across_it(tmp_path: Path, version: str)
     assert sum(history.column("archived").to_pylist()) == archived
 
 
+@pytest.mark.property
 def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path):
     base = tmp_path / "t"
     with client(base, archive__automatic="false") as c:
@@ -86,6 +88,7 @@ def test_of_two_archivers_at_once_each_instant_is_archived_by_one(tmp_path: Path
     assert history.column("archived").to_pylist().count(True) == 9
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("operation", ["upsert", "archive"])
 def test_a_table_is_opened_again_if_its_commits_are_archived_before_they_are_read(
     tmp_path: Path, operation: str
@@ -115,6 +118,7 @@ def test_a_table_is_opened_again_if_its_commits_are_archived_before_they_are_rea
     assert Table(base).to_arrow().num_rows == (1 if operation == "archive" else 2)
 
 
+@pytest.mark.property
 def test_without_the_lock_nothing_is_archived_nor_cleaned(tmp_path: Path):
     """Another writer may have it by then, and archive, or roll back what the plan relies on."""
     storage = HookedStorage(tmp_path / "t")
@@ -162,6 +166,7 @@ def test_it_is_left_out_if_it_is_not_automatic(tmp_path: Path):
         c.upsert(table(row("a", ts=9)))
 
 
+@pytest.mark.property
 def test_a_clean_that_holds_it_back_is_looked_up_once(tmp_path: Path) -> None:
     """No write lists the timeline, nor reads the clean, for an archival that finds nothing."""
     base = tmp_path / "t"
@@ -179,6 +184,6 @@ def test_a_clean_that_holds_it_back_is_looked_up_once(tmp_path: Path) -> None:
         # One archival, up to what the clean retained.
         assert [each.archive is not None for each in results].count(True) == 1
         assert [bool(each) for each in looks].count(True) == 1
-        # A new clean moves the mark, and the archiver goes on.
+        # A new clean moves the mark, and the archiver continues.
         assert c.clean() is not None
         assert c.upsert(table(row("a", ts=20))).archive is not None

@@ -118,6 +118,7 @@ def test_a_client_that_cannot_know_looks_each_time(tmp_path, engine, options):
             assert LOOKS in upsert(c, ts).storage_calls
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("clean", [False, True], ids=["", "clean"])
 @pytest.mark.parametrize("version", quick_runs([9], [6, 9]))
 def test_a_commit_lists_the_timeline_three_times_and_warns_of_a_long_one(

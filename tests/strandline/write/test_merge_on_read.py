@@ -203,13 +203,24 @@ def test_groups_that_have_only_logs_are_refused_where_keys_are_looked_up(base):
     assert sorted(Table(base).to_arrow()["id"].to_pylist()) == ["a", "new"]
 
 
-MODES = ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"]
+BY_TIME, LATER_WINS = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+BLOOM = {"index__type": "BLOOM"}
 
 
 @pytest.mark.property
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "more", [{}, NO_FILLING, {"index__type": "BLOOM"}, BUCKETS], ids=["", "new", "bloom", "buckets"]
+    ("mode", "more"),
+    [
+        # Each option and mode on every change; the other pairs in `tox -e all`.
+        pytest.param(BY_TIME, {}, id="time"),
+        pytest.param(LATER_WINS, NO_FILLING, id="later-new"),
+        pytest.param(LATER_WINS, BLOOM, id="later-bloom"),
+        pytest.param(BY_TIME, BUCKETS, id="time-buckets"),
+        pytest.param(LATER_WINS, {}, id="later", marks=pytest.mark.product),
+        pytest.param(BY_TIME, NO_FILLING, id="time-new", marks=pytest.mark.product),
+        pytest.param(BY_TIME, BLOOM, id="time-bloom", marks=pytest.mark.product),
+        pytest.param(LATER_WINS, BUCKETS, id="later-buckets", marks=pytest.mark.product),
+    ],
 )
 def test_a_walk_gives_the_rows_of_a_copy_on_write_table(tmp_path, mode, more):
     """Ordering values grow after deletes, which logs keep while a copy-on-write table forgets them:
@@ -348,18 +359,21 @@ REFUSED = {
     ),
     "a global index": ({**LOGS, "index__type": "GLOBAL_SIMPLE"}, "hoodie.index.type is GLOBAL"),
     "another global index": ({**LOGS, "index__type": "GLOBAL_BLOOM"}, "allowed: SIMPLE, BLOOM"),
-    "compaction": ({**LOGS, "compact__inline": "true"}, "hoodie.compact.inline is true.*doesn't"),
-    "planning one": (
-        {**LOGS, "compact__schedule__inline": "true"},
-        "hoodie.compact.schedule.inline is true",
+    "compacting and only planning": (
+        {**LOGS, "compact__inline": "true", "compact__schedule__inline": "true"},
+        "hoodie.compact.inline and hoodie.compact.schedule.inline ask",
+    ),
+    "another strategy": (
+        {**LOGS, "compaction__strategy": "org.x.Mine"},
+        "hoodie.compaction.strategy is 'org.x.Mine'; allowed: org.apache.*LogFileSizeBased",
+    ),
+    "another trigger": (
+        {**LOGS, "compact__inline__trigger__strategy": "SOMETIMES"},
+        "hoodie.compact.inline.trigger.strategy is 'SOMETIMES'; allowed: NUM_COMMITS",
     ),
     "log compaction": (
         {**LOGS, "log__compaction__inline": "true"},
         "hoodie.log.compaction.inline is true",
-    ),
-    "compaction by default": (
-        {**LOGS, "datasource__compaction__async__enable": "false"},
-        "hoodie.datasource.compaction.async.enable is false.*allowed: true",
     ),
     "hfile": ({**LOGS, "logfile__data__block__format": "hfile"}, "allowed: avro, parquet"),
 }

@@ -120,6 +120,7 @@ def test_no_fault_leaves_a_commit_beside_a_metadata_table(base, effect, tmp_path
     learned = FaultyStorage(LocalStorage(str(whole)))
     with client(whole, learned, clock=LaterClock(), **DROPPING) as c:
         c.upsert(table(row("a", ts=5)))
+    mended: set[bytes] = set()
     changing = [at for at, (kind, _) in enumerate(learned.log, 1) if kind not in READS]
     for at in changing:
         copy = tmp_path / str(at)
@@ -139,10 +140,13 @@ def test_no_fault_leaves_a_commit_beside_a_metadata_table(base, effect, tmp_path
             assert names(copy) == ["a@5", "b@2"], where
         else:
             assert names(copy) == ["a@1", "b@2"], where
-        with client(copy, clock=LaterClock(), **DROPPING) as c:
-            c.upsert(table(row("a", ts=5)))
-        assert names(copy) == ["a@5", "b@2"], where
-        assert not is_named(copy), where
-        assert not (copy / FOLDER).exists(), where
-        assert not (copy / BACKUP_PATH).exists(), where
+        left = reader.state(copy)
+        if left not in mended:
+            with client(copy, clock=LaterClock(), **DROPPING) as c:
+                c.upsert(table(row("a", ts=5)))
+            assert names(copy) == ["a@5", "b@2"], where
+            assert not is_named(copy), where
+            assert not (copy / FOLDER).exists(), where
+            assert not (copy / BACKUP_PATH).exists(), where
+            mended.add(left)
         shutil.rmtree(copy)

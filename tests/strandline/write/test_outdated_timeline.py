@@ -113,6 +113,7 @@ def test_a_clients_own_services_are_no_other_writers(new_table, service):
     assert reader.leftovers(new_table) == []
 
 
+@pytest.mark.property
 def test_writers_in_turn_whose_clocks_differ(new_table):
     with client(new_table) as behind, client(new_table, clock=AheadClock()) as ahead:
         behind.upsert(table(row("a", ts=1)))

@@ -304,6 +304,7 @@ def test_every_cut_and_no_container_is_refused() -> None:
             avro.read_container(data[:cut])
 
 
+@settings(max_examples=100)
 @given(at=st.integers(min_value=0), flip=st.integers(min_value=1, max_value=255))
 def test_a_flipped_byte_reads_or_is_refused(at: int, flip: int) -> None:
     data = bytearray(avro.write_container("HoodieCleanMetadata", CLEAN))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.formats.log_files import delete_content
@@ -82,6 +82,7 @@ def test_what_is_no_list_of_deletes():
         list(deleted_records(ALL[:4] + longer + ALL[8:] + b"x"))
 
 
+@settings(max_examples=100)
 @given(st.binary(max_size=80), st.integers(8, len(ALL)))
 def test_damage_is_a_value_error(noise, at):
     data = ALL[:at] + noise + ALL[at + len(noise) :]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.formats.hfile import block, entry, hfile, trailer
+from tests.kit.short_runs import examples
 from tests.kit.tables import golden
 from timeline.encoding.hfile import HFile
 from timeline.encoding.log_block import HFILE_DATA, read_blocks
@@ -187,7 +188,7 @@ def test_an_offset_is_that_in_the_file_around() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_damaged_file_is_refused_or_reads_as_before(data: st.DataObject) -> None:
     file = bytearray(smallest())
     expected = entries_of(bytes(file))

@@ -175,6 +175,7 @@ def test_a_scan_of_garbage_copies_little_and_finds_one_torn_block(garbage: bytes
     assert 0 < Counted.copied < 12 * len(garbage)
 
 
+@settings(max_examples=100)
 @given(st.binary(max_size=60), st.integers(0, len(TWO)))
 def test_a_scan_accounts_for_every_byte(noise: bytes, at: int) -> None:
     data = TWO[:at] + noise + TWO[at:]

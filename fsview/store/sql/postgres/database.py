@@ -5,8 +5,8 @@ ends a transaction whose server has stopped in the middle of it, so it blocks no
 The turn to read a table is an advisory lock in a transaction of its own.
 
 A server has a bounded number of connections. Those that have a turn need further ones meanwhile, so
-they are half of them at most. A database that kept somebody waiting in vain is left alone for a
-while: each table would wait as long otherwise, and again at each sync.
+they are half of them at most. A database that didn't answer in time gets no requests for a while;
+otherwise each table would wait that long, at each sync.
 """
 
 from __future__ import annotations

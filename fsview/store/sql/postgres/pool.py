@@ -1,8 +1,8 @@
 """``PostgresPool``: a process's connections to a database of PostgreSQL, for its own tables.
 
 Views and the fleet's state use it. It makes and checks the tables, begins and ends transactions,
-and maps the driver's errors to ``StoreError``. For views a database that didn't answer is left
-alone for a while: each table would wait as long otherwise, and again at each sync.
+and maps the driver's errors to ``StoreError``. For views, a database that didn't answer
+gets no requests for a while; otherwise each table would wait that long, at each sync.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OwnSchema:
     statements: Callable[[], Iterable[str]]
 
     def prepare(self, name: str, cursor: Any, *, make: bool) -> None:
-        """Make the tables if there are none and that is wanted; check existing ones.
+        """Make the tables if there are none and ``make`` is set; check existing ones.
 
         Args:
             name: The database's, for messages.

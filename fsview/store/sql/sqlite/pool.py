@@ -278,11 +278,11 @@ class SqlitePool:
             raise sqlite3.DatabaseError(f"malformed: without {', '.join(sorted(missing))}")
 
     def _make_file(self) -> None:
-        """Make the file beside its place, and put it there if no other process has meanwhile.
+        """Make a file under a temporary name, and link it to its path unless one is there by then.
 
-        SQLite waits for no lock when it turns on the write-ahead log. Nor may anything but SQLite
-        open a file that may be open already: a process that closes any descriptor of it loses all
-        its (POSIX) locks on it.
+        SQLite doesn't wait for locks when it turns on the write-ahead log. And only SQLite may open
+        a file that may already be open: a process that closes any descriptor of a file loses all
+        its POSIX locks on the file.
 
         Raises:
             StoreError: It can't be made.
@@ -324,7 +324,7 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Iterato
 
 def _abandon(connection: sqlite3.Connection) -> None:
     """Roll back a connection's transaction and close it."""
-    # First, and not by closing: a connection whose query wasn't read to its end outlives that.
+    # Before closing, which has no effect while a query hasn't been read to its end.
     with suppress(sqlite3.Error):
         connection.rollback()
     connection.close()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsview.store.spill.blob_space import UNIT_BYTES, Extents
+from tests.kit.short_runs import examples
 
 sizes = st.integers(0, 20 * UNIT_BYTES)
 steps = st.lists(
@@ -24,7 +25,7 @@ def units(start: int, size: int) -> set[int]:
     return set(range(start // UNIT_BYTES, -(-(start + size) // UNIT_BYTES)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(steps=steps, order=st.randoms(use_true_random=False))
 def test_against_a_set_of_units(steps: list[tuple[str, int]], order: Random) -> None:
     """Extents never overlap, holes are the gaps between them, and the end is the last one's."""

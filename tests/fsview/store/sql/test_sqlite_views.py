@@ -40,6 +40,7 @@ def table() -> SmallTable:
     return small()
 
 
+@pytest.mark.property
 def test_a_restart_goes_on_from_the_record(table: SmallTable, tmp_path: Path) -> None:
     with viewed(tmp_path, table.storage) as view:
         check(LocalView.newest(view), table.storage)

@@ -193,9 +193,11 @@ class ModelTable:
         return partition, file_id
 
     def _is_gone(self, group: Group) -> bool:
-        return self.truth.replaced_at(group) is not None or any(
-            group in write.replaces for write in self.writes
-        )
+        """Whether writers find nothing of a group that was there, or soon will not."""
+        if self.truth.replaced_at(group) is not None:
+            return True
+        undone = bool(self.truth.slices(group)) and not self.exists(group)
+        return undone or any(group in write.replaces for write in self.writes)
 
     def new_file_id(self) -> str:
         """Return a file id for the output of a clustering or an overwrite."""
@@ -208,12 +210,12 @@ class ModelTable:
 
     def exists(self, group: Group) -> bool:
         """Whether a group has any file that a reader may see."""
-        return any(file.group == group for file in self.truth.files.values())
+        return any(self.truth.has_begun(s.base_instant) for s in self.truth.slices(group))
 
     def live_groups(self, partition: str) -> list[Group]:
         """Return the groups of a partition that aren't replaced, in order."""
         found = [(partition, file_id) for file_id in self.truth.groups(partition)]
-        return [group for group in found if self.truth.replaced_at(group) is None]
+        return [g for g in found if self.exists(g) and self.truth.replaced_at(g) is None]
 
     # Files.
 

@@ -8,7 +8,7 @@ view's answers to the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -144,18 +144,32 @@ class Truth:
             slices.setdefault(start, Slice(start)).logs.insert(0, log)
         return sorted(slices.values(), key=lambda s: s.base_instant, reverse=True)
 
-    def _start_of(self, log: DataFile, starts: Iterable[str]) -> str:
+    def has_begun(self, base_instant: str) -> bool:
+        """Whether readers see a slice that begins at an instant.
+
+        In version 6 logs of a slice that begins at a requested compaction stay if a restore undoes
+        it, though all of their writes are undone, too.
+        """
+        return base_instant in self.completed or base_instant in self.compactions
+
+    def _start_of(self, log: DataFile, starts: Collection[str]) -> str:
         if not self.logs_by_completion:
-            return log.appended_to
+            named = log.appended_to
+            if named in starts or not starts:
+                return named
+            # Its slice's base file is gone: to be deleted, or of a compaction that was undone.
+            before = [start for start in starts if start <= named or not self.has_begun(named)]
+            return max(before, default=named)
         begun = [start for start in starts if start <= self.completed[log.writer]]
         return max(begun, default=log.writer)
 
     def _live(self, partition: str, as_of: str = "~") -> Iterator[tuple[str, list[Slice]]]:
-        """Yield the groups that weren't replaced at or before ``as_of``."""
+        """Yield the groups that weren't replaced at or before ``as_of``, with what readers see."""
         for file_id, slices in self.groups(partition).items():
             replaced = self.replaced_at((partition, file_id))
-            if replaced is None or replaced > as_of:
-                yield file_id, slices
+            seen = [each for each in slices if self.has_begun(each.base_instant)]
+            if seen and (replaced is None or replaced > as_of):
+                yield file_id, seen
 
     # Base files.
 

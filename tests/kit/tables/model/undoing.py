@@ -79,9 +79,11 @@ def newest_undoable(table: ModelTable) -> Write | None:
 
 def begin_rollback(table: ModelTable, write: Write) -> None:
     """Plan the rollback of a write in flight and delete the first of its files."""
+    table.writes.remove(write)
+    # A formerly completed write has no markers any more, so its files are found by their names.
+    write = _with_its_slices(table, write)
     asked = table.meta.create_requested(ROLLBACK, table.tick(), rollback_plan(table, write))
     table.under_way = UnderWay("rollback", table.meta.transition_to_inflight(asked), [write])
-    table.writes.remove(write)
     for path in _to_delete(table, write)[:1]:
         table.delete(path)
         table.under_way.deleted.append(path)

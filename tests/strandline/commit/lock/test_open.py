@@ -162,7 +162,7 @@ def test_lock_is_released_for_a_block_and_acquired_again(tmp_path: Path) -> None
 def test_block_without_the_lock_that_fails_leaves_it_released(
     tmp_path: Path, is_taken: bool
 ) -> None:
-    """Nor is it held if another writer doesn't let go of it."""
+    """It isn't acquired again if another writer doesn't release it."""
     lock = TableLock(InProcessLock(str(tmp_path)), LockRetries(1, 0))
     other = InProcessLock(str(tmp_path))
     error = LockError if is_taken else KeyError

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from executor_proxy.seat_ring import Layout
 from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.planning.load import as_text, by_group, loads_of
 from strandline.fleet.planning.placement import TableLoad
-from timeline.errors import FleetError
 
 
 def told(peak: float, size: int) -> dict[str, object]:
@@ -42,11 +39,6 @@ def test_groups_have_the_sums_of_their_tables() -> None:
         "hot      file:///lake/b    0.5000       0.0",
         "default  file:///lake/a    0.3750       0.0",
     ]
-
-
-def test_a_server_that_tells_no_load_is_named() -> None:
-    with pytest.raises(FleetError, match="http://one:1 doesn't tell the load"):
-        loads_of({"http://one:1": {"tables": {"file:///a": {"packed_bytes": 1}}}}, HOT, TWO)
 
 
 def test_a_table_that_is_spread_by_partitions_is_fixed() -> None:

@@ -17,6 +17,7 @@ from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
 from tests.kit.formats.avro_container import record_schema
 from tests.kit.formats.log_files import avro_block
+from tests.kit.short_runs import examples
 from tests.strandline.read.avro.avro_types import LONGS, tables
 from tests.strandline.read.logs.log_table import AVRO, based, block_of, read, row, values
 from tests.strandline.read.logs.test_block_rows import stored
@@ -43,7 +44,7 @@ def by_columns(schema: str, records: list[bytes]) -> pa.Table:
     return decoder.rows(EncodedRecords.of(records), decoder.schema.names)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(tables(), st.data())
 def test_any_schema_decodes_as_one_by_one(table, data):
     schema, rows = table
@@ -166,7 +167,7 @@ def test_a_large_struct_in_one_record_is_read_by_itself():
     assert rows_of(schema, records).to_pylist() == rows
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     at=st.integers(0, len(FULL) - 1),
     flip=st.integers(1, 255),
@@ -189,6 +190,7 @@ def test_damage_is_refused_or_a_value_like_one_by_one(at, flip, cut, place):
         assert found.equals(one_by_one(WIDE, records))
 
 
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
 def test_garbage_is_refused_or_a_value_like_one_by_one(records):
     schema = json.dumps(

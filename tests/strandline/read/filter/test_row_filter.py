@@ -37,6 +37,14 @@ def read(request, tmp_path_factory) -> Iterator[tuple[Table, pa.Table]]:
     return table, table.to_arrow()
 
 
+@pytest.fixture(scope="module")
+def scans(read) -> st.SearchStrategy[tuple[pc.Expression, list[str]]]:
+    """Conditions and columns, which take longer to make than to draw."""
+    _, rows = read
+    columns = st.lists(st.sampled_from(rows.schema.names), unique=True)
+    return st.tuples(conditions(rows), columns)
+
+
 def conditions(rows: pa.Table) -> st.SearchStrategy[pc.Expression]:
     """Comparisons of columns with values that occur in them, joined by and, or and not."""
     names = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
@@ -76,10 +84,9 @@ def conditions(rows: pa.Table) -> st.SearchStrategy[pc.Expression]:
 
 @pytest.mark.property
 @given(data=st.data())
-def test_filtered_and_projected_rows_are_those_of_the_whole_table(read, data):
+def test_filtered_and_projected_rows_are_those_of_the_whole_table(read, scans, data):
     table, rows = read
-    condition = data.draw(conditions(rows))
-    columns = data.draw(st.lists(st.sampled_from(rows.schema.names), unique=True))
+    condition, columns = data.draw(scans)
     scan = table.scan(columns, condition)
     expected = rows.filter(condition)
     assert scan.count() == expected.num_rows

@@ -19,6 +19,7 @@ from strandline.records.meta_fields import IS_DELETED, RECORD_KEY
 from strandline.records.schema.avro_schema import arrow_to_avro
 from tests.kit.formats.log_files import avro_block, delete_block, parquet_block
 from tests.kit.lacking_rows import PROPERTIES, VALUES, LackingModel
+from tests.kit.short_runs import examples
 from tests.strandline.read.logs.log_table import SCHEMA, LogTable, based, read, row, values
 from timeline.encoding.log_block import scan_blocks
 from timeline.errors import UnsupportedTableError
@@ -61,7 +62,7 @@ def merged(data, rules, shown=COLUMNS.names):
     return pa.concat_tables(LogRows.of(placed, rules).merge(groups, rules, shown)).to_pylist()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(BLOCKS, st.sampled_from(list(PROPERTIES)), st.booleans(), st.sampled_from([0, 300]))
 def test_the_merge_is_that_of_a_model(blocks, mode, event_time, budget):
     model, data, records = LackingModel(event_time, mode), b"", []

@@ -19,6 +19,7 @@ from strandline.records.meta_fields import IS_DELETED, RECORD_KEY, with_meta_fie
 from tests.kit.answers import merge_cases
 from tests.kit.answers.merge_cases import FAILS, GONE, HARD, STORED
 from tests.kit.formats.log_files import delete_block, parquet_block
+from tests.kit.short_runs import examples
 from tests.strandline.read.logs.log_table import SCHEMA, row
 from timeline.encoding.log_block import scan_blocks
 
@@ -91,7 +92,7 @@ DATA = st.lists(
 DELETES = st.lists(st.tuples(KEYS, TIMES), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     st.lists(DATA | DELETES, max_size=6),
     st.booleans(),

@@ -17,6 +17,7 @@ from strandline.read.scan import Scan
 from strandline.records.meta_fields import META_FIELDS, RECORD_KEY
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_with_meta_fields
 from tests.kit.formats.log_files import avro_block, delete_block
+from tests.kit.short_runs import examples
 from tests.strandline.read.logs.log_table import LogTable, based, block_of, read, row
 from timeline.encoding.log_block import scan_blocks
 from timeline.errors import UnsupportedTableError
@@ -144,7 +145,7 @@ def merged(data, rules):
     return pa.concat_tables(LogRows.of(placed, rules).merge(groups, rules, names)).to_pylist()
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     st.lists(FULL | PARTIAL | DELETES, max_size=3),
     PARTIAL,

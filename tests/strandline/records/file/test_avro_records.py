@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from strandline.records.file.avro_records import encoded_rows, longs
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
 from tests.kit.formats.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.short_runs import examples
 from timeline.encoding import avro
 from timeline.errors import UnsupportedTableError
 
@@ -102,7 +103,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(rows=st.lists(ROWS, max_size=8))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_unions_in_either_order_named_types_and_short_decimals(rows):
     schema = avro_to_arrow(NESTED)
     given = [

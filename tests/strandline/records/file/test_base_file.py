@@ -17,7 +17,7 @@ from strandline.records.file.base_file import (
     read_stored_schema,
     stored_rows,
 )
-from strandline.records.file.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
+from strandline.records.file.base_file_writer import CODEC, BaseFileSettings, BaseFileWriter
 from strandline.records.file.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from strandline.records.schema.avro_schema import arrow_to_avro, avro_to_arrow
@@ -231,7 +231,7 @@ def test_values_that_repeat_are_in_dictionaries(storage):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", CODEC.allowed)
 def test_each_codec_is_readable(storage, codec):
     table = simple(["a", "b"])
     write(storage, codec, table, BaseFileSettings(compression=codec))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.records.file.bloom import BloomFilter
+from tests.kit.short_runs import examples
 from tests.strandline.records.file.bloom_reader import BloomReader
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "base_files" / "bloom_filters.json.gz"
@@ -69,7 +70,7 @@ def test_growing_and_full_filters_come_out_as_from_java(kind, entries, rate, mos
 KEYS = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(KEYS, st.booleans(), st.integers(1, 20), st.integers(1, 60))
 def test_what_was_added_is_always_found(keys, dynamic, entries, most):
     bloom = filled(keys, entries, 1e-6, most, dynamic=dynamic, pieces=2)
@@ -106,7 +107,7 @@ def test_no_keys_are_no_trouble():
     assert "a" not in BloomReader(bloom.to_base64(), bloom.type_code)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.integers(1, 40),
     st.integers(0, 60),

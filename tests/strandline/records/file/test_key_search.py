@@ -12,6 +12,7 @@ from strandline.records.file.base_file import MAX_KEY, MIN_KEY, key_range
 from strandline.records.file.base_file_writer import BLOOM_KEY, BLOOM_TYPE_KEY
 from strandline.records.file.bloom import BloomFilter
 from strandline.records.file.key_search import KeySearch
+from tests.kit.short_runs import examples
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
 
@@ -53,7 +54,7 @@ def search(base, wanted, name, columns=(), **options):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(stored=KEYS, wanted=KEYS, by_range=st.booleans(), by_filter=st.booleans())
 def test_what_is_stored_is_found(tmp_path_factory, stored, wanted, by_range, by_filter):
     """Keys come twice in a file if it was inserted into; in any order, with all of Unicode."""

@@ -78,6 +78,27 @@ def test_blocks_are_ended_by_their_size(form):
     assert {block.header[INSTANT_TIME] for block in blocks} == {"1"}
 
 
+@pytest.mark.parametrize("form", [AVRO, PARQUET])
+def test_wide_rows_are_encoded_in_pieces_of_some_megabytes(form):
+    data = rows(40)
+    wide = [_WIDE if number % 9 == 4 else str(number) for number in range(40)]
+    data = data.set_column(data.column_names.index("id"), "id", pa.array(wide))
+    writer = LogBlockWriter("1", AVRO_SCHEMA, LogFileSettings(data_format=form, block_bytes=1))
+    made = list(writer.add(data))
+    # No two of the wide rows, of nine megabytes each, are encoded at once.
+    assert len(made) >= 4
+    read = [
+        pa.concat_tables(data_pieces(each, ["id"]))["id"].to_pylist()
+        for block in made
+        for each in read_blocks(block.data, "log")
+    ]
+    assert [each for ids in read for each in ids] == wide
+    assert max(ids.count(_WIDE) for ids in read) == 1
+
+
+_WIDE = "w" * 9_000_000
+
+
 def test_small_additions_share_a_block_and_deletes_follow():
     writer = LogBlockWriter("1", AVRO_SCHEMA, LogFileSettings())
     assert [*writer.add(rows(3)), *writer.add(rows(0)), *writer.add(rows(2))] == []

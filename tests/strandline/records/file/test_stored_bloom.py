@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from strandline.records.file.bloom import BloomFilter
 from strandline.records.file.key_search import BLOOM_KEY, BLOOM_TYPE_KEY, KeyHashes, StoredBloom
+from tests.kit.short_runs import examples
 from tests.strandline.records.file.bloom_reader import BloomReader
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "base_files" / "bloom_filters.json.gz"
@@ -34,7 +35,7 @@ def test_real_files_filters_find_all_their_keys_and_no_others():
         assert found == set(file["keys"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     KEYS, KEYS, st.booleans(), st.integers(1, 9), st.integers(1, 30), st.sampled_from([0.4, 0.01])
 )

@@ -19,6 +19,7 @@ from strandline.records.key.generator import (
     KeyGenerator,
 )
 from strandline.records.key.timestamp_path import TimestampFormat
+from tests.kit.short_runs import examples
 from timeline.errors import ConfigError, InputError
 
 ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}
@@ -57,7 +58,7 @@ def naive_segment(field, value, hive, encode):
 VALUES = st.none() | st.text(max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6))
 def test_complex_keys_follow_the_rule(pairs):
     batch = rows(a=pa.array([a for a, _ in pairs], pa.string()),
@@ -69,7 +70,7 @@ def test_complex_keys_follow_the_rule(pairs):
     assert [got for got, key in zip(made, want, strict=True) if key] == [k for k in want if k]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.none() | st.text(max_size=6), min_size=1, max_size=6), st.booleans(), st.booleans()
 )

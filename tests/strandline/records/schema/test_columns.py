@@ -24,6 +24,7 @@ from strandline.records.schema.columns import (
     nullable_inside,
     without_utf8,
 )
+from tests.kit.short_runs import examples
 from timeline.errors import InputError, UnsupportedTableError
 
 TABLE = pa.schema(
@@ -66,7 +67,7 @@ TYPES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(field_lists(TYPES))
 def test_what_is_written_is_read_back_and_is_avro(fields):
     schema = pa.schema(fields)

@@ -53,6 +53,7 @@ def calls_of_status(parts: Parts) -> int:
     return calls
 
 
+@pytest.mark.property
 def test_the_status_costs_the_same_for_each_table_however_many_there_are(parts: Parts) -> None:
     ask_tables(parts, range(16))
     few = calls_of_status(parts)

@@ -52,23 +52,25 @@ def test_without_a_token_only_the_networks_are_admitted():
     assert not admission.bears_token(b"Bearer None")
 
 
+READS = Right.READS | Right.METRICS
 NETWORKS = [
+    (["10.0.0.0/8=metrics"], "10.255.0.1", Right.METRICS),
     (["10.0.0.0/8"], "10.255.0.1", EVERYTHING),
     (["10.0.0.0/8=all"], "10.255.0.1", EVERYTHING),
-    (["10.0.0.0/8=reads"], "10.255.0.1", Right.READS),
+    (["10.0.0.0/8=reads"], "10.255.0.1", READS),
     (["10.0.0.0/8 = Markers"], "10.255.0.1", Right.MARKERS),
     (["10.0.0.0/8=reads", "10.1.0.0/16=markers"], "10.1.0.1", EVERYTHING),
-    (["10.0.0.0/8=reads,10.1.0.0/16=markers"], "10.2.0.1", Right.READS),
+    (["10.0.0.0/8=reads,10.1.0.0/16=markers"], "10.2.0.1", READS),
     (["10.0.0.0/8"], "::ffff:10.0.0.1", EVERYTHING),
-    (["::ffff:10.0.0.0/104=reads"], "10.0.0.1", Right.READS),
+    (["::ffff:10.0.0.0/104=reads"], "10.0.0.1", READS),
     (["::ffff:10.0.0.0/104"], "::ffff:11.0.0.1", NOTHING),
     (["10.0.0.7"], "10.0.0.7", EVERYTHING),
     (["10.0.0.7"], "10.0.0.8", NOTHING),
     (["fd00::/8"], "fd12::1", EVERYTHING),
-    (["fe80::/10=reads"], "fe80::1%eth0", Right.READS),
+    (["fe80::/10=reads"], "fe80::1%eth0", READS),
     (["fd00::/8"], "10.0.0.1", NOTHING),
     (["0.0.0.0/0"], "fd12::1", NOTHING),
-    (["0.0.0.0/0=reads"], "192.0.2.1", Right.READS),
+    (["0.0.0.0/0=reads"], "192.0.2.1", READS),
     (["10.0.0.0/8"], None, NOTHING),
     ([], "127.0.0.1", NOTHING),
 ]
@@ -85,7 +87,7 @@ def test_what_is_no_network_is_refused(subtests):
         ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         ("ten", "'ten' does not appear to be an IPv4 or IPv6 network"),
         ("10.0.0.0/33", "10.0.0.0/33"),
-        ("10.0.0.0/8=writes", "'writes' is no right; allowed: reads, markers, all"),
+        ("10.0.0.0/8=writes", "'writes' is no right; allowed: reads, markers, metrics, all"),
         ("10.0.0.0/8=", "'' is no right"),
         ("10.0.0.0/8,=reads", "'' does not appear to be an IPv4 or IPv6 network"),
     ]:

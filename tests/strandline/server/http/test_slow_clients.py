@@ -99,6 +99,7 @@ def test_a_slow_reader_is_answered() -> None:
     assert hot.given < 10
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("line", ["Connection: close", "Connection: keep-alive"])
 def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
     endless = Endless()

@@ -224,6 +224,7 @@ def test_a_body_that_does_not_end_in_time_is_refused(tmp_path: Path, table: Smal
         assert raw.ask(asked(table)[:-1]).status == 408
 
 
+@pytest.mark.property
 def test_all_bodies_together_are_bounded(server: ServiceServer, table: SmallTable) -> None:
     body = b"x" * (1 << 20)
     sent = asked(table, body=body)

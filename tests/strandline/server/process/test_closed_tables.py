@@ -40,6 +40,7 @@ def of_table(number: int) -> dict[str, str]:
     return {"basepath": f"/lake/{number}", "partition": "2024-01-01", **pin}
 
 
+@pytest.mark.property
 def test_nothing_is_kept_of_tables_that_were_closed(parts: Parts) -> None:
     """Neither answers nor counters, and their sums stay; closed tables are asked for again."""
     client = AppClient(parts)
@@ -103,7 +104,7 @@ def test_a_long_answer_keeps_its_table_open_until_it_is_sent(parts: Parts) -> No
         (["http://there:1", "http://here:1"], False, True),  # a copy
         (["http://there:1"], False, False),
         ([], False, True),  # it hasn't joined yet
-        ([None, None], False, True),  # nobody else answers
+        ([None, None], False, True),  # no other server answers
         ([None, "http://there:1"], False, False),
         (["http://there:1"], True, True),
     ],

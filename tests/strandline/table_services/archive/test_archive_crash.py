@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
+from functools import cache
 from itertools import product
 
 import pytest
 
-from strandline.table_services.archive.history import HistoryWriter
+from strandline.table_services.archive.history_archive import HistoryWriter
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver, ArchiveResult
 from strandline.table_services.clean.policy import CleanSettings
@@ -34,6 +35,11 @@ def written(table: SmallTable, writes: int) -> None:
 
 def prepared(version: int, *, is_object_store: bool = False) -> SmallTable:
     """Return a table that was archived once, so that the next archival merges files."""
+    return _made(version, is_object_store=is_object_store).copy()
+
+
+@cache
+def _made(version: int, *, is_object_store: bool) -> SmallTable:
     storage = MemoryStorage()
     storage.has_directories = not is_object_store
     table = SmallTable(storage, version=version)
@@ -82,21 +88,22 @@ def logged(version: int, *, is_object_store: bool) -> list[tuple[str, str]]:
     return with_faults(prepared(version, is_object_store=is_object_store), []).log
 
 
-FAULTS = [
-    (version, is_object_store, at, effect)
-    for version, is_object_store in [(6, False), (8, False), (9, False), (9, True)]
-    for log in [logged(version, is_object_store=is_object_store)]
-    for effect in Effect
-    for at in distinct_calls(log, effect)
-]
+@cache
+def faults() -> list[tuple[int, bool, int, Effect]]:
+    found = [
+        (version, is_object_store, at, effect)
+        for version, is_object_store in [(6, False), (8, False), (9, False), (9, True)]
+        for log in [logged(version, is_object_store=is_object_store)]
+        for effect in Effect
+        for at in distinct_calls(log, effect)
+    ]
+    assert len(found) >= 100
+    return found
 
 
-def test_there_are_faults_enough():
-    assert len(FAULTS) >= 100
-
-
+@pytest.mark.property
 def test_no_instant_is_lost_or_doubled(subtests):
-    for version, is_object_store, at, effect in FAULTS:
+    for version, is_object_store, at, effect in faults():
         with subtests.test(version=version, objects=is_object_store, at=at, effect=effect):
             table = prepared(version, is_object_store=is_object_store)
             before = active(table) | archived(table)
@@ -111,8 +118,9 @@ def test_no_instant_is_lost_or_doubled(subtests):
             assert len(table.meta.active_timeline().write_timeline()) <= SETTINGS.keep_max
 
 
+@pytest.mark.property
 def test_a_second_fault_while_the_first_is_made_good(subtests):
-    firsts = [fault for fault in FAULTS if fault[3] is Effect.CRASH_BEFORE][::5]
+    firsts = [fault for fault in faults() if fault[3] is Effect.CRASH_BEFORE][::5]
     for (version, is_object_store, at, effect), second in product(firsts, range(1, 12, 3)):
         with subtests.test(version=version, objects=is_object_store, at=at, second=second):
             table = prepared(version, is_object_store=is_object_store)

@@ -7,7 +7,7 @@ import itertools
 import pyarrow.parquet as pq
 
 from strandline.table_services.archive.content import AHEAD, contents, files_by_key
-from strandline.table_services.archive.history import HistoryWriter
+from strandline.table_services.archive.history_archive import HistoryWriter
 from strandline.table_services.archive.policy import ArchiveSettings
 from strandline.table_services.archive.run import Archiver
 from strandline.table_services.clean.policy import CleanSettings

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from strandline.table_services.archive.content import contents, files_by_key, key_of
-from strandline.table_services.archive.log import ArchiveLog, records_of
+from strandline.table_services.archive.log_archive import ArchiveLog, records_of
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables import golden
 from timeline.archive.log_archive import read_log_file

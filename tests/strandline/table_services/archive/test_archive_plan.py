@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +160,8 @@ def test_cleans_go_with_the_writes_in_layout_2_and_by_their_count_in_layout_1():
 def test_delta_commits_that_a_compaction_counts_stay():
     deltas = Timeline.of([at(n, DELTA_COMMIT) for n in range(1, 11)])
     assert numbers(to_archive(deltas, SETTINGS, layout=2, merges_on_read=True)) == [1, 2, 3, 4, 5]
+    more = replace(SETTINGS, delta_commits=8)
+    assert numbers(to_archive(deltas, more, layout=2, merges_on_read=True)) == [1, 2]
     compacted = Timeline.of([at(n, COMMIT if n == 3 else DELTA_COMMIT) for n in range(1, 11)])
     found = to_archive(compacted, SETTINGS, layout=2, merges_on_read=True)
     assert numbers(found) == [1, 2, 3, 4, 5]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from strandline.read.state.reader_lease import Lease
 from tests.kit.tables.model.table import ModelTable
-from tests.kit.tables.model.truth import DataFile, Group, Slice, Truth
+from tests.kit.tables.model.truth import DataFile, Group, Slice
 from timeline.instant import LOG_COMPACTION, WRITE_ACTIONS, Instant
 
 COMMITS, HOURS, VERSIONS = (
@@ -88,35 +88,28 @@ def _paths(slices: Iterable[Slice]) -> set[str]:
 
 
 def read_at(table: ModelTable, time: str = "~") -> set[str]:
-    """Return the files that a reader at a time reads."""
+    """Return the files that a reader at a time reads.
+
+    Logs of version 6 that were written to an undone compaction aren't among them: all of their
+    writes were undone, too.
+    """
     then = table.truth.copy()
-    then.files = {path: f for path, f in then.files.items() if _began(table, f) <= time}
+    then.files = {
+        path: file
+        for path, file in then.files.items()
+        if _began(table, file) <= time and then.has_begun(_began(table, file))
+    }
     then.completed = {t: done for t, done in then.completed.items() if t <= time}
     then.replaced_by = {t: groups for t, groups in then.replaced_by.items() if t <= time}
     then.compactions = {t: operations for t, operations in then.compactions.items() if t <= time}
     found: set[str] = set()
     for partition in {file.partition for file in then.files.values()}:
-        for file_id, all_slices in then.groups(partition).items():
+        for file_id, slices in then.groups(partition).items():
             group = partition, file_id
-            slices = [each for each in all_slices if not _is_undone(then, each.base_instant)]
-            if not slices:
-                continue
             if then.replaced_at(group) is None:
                 pends = slices[0].base_instant == then.compaction_of(group)
                 found |= _paths(slices[: 2 if pends else 1])
     return found
-
-
-def _is_undone(truth: Truth, base_instant: str) -> bool:
-    """Whether the logs of version 6 were written to a compaction that was undone since.
-
-    They have nothing but blocks that were undone, too, and no reader finds the slice.
-    """
-    return (
-        not truth.logs_by_completion
-        and base_instant not in truth.completed
-        and base_instant not in truth.compactions
-    )
 
 
 def _began(table: ModelTable, file: DataFile) -> str:

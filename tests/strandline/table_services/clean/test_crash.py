@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 from itertools import product
+
+import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -21,6 +24,11 @@ SETTINGS = CleanSettings(retained=2, parallelism=1)
 
 
 def prepared(version: int) -> SmallTable:
+    return _made(version).copy()
+
+
+@cache
+def _made(version: int) -> SmallTable:
     table = SmallTable(MemoryStorage(), version=version)
     for _ in range(4):
         table.write(A, B)
@@ -52,6 +60,7 @@ def test_the_calls_are_few():
     assert len(FAULTS) >= 20
 
 
+@pytest.mark.property
 def test_what_went_wrong_is_made_good_by_the_next_clean(subtests):
     for version, (at, effect) in product([6, 9], FAULTS):
         with subtests.test(version=version, at=at, effect=effect):

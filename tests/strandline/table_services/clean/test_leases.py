@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -32,9 +33,11 @@ from timeline.meta_client import TableMetaClient
 TTL_S = 600.0
 
 
-def subject_of(policy: str, version: int = 9, **chosen: object) -> Subject:
+def subject_of(
+    policy: str, version: int = 9, table: SmallTable | None = None, **chosen: object
+) -> Subject:
     """A table of which a clean leaves the newest state alone."""
-    subject = Subject(SmallTable(version=version))
+    subject = Subject(table or SmallTable(version=version))
     subject.settings = CleanSettings(
         policy=policy, retained=1, hours=1, versions=1, parallelism=1, **chosen
     )
@@ -184,9 +187,7 @@ def test_the_lease_that_holds_everything_is_logged(caplog):
     subject.table.storage.create(f"{LEASE_FOLDER}/whole", b"{")
     caplog.set_level("INFO")
     assert subject.clean() is None
-    assert (
-        "nothing is cleaned as long as there is the lease whole, which can't be read" in caplog.text
-    )
+    assert "nothing is cleaned while there is the lease whole, which can't be read" in caplog.text
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -316,18 +317,27 @@ class Reader:
             self.held.release()
 
 
+@cache
+def raced_table(*, pending: bool) -> SmallTable:
+    """Return a table with old files, and perhaps a pending write."""
+    subject = subject_of(KEEP_LATEST_COMMITS)
+    write(subject)
+    if pending:
+        subject.table.begin([A])
+    write(subject, B)
+    if not pending:
+        write(subject)
+    return subject.table
+
+
 class Race:
     """A cleaner, a reader of what it would delete, and perhaps a write that completes."""
 
     def __init__(self, policy: str, *, pending: bool) -> None:
-        self.subject = subject_of(policy)
+        self.subject = subject_of(policy, table=raced_table(pending=pending).copy())
         table = self.table = self.subject.table
-        write(self.subject)
-        self.late = table.begin([A]) if pending else None
-        write(self.subject, B)
-        read_at = table.model.writes[-1]
-        if not pending:
-            write(self.subject)
+        self.late = table.pending[0] if pending else None
+        read_at = table.model.writes[-1 if pending else -2]
         self.reader = Reader(table, None if pending else read_at)
         self.reader.files = table.model.read_at(read_at)
         self.subject.view.sync()
@@ -438,16 +448,22 @@ def cleaning(
 
 def prepared(policy: str) -> Subject:
     """Three parts, each of which deletes a file that a reader at the third write reads."""
-    subject = subject_of(policy, part_files=2)
+    return subject_of(policy, table=table_of_three().copy(), part_files=2)
+
+
+@cache
+def table_of_three() -> SmallTable:
+    subject = subject_of(KEEP_LATEST_COMMITS)
     for _ in range(4):
         write(subject, A, B, ("p=3", "c-0"))
-    return subject
+    return subject.table
 
 
 def length(policy: str) -> list[tuple[str, str]]:
     return cleaning(prepared(policy), [])[0].log
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lease_that_comes_at_any_call_is_respected_or_refused(policy, subtests):
     log = length(policy)

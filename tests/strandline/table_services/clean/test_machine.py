@@ -83,11 +83,10 @@ class CleaningMachine(ActingMachine):
     no_file_touched = None
 
     @initialize(
-        # Version 6 copy-on-write only: of merge-on-read, after restores, files stay longer by file
-        # versions than the model says, and it isn't known yet which of the two is right.
         kind=st.sampled_from(
             [
                 (6, "COPY_ON_WRITE"),
+                (6, "MERGE_ON_READ"),
                 (8, "COPY_ON_WRITE"),
                 (8, "MERGE_ON_READ"),
                 (9, "MERGE_ON_READ"),
@@ -187,7 +186,7 @@ class CleaningMachine(ActingMachine):
         self.cleaner = Cleaner(self.table.meta, self.view, self.table.times, self.settings)
 
     def may_clean(self) -> bool:
-        """Whether nobody is undoing a write; a writer ends that before it cleans."""
+        """Whether no write is being undone; a writer finishes that before it cleans."""
         return not self.regressed and self.table.under_way is None
 
     @precondition(lambda self: self.may_clean())
@@ -479,7 +478,7 @@ class CleaningMachine(ActingMachine):
     @precondition(lambda self: self.may_clean())
     @rule(partition=partitions)
     def why_is_it_there(self, partition: str) -> None:
-        """``why`` says of each file what the rules say; of one that is gone, who deleted it."""
+        """``why`` gives for each file what the rules say; for a deleted one, its clean."""
         table = self.table
         timeline = table.meta.active_timeline()
         if self.pending_times():

@@ -15,6 +15,7 @@ from strandline.read.state.held_lease import HeldLease
 from strandline.read.state.reader_lease import Lease, Leases
 from strandline.table_services.clean.policy import POLICIES, CleanSettings, retention
 from strandline.table_services.clean.run import Cleaner
+from tests.kit.short_runs import examples
 from tests.kit.tables.small_model import Write
 from tests.kit.tables.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError
@@ -229,7 +230,7 @@ class Machine:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("version", [6, 9])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(retained=st.integers(1, 3), steps=st.lists(step, max_size=25))
 def test_the_cleaner_leaves_just_what_the_model_keeps(version, policy, retained, steps):
     machine = Machine(version, policy, retained)
@@ -258,7 +259,7 @@ lease_step = st.one_of(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(retained=st.integers(1, 2), steps=st.lists(lease_step, min_size=10, max_size=25))
 def test_what_readers_hold_stays_and_goes_afterwards(policy, retained, steps):
     """As above, with few groups, so that most readers hold what the policy doesn't."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from strandline.table_services.clean.policy import (
     CleanSettings,
 )
 from strandline.table_services.clean.run import Cleaner
+from tests.kit.short_runs import examples
 from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.kit.tables.small_table import SmallTable
@@ -417,6 +419,11 @@ def roll_back_newest(table: SmallTable) -> None:
 
 
 def prepared(version: int) -> SmallTable:
+    return _made(version).copy()
+
+
+@cache
+def _made(version: int) -> SmallTable:
     table = SmallTable(MemoryStorage(), version=version)
     for _ in range(4):
         table.write(*GROUPS)
@@ -444,6 +451,7 @@ def test_the_faults_reach_each_step():
     assert len(FAULTS) >= 60
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_after_a_fault_at_any_call_the_next_clean_makes_it_good(subtests, version):
     for at, effect in FAULTS:
@@ -453,23 +461,22 @@ def test_after_a_fault_at_any_call_the_next_clean_makes_it_good(subtests, versio
             check_after(table)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("reached", [1, 2, 3])
 def test_a_fault_at_any_call_of_the_resumption_is_made_good_too(subtests, reached):
-    def crashed() -> SmallTable:
-        subject = Subject(prepared(9))
-        subject.settings = LIMITED
-        subject.restart()
-        made = requested(subject, reached)
-        if reached == 3:
-            subject.table.meta.transition_to_inflight(made[0])
-        subject.table.clock.advance(1000)
-        return subject.table
+    subject = Subject(prepared(9))
+    subject.settings = LIMITED
+    subject.restart()
+    made = requested(subject, reached)
+    if reached == 3:
+        subject.table.meta.transition_to_inflight(made[0])
+    subject.table.clock.advance(1000)
 
-    log = clean(crashed(), []).log
+    log = clean(subject.table.copy(), []).log
     faults = [(at, kind) for kind in Effect for at in distinct_calls(log, kind)]
     for at, effect in faults:
         with subtests.test(at=at, effect=effect):
-            table = crashed()
+            table = subject.table.copy()
             clean(table, [Fault(at, effect)])
             check_after(table)
 
@@ -491,7 +498,7 @@ def check_after(table: SmallTable) -> None:
 
 
 @pytest.mark.property
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     writes=st.lists(
         st.lists(st.sampled_from([(f"p={p}", f"f{p}{f}-0") for p in range(4) for f in range(3)])),

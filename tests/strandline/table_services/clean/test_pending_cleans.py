@@ -281,7 +281,7 @@ def test_an_unreadable_commit_is_an_error_that_names_its_file():
 def test_an_unfinished_rollback_is_named_and_the_clean_goes_on_when_it_is_finished(
     version,
 ):
-    """A rollback died when it had deleted the first file of a write; nobody knows its size."""
+    """A rollback died after it had deleted the first file of a write, whose size is unknown."""
     table = ModelTable(version, "COPY_ON_WRITE")
     group = table.group("a", 0)
 
@@ -297,7 +297,7 @@ def test_an_unfinished_rollback_is_named_and_the_clean_goes_on_when_it_is_finish
     before = set(table.storage.files)
     for _ in range(2):  # another try doesn't help
         view.sync()
-        with pytest.raises(ViewBehindError, match=r"'a' can't be cleaned as long as .*rollback"):
+        with pytest.raises(ViewBehindError, match=r"'a' can't be cleaned while .*rollback"):
             cleaner.run()
         with pytest.raises(ViewBehindError, match="rollback") as raised:
             preview(cleaner.planner, table.meta.active_timeline(), settings.policy)

@@ -21,6 +21,7 @@ from strandline.table_services.rollback.policy import RollbackPolicy, Verdict
 from tests.kit.storage.hooked_storage import HookedStorage
 from tests.kit.storage.memory_storage import MemoryStorage
 from tests.strandline.table_services.rollback.setting import HEARTBEATS, Setting, beat
+from tests.strandline.write.tables import client
 from timeline.clock import SystemClock
 from timeline.errors import ConcurrentWriteError
 from timeline.instant import ROLLBACK
@@ -189,15 +190,19 @@ def test_lazily_only_the_clean_rolls_back(setting):
     alive(setting, live)
     assert setting.repair(LAZY) == {}
     assert setting.exists("eu/a.parquet")
-    assert list(setting.rollbacks(LAZY).repair_lazily()) == [dead.requested_time]
+    assert list(setting.rollbacks(LAZY).roll_back_failed()) == [dead.requested_time]
     assert not setting.exists("eu/a.parquet")
     assert setting.exists("eu/b.parquet")
 
 
-def test_eagerly_the_clean_rolls_nothing_back(setting):
+@pytest.mark.parametrize(("policy", "is_kept"), [("EAGER", True), ("LAZY", False)])
+def test_only_lazily_the_clean_rolls_back(setting, policy, is_kept):
     setting.pending_commit("eu/a.parquet")
-    assert setting.rollbacks(dataclasses.replace(EAGER, foreign=True)).repair_lazily() == {}
-    assert setting.exists("eu/a.parquet")
+    options = {"strandline__write__rollback__foreign": "true"}
+    options["clean__failed__writes__policy"] = policy
+    with client(setting.storage.base_path, setting.storage, **options) as c:
+        assert c.clean() is None
+    assert setting.exists("eu/a.parquet") is is_kept
 
 
 def test_a_failed_write_of_this_process_is_rolled_back_at_once(setting):

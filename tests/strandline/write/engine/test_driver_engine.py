@@ -224,6 +224,7 @@ def test_what_a_failed_attempt_has_left_is_swept_by_its_own_commit(base: Path, a
         assert ("list", "marker") not in result.storage_calls
 
 
+@pytest.mark.property
 def test_a_write_that_was_moved_to_the_executors_is_followed_by_a_look(base: Path) -> None:
     storage = FarData(base, "write", times=0, below="eu/")
     with client(base, storage, FarEngine()) as c:

@@ -56,6 +56,7 @@ def wanted(buckets: str, order: tuple[str, ...]) -> list[pa.Table]:
     return [pa.Table.from_pylist(part, rows.schema) for part in parts]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("order", quick_runs([ORDERS[1]], ORDERS))
 def test_rows_are_in_their_parts_in_order(subtests, order):
     for threads, batch_rows, buckets in product([1, 3], [ROWS, 1_700, 11], BUCKETS):

@@ -69,6 +69,7 @@ def unfrozen():
         gc.unfreeze()
 
 
+@pytest.mark.property
 def test_objects_are_frozen_once(unfrozen):
     freeze_modules()
     before = gc.get_freeze_count()

@@ -153,18 +153,21 @@ def broken_off(scenario: Scenario, ending: str) -> Callable[[Path, Options], Non
 # Operations.
 
 
-def by_running_client(write: Write, meanwhile: Write = lambda c, look: None) -> Write:
+def by_running_client(
+    write: Write, meanwhile: Write = lambda c, look: None, before: int = 2
+) -> Write:
     """Return a write by a client that starts from what its last write has left.
 
     Args:
         write: The write.
         meanwhile: Called with the client before the write.
+        before: How many writes the client has made before.
     """
 
     def run(c: WriteClient, look: Look) -> None:
         try:
-            _write_nothing(c, look)
-            _write_nothing(c, look)
+            for _ in range(before):
+                _write_nothing(c, look)
         except CommitOutcomeUnknownError as error:
             raise ConcurrentWriteError("nothing of the write has happened") from error
         meanwhile(c, look)
@@ -209,6 +212,16 @@ def _kept_files(base: Path) -> object:
     return reader.rows(base), sorted(reader.base_files(base))
 
 
+def _compacted(base: Path) -> object:
+    """Return the rows, and what base files alone hold of them."""
+    newest = reader.newest_files(base).items()
+    stored = [reader.stored_rows(base / path / name) for (path, _), name in newest]
+    kept = [
+        {k: v for k, v in row.items() if k not in reader.META} for rows in stored for row in rows
+    ]
+    return reader.rows(base), sorted(map(str, kept)), len(list(reader.base_files(base)))
+
+
 def _without_metadata_table(base: Path) -> object:
     config = read_table_config(LocalStorage(str(base)))
     left = [path for path in (FOLDER, BACKUP_PATH) if (base / path).exists()]
@@ -232,6 +245,8 @@ LOCK = {
 }
 LAZY = {**LOCK, **CLEAN, "clean__failed__writes__policy": "LAZY"}
 
+LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
+
 UPSERT = Scenario(two_commits, _upsert, {})
 INSERT = replace(UPSERT, write=lambda c, look: c.insert(FRESH), again=_write_nothing)
 OVERWRITE = replace(UPSERT, write=lambda c, look: c.insert_overwrite(FRESH))
@@ -245,10 +260,16 @@ CLEANING = Scenario(
     effects=NOT_TORN,
     settled=_kept_files,
 )
+COMPACTION = Scenario(
+    four_commits,
+    lambda c, look: c.compact(),
+    LOGS,
+    is_write=False,
+    settled=_compacted,
+)
 FAILED = broken_off(UPSERT, ".commit")
 HALF_ROLLED_BACK = broken_off(ROLLBACK, ".rollback.inflight")
 VERSION_6 = {"write__table__version": 6}
-LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
 TINY_LOGS = {**LOGS, "logfile__max__size": 1, "logfile__data__block__format": "parquet"}
 """Each block is in a log of its own."""
 
@@ -265,6 +286,9 @@ SCENARIOS = {
     "overwrite": OVERWRITE,
     "overwrite of the table": replace(
         UPSERT, write=lambda c, look: c.insert_overwrite_table(FRESH), effects=CRASHES
+    ),
+    "delete a partition": replace(
+        UPSERT, write=lambda c, look: c.delete_partition(["eu"]), effects=CRASHES
     ),
     "upsert after a failed overwrite": replace(
         UPSERT, prepare=broken_off(OVERWRITE, ".replacecommit"), effects=CRASHES
@@ -326,6 +350,12 @@ SCENARIOS = {
     # The groups have no logs, so that inserts rewrite the small file of each partition.
     "insert, logs": replace(INSERT, prepare=one_commit, options=LOGS, effects=CRASHES),
     "overwrite, logs": replace(OVERWRITE, options=LOGS, effects=CRASHES),
+    "delete a partition, logs": replace(
+        UPSERT,
+        write=lambda c, look: c.delete_partition(["eu"]),
+        options=LOGS,
+        effects=CRASHES[:2],
+    ),
     "upsert after a failed write, logs": replace(
         UPSERT,
         prepare=broken_off(replace(UPSERT, options=LOGS), ".deltacommit"),
@@ -338,6 +368,21 @@ SCENARIOS = {
         lambda c, look: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
         {**CLEAN, **LOGS},
         effects=CRASHES,
+    ),
+    "compaction": COMPACTION,
+    "compaction, lock": replace(COMPACTION, options={**LOGS, **LOCK}, effects=CRASHES),
+    "compaction after a failed one": replace(
+        COMPACTION, prepare=broken_off(COMPACTION, ".commit"), effects=CRASHES
+    ),
+    "compaction after half a rollback of one": replace(
+        COMPACTION,
+        prepare=broken_off(
+            replace(COMPACTION, prepare=broken_off(COMPACTION, ".MERGE")), ".rollback"
+        ),
+        effects=CRASHES,
+    ),
+    "compaction after a planned one": replace(
+        COMPACTION, prepare=broken_off(COMPACTION, ".compaction.inflight"), effects=CRASHES
     ),
     "upsert, version 6": replace(UPSERT, options=VERSION_6, effects=CRASHES),
     "overwrite, version 6": replace(OVERWRITE, options=VERSION_6, effects=CRASHES),

@@ -5,7 +5,8 @@ Each scenario is run once to learn its storage calls, then once for every call a
 After the fault a naive reader (``tests.kit.tables.reader``) sees the rows that the client's error
 promises. Then the client does what its error says, an insert is repeated only if it hasn't
 happened, and the table ends as after one operation, without leftovers. Many faults leave the same
-files, from which this is done once.
+files, from which this is done once. What a crash leaves is copied at its call, so that one run
+shows it for all calls.
 """
 
 from __future__ import annotations
@@ -129,17 +130,52 @@ FAULTS = [
 ]
 
 
+Attempt = tuple[int, bool | None, FaultyStorage]
+"""(call, whether the operation happened as the client knows, the storage with the fault)."""
+
+
+def attempts(prepared: Prepared, effect: Effect, calls: list[int]) -> Iterator[Attempt]:
+    """Break the operation off at each call; each time the table is as that leaves it."""
+    scenario, base = prepared.scenario, prepared.base
+    for at in calls:
+        restore(base)
+        storage = FaultyStorage(scenario.storage(str(base)), [Fault(at, effect)])
+        yield at, scenario.attempt(storage, lambda: base, CLOCK), storage
+
+
+def outlived(prepared: Prepared, effect: Effect, calls: list[int]) -> Iterator[Attempt]:
+    """Yield what ``attempts`` yields for a crash, from one run of the operation."""
+    scenario, base = prepared.scenario, prepared.base
+    states, seen = base.with_name("states"), []
+
+    def look() -> None:
+        seen.append(len(storage.log))
+        if base.exists():
+            shutil.copytree(base, states / str(seen[-1]))
+
+    restore(base)
+    faults = [Fault(at, effect) for at in calls]
+    storage = FaultyStorage(scenario.storage(str(base)), faults, look, outlived=True)
+    assert scenario.attempt(storage, lambda: base, CLOCK)
+    assert seen == calls
+    for at in calls:
+        shutil.rmtree(base, ignore_errors=True)
+        if (states / str(at)).exists():
+            (states / str(at)).rename(base)
+        yield at, None, storage
+
+
 @pytest.mark.parametrize(("prepared", "effect"), FAULTS, indirect=["prepared"])
 def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect):
     scenario = prepared.scenario
     calls = list(distinct_calls(prepared.log, effect))
     assert calls
     base = prepared.base
-    for at in calls:
-        restore(base)
+    # A service remembers what happened until the crash, and threads make their calls in any order.
+    is_seen_in_one_run = scenario.storage is LocalStorage and not scenario.has_memory
+    broken_off = outlived if effect in CRASHES and is_seen_in_one_run else attempts
+    for at, happened, storage in broken_off(prepared, effect, calls):
         where = f"{effect.value} call {at}, {' '.join(prepared.log[at - 1])}"
-        storage = FaultyStorage(scenario.storage(str(base)), [Fault(at, effect)])
-        happened = scenario.attempt(storage, lambda: base, CLOCK)
         assert len(storage.log) >= at, f"{where} was not made"
         rows = reader.rows(base)
         if happened is None:
@@ -150,7 +186,7 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
         left = (happened, reader.state(base))
         if left in prepared.repaired and not scenario.has_memory and storage.has_failed:
             continue
-        usable = scenario.storage(str(base)) if storage.crashed else storage
+        usable = scenario.storage(str(base)) if effect in CRASHES else storage
         scenario.finish(usable, lambda: base, CLOCK, happened=happened)
         assert reader.rows(base) == prepared.after, where
         assert scenario.settled(base) == prepared.settled, where

@@ -38,7 +38,7 @@ INSERT = replace(SCENARIOS["insert"], write=lambda c, look: c.insert(FAR))
 OPERATIONS = {
     "first insert": replace(INSERT, prepare=SCENARIOS["first insert"].prepare),
     "insert": replace(SCENARIOS["insert"], write=lambda c, look: c.insert(BOTH)),
-    "insert by a running client": replace(INSERT, write=by_running_client(INSERT.write)),
+    "insert by a running client": replace(INSERT, write=by_running_client(INSERT.write, before=1)),
     "insert, lock": replace(INSERT, options=LOCK),
     "insert after a failed write": replace(
         INSERT, prepare=SCENARIOS["insert after a failed write"].prepare

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from strandline import WriteClient
 from strandline.write.engine.local import LocalEngine
@@ -78,6 +79,15 @@ RULES = (
     Rules("GLOBAL_BLOOM"),
 )
 """Rules of random walks, also of those in which columns change."""
+_COVERING = (
+    *(Rules("BLOOM"), Rules("BUCKET", by_time=False)),
+    *(Rules("GLOBAL_SIMPLE", moves=False), Rules("GLOBAL_BLOOM")),
+)
+"""Each kind of index, either merge mode, records that move and that don't."""
+LONG_WALKS = [
+    pytest.param(rules, marks=() if rules in _COVERING else pytest.mark.product) for rules in RULES
+]
+"""The rules of long walks, of which `tox` takes those that cover the others."""
 
 
 @dataclass

@@ -67,7 +67,7 @@ ASKING = {
     "hoodie.datasource.hive_sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.meta.sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.write.insert.drop.duplicates": ("true", "use upsert"),
-    "hoodie.datasource.write.partitions.to.delete": ("eu", "there is none that deletes them"),
+    "hoodie.datasource.write.partitions.to.delete": ("eu", "the method delete_partition"),
     "hoodie.keygen.datetime.parser.class": ("com.example.Parser", "derive a column"),
     "hoodie.clustering.inline": ("true", "doesn't cluster"),
     "hoodie.datasource.clustering.async.enable": ("true", "doesn't cluster"),
@@ -93,7 +93,7 @@ def test_all_refusals_of_a_job_are_one_error():
     job = {
         "className": "org.apache.hudi",
         "hoodie.table.name": "trips",
-        "hoodie.datasource.write.operation": "delete_partition",
+        "hoodie.datasource.write.operation": "bootstrap",
         "hoodie.datasource.write.recordkey.fields": "id",
         "hoodie.datasource.hive_sync.enable": "true",
         "hoodie.index.type": "RECORD_INDEX",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from strandline.write.tasks.placement import (
     Sizing,
     StoredFile,
     average_record_bytes,
+    new_file_id,
     pack,
     place,
 )
@@ -138,3 +140,9 @@ def test_the_newest_commit_that_is_large_enough_tells_the_size_of_a_record():
     assert average_record_bytes(commits, default=7, threshold_bytes=1000) == 501
     assert average_record_bytes(commits, default=7, threshold_bytes=10_000) == 7
     assert average_record_bytes([(5000, 0)], default=7, threshold_bytes=0) == 7
+
+
+def test_no_new_group_looks_like_a_bucket():
+    """A partition of one such group was taken for that of a bucket index, and refused."""
+    drawn = iter(["00001234-aaaa-4aaa-8aaa-aaaaaaaaaaaa", "12340000-aaaa-4aaa-8aaa-aaaaaaaaaaaa"])
+    assert new_file_id(lambda: UUID(next(drawn))).startswith("12340000-")

@@ -1,4 +1,4 @@
-"""``Router``: tokens, forms of answers, faults of the storage, and the log."""
+"""``Dispatcher``: tokens, forms of answers, faults of the storage, and the log."""
 
 from __future__ import annotations
 

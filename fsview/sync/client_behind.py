@@ -126,7 +126,7 @@ def _replaced(
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the groups replaced at the timeline, which is read if a step has replaced any.
 
-    They can't be had from ``onto`` then: of two instants that replaced a group it has the last.
+    ``onto`` doesn't have them then: of two instants that replaced a group it has the last.
 
     Raises:
         InstantNotFoundError: An instant that replaced groups is neither on the timeline nor in the

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.others_heartbeats import HeartbeatSettings, heartbeat_path
 from strandline.commit.own_heartbeat import Heartbeat
+from strandline.table_services.rollback.permission import wait_for_late_readers
 from tests.kit.concurrency.manual_clock import ManualClock
 from timeline.clock import SystemClock
 from timeline.instant import CLUSTERING, COMMIT

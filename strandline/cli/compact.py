@@ -1,0 +1,88 @@
+"""``strandline compact``: which file groups of a merge-on-read table a compaction takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from strandline.cli.output import counted, errors_in_a_line, output_option, print_rows
+from strandline.cli.writer_options import apply_options, writer_options
+from strandline.table_api.table import Table
+from strandline.table_services.compact.planner import COMPACTABLE_SCHEMA, CompactionResult
+from strandline.table_services.compact.policy import STRATEGY
+from strandline.write.client import WriteClient
+from strandline.write.engine.local import LocalEngine
+from timeline.errors import ConfigError
+
+
+@click.command()
+@click.argument("table", type=click.Path())
+@click.option(
+    "--strategy",
+    metavar="NAMES",
+    help="Which file groups are taken: Hudi's class names, separated by commas, as of"
+    " hoodie.compaction.strategy (those with the largest logs first if not given).",
+)
+@click.option(
+    "--plan", is_flag=True, help="With --apply: only plan a compaction, for a later call or Hudi."
+)
+@apply_options("Compact them. Else only what would be taken is shown.", "its lock. Repeatable.")
+@output_option
+def compact(
+    table: str,
+    strategy: str | None,
+    plan: bool,
+    apply: bool,
+    options: tuple[str, ...],
+    output: str,
+) -> None:
+    """Show which file groups of a table a compaction would take, or compact them.
+
+    TABLE is the base path, a path or a URL. Nothing is changed without --apply. With it, planned
+    compactions are executed first, Hudi's, too; those that died are undone and executed again.
+    Other writers of the table need a lock, whose options --option passes.
+    """
+    with errors_in_a_line():
+        parsed = writer_options(options, apply=apply, own=[STRATEGY.name], flags="--strategy")
+        if plan and not apply:
+            raise ConfigError("--plan is given without --apply, which alone changes the table")
+        if not apply:
+            _show(table, strategy, output)
+            return
+        given = {} if strategy is None else {STRATEGY.name: strategy}
+        with WriteClient(LocalEngine(), table, {**given, **parsed}) as client:
+            if plan:
+                _planned(client.schedule_compaction(), output)
+            else:
+                _done(client.compact(), output)
+
+
+def _show(table: str, strategy: str | None, output: str) -> None:
+    found = Table(table).compactable(strategy)
+    print_rows(found.to_pylist(), COMPACTABLE_SCHEMA.names, output, {}, "file_groups")
+    size = sum(found.column("bytes").to_pylist())
+    groups = counted(found.num_rows, "file group")
+    click.echo(f"{groups} with {size} bytes of logs would be compacted", err=True)
+
+
+def _planned(instant: str | None, output: str) -> None:
+    if output == "table":
+        click.echo("nothing was planned" if instant is None else f"planned {instant}")
+    else:
+        print_rows([{"instant": instant}], ["instant"], "jsonl", {}, "")
+
+
+def _done(done: CompactionResult | None, output: str) -> None:
+    row: dict[str, Any] = asdict(done or CompactionResult("", 0, 0, 0, 0, 0.0))
+    del row["storage_calls"]
+    row["instant"] = row["instant"] or None
+    if output != "table":
+        print_rows([row], list(row), "jsonl", {}, "")
+    elif done is None:
+        click.echo("nothing was compacted")
+    else:
+        groups, logs = counted(done.file_groups, "file group"), counted(done.logs, "log")
+        before = f"; finished {', '.join(done.finished)} before" if done.finished else ""
+        click.echo(f"compaction {done.instant} merged {logs} into {groups}{before}")

@@ -1,0 +1,311 @@
+"""``GET /metrics``: the figures of a service for Prometheus and what reads its text format.
+
+``families`` turns the status and the counters into metrics; nothing is counted twice, and no
+request pays for a metric but for its count and its duration. Names follow Prometheus' conventions.
+
+A table's label is its id as text, of the first ``EXPORTED_TABLES`` tables that were counted; all
+others are ``other`` together. No series ever changes its label, and no counter gets smaller.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from fsview.metrics import Labels
+from strandline.server.http.reply import Reply
+from strandline.server.http.request import Request
+from strandline.server.latency import BOUNDS_S, Latency
+
+_SLICE: Final = 32
+"""Tables between two pauses, see ``strandline.server.api.pages``."""
+_PAUSE_S: Final = 0.0005
+_US: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What one answer is made from.
+
+    Attributes:
+        version: The package's.
+        figures: The service's status, without its tables.
+        tables: Label and status of each open table; several may have one label.
+        counters: Counters by label of the table, name and labels.
+        latencies: How long requests took.
+    """
+
+    version: str
+    figures: Mapping[str, Any]
+    tables: Iterable[tuple[str, Mapping[str, Any]]]
+    counters: Mapping[str, Mapping[tuple[str, Labels], int]]
+    latencies: Iterable[Latency]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """How a counter of ``fsview.metrics`` is exported.
+
+    Attributes:
+        name: Of the metric, without ``strandline_`` and ``_total``.
+        help: What it counts.
+        labels: Names of its labels beside ``table``.
+        scale: The metric's value of one.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    scale: float = 1
+
+
+_COUNTERS: Final[Mapping[str, _Exported]] = {
+    "requests": _Exported("requests", "Look-ups by table and way.", ("way",)),
+    "requests_cpu_us": _Exported(
+        "requests_cpu_seconds", "CPU time of look-ups that were computed.", (), _US
+    ),
+    "syncs": _Exported("syncs", "Reads of a table's timeline."),
+    "sync_us": _Exported("sync_seconds", "Duration of syncs.", (), _US),
+    "sync_instants": _Exported("sync_instants", "Completed instants that syncs applied."),
+    "adoptions": _Exported("adoptions", "Syncs that used another server's record."),
+    "adopted_instants": _Exported(
+        "adopted_instants", "Completed instants in these records of others."
+    ),
+    "reloads": _Exported("reloads", "Tables loaded anew, by cause.", ("cause",)),
+    "partition_loads": _Exported("partition_loads", "Partitions loaded, by source.", ("source",)),
+    "partition_reloads": _Exported(
+        "partition_reloads", "Partitions loaded anew, by cause.", ("cause",)
+    ),
+    "record_reads": _Exported("record_reads", "Records read from the store, by cause.", ("cause",)),
+    "timelines_tried": _Exported("timelines_tried", "Timelines tried for clients that are behind."),
+    "branches": _Exported(
+        "branches", "Snapshots derived for clients that are behind, by outcome.", ("outcome",)
+    ),
+    "checks": _Exported("checks", "Comparisons of views with storage, by outcome.", ("outcome",)),
+    "closed_tables": _Exported("closed_tables", "Tables closed, by cause.", ("cause",)),
+    "metadata_table_refusals": _Exported(
+        "metadata_table_refusals", "Metadata tables that weren't used, by reason.", ("reason",)
+    ),
+    "storage_calls": _Exported(
+        "storage_calls", "Requests to storage by kind and cause.", ("kind", "cause")
+    ),
+}
+"""By name in ``fsview.metrics``; those that aren't here aren't exported."""
+
+_OF_TABLES: Final[Mapping[str, tuple[str, str]]] = {
+    "snapshots": ("snapshots", "Snapshots held."),
+    "retained_bytes": ("retained_bytes", "Bytes held for older snapshots alone."),
+    "partitions_loaded": ("partitions_loaded", "Partitions held at the newest snapshot."),
+    "packed_bytes": ("packed_bytes", "Packed size of the partitions held at the newest snapshot."),
+}
+"""Field of a table's status → name and help of the gauge."""
+
+
+def metrics_handler(scrape: Callable[[], Scrape]) -> Callable[[Request], Reply]:
+    """Return the handler of ``/metrics``; it runs on a thread.
+
+    Args:
+        scrape: Returns the figures as they are now.
+    """
+    process = ProcessCollector(registry=None)
+
+    def answer(request: Request) -> Reply:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(process)
+        registry.register(_Collected(scrape()))
+        encode, content_type = choose_encoder(request.accept)
+        return Reply(200, encode(registry), content_type)
+
+    return answer
+
+
+class _Collected(Collector):
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing ahead: each answer has a registry of its own."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families of one scrape."""
+        return families(self._scrape)
+
+
+def families(scrape: Scrape) -> Iterator[Metric]:
+    """Yield all metrics of a service but those of its process."""
+    yield InfoMetricFamily(
+        "strandline_build",
+        "Version of Strandline and of Python.",
+        {"version": scrape.version, "python": platform.python_version()},
+    )
+    yield _durations(scrape.latencies)
+    yield from _counters(scrape.counters)
+    yield from _gauges_of_tables(scrape.tables)
+    yield from _gauges(scrape.figures)
+    yield from _events(scrape.figures)
+    if "fleet" in scrape.figures:
+        yield from _of_fleet(scrape.figures)
+
+
+def _durations(latencies: Iterable[Latency]) -> Metric:
+    family = HistogramMetricFamily(
+        "strandline_request_duration_seconds",
+        "Duration of requests by route; ready: answered from ready bytes.",
+        labels=("route", "way"),
+    )
+    bounds = (*(f"{bound:g}" for bound in BOUNDS_S), "+Inf")
+    for each in latencies:
+        buckets = list(zip(bounds, each.cumulative, strict=True))
+        family.add_metric((each.route, each.way), buckets, each.sum_s)
+    return family
+
+
+def _counters(counters: Mapping[str, Mapping[tuple[str, Labels], int]]) -> Iterator[Metric]:
+    """Yield the exported counters, each in the order of its labels."""
+    sums: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for table, counts in counters.items():
+        for (name, labels), count in counts.items():
+            exported = _COUNTERS.get(name)
+            if exported is not None:
+                has = dict(labels)
+                # Labels that aren't exported, such as a request's route, are added up.
+                values = (table, *(has[label] for label in exported.labels))
+                sums[name][values] += count
+    for name, exported in _COUNTERS.items():
+        family = CounterMetricFamily(
+            f"strandline_{exported.name}", exported.help, labels=("table", *exported.labels)
+        )
+        for values, count in sorted(sums[name].items()):
+            family.add_metric(values, count * exported.scale)
+        yield family
+
+
+def _gauges_of_tables(tables: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Metric]:
+    sums: dict[str, Counter[str]] = {field: Counter() for field in _OF_TABLES}
+    pause = threading.Event()
+    for number, (label, figures) in enumerate(tables, 1):
+        for field, counted in sums.items():
+            counted[label] += figures[field]
+        if number % _SLICE == 0:
+            # Never set: a wait gives up the interpreter lock at once.
+            pause.wait(_PAUSE_S)
+    for field, (name, text) in _OF_TABLES.items():
+        family = GaugeMetricFamily(f"strandline_{name}", text, labels=("table",))
+        for label, value in sorted(sums[field].items()):
+            family.add_metric((label,), value)
+        yield family
+
+
+def _gauges(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    budget, threads = figures["store"]["budget"], figures["threads"]
+    yield _gauge("ready", "1: ready, as of the last probe.", float(not figures["ready"]["reasons"]))
+    yield _gauge("open_tables", "Tables open.", figures["open_tables"])
+    yield _gauge("open_tables_limit", "Most open tables.", figures["open_tables_at_most"])
+    yield _gauge("awaited_roots", "Roots that don't exist yet.", len(figures["awaited_roots"]))
+    yield _gauge("memory_limit_bytes", "Memory budget.", budget["limit_bytes"])
+    yield _gauges_by("memory_bytes", "Memory by account.", "account", budget["accounts"])
+    in_memory = figures["store"]["in_memory"]["tables"]
+    yield _gauge("store_failing_tables", "Tables in memory, as their store fails.", in_memory)
+    yield _gauge(
+        "ready_answers", "Answers held as ready bytes.", figures["ready_answers"]["answers"]
+    )
+    directories = figures["markers"]["directories"]
+    yield _gauge("marker_directories", "Directories whose markers are held.", directories)
+    connections = figures["connections"]
+    yield _gauge("connections", "Open connections.", connections.get("open", 0))
+    yield _gauge("connections_limit", "Most connections.", connections.get("at_most", 0))
+    yield _gauge("threads_limit", "Threads for requests.", threads.get("at_most", 0))
+    yield _gauge("threads_taken", "Threads that answer requests.", threads.get("taken", 0))
+    yield _gauge("requests_waiting", "Requests that wait for a thread.", threads.get("waiting", 0))
+    longest = {each["base_path"]: each["longest_s"] for each in threads.get("tables", ())}
+    yield _gauge(
+        "request_longest_seconds",
+        "Duration of the request that has held a thread for longest: one that only grows hangs.",
+        max(longest.values(), default=0.0),
+    )
+    unfinished = figures["busy"]["unfinished"]
+    yield _gauge("requests_unfinished", "Requests that go on without a client.", unfinished)
+
+
+def _events(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield the service's counters that aren't about tables."""
+    refusals = CounterMetricFamily(
+        "strandline_refusals",
+        "Answers of 400 and more, by route, status and code of the error.",
+        labels=("route", "status", "code"),
+    )
+    for each in figures["refusals"]:
+        labels = (each["route"], str(each["status"]), each["code"])
+        refusals.add_metric(labels, each["count"])
+    yield refusals
+    connections = dict(figures["connections"])
+    for name in ("open", "at_most"):
+        connections.pop(name, None)
+    text = "Connections accepted, and closed by the service, by cause."
+    yield _counters_by("connection_events", text, "event", connections)
+    yield _counter("busy_answers", "Answers of 503: ask again.", figures["busy"]["answers"])
+    dropped = figures["log"].get("dropped", 0)
+    yield _counter("log_lines_dropped", "Log lines that couldn't be written.", dropped)
+    yield _counter("restarts", "Processes of this service before this one.", figures["restarts"])
+    if "forwarded" in figures:
+        text = "Requests for other servers of the fleet, by outcome."
+        yield _counters_by("forwarded", text, "outcome", figures["forwarded"])
+    if "copies" in figures:
+        text = "Notifications of copies, by outcome."
+        yield _counters_by("copies", text, "outcome", figures["copies"])
+
+
+def _of_fleet(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    fleet = figures["fleet"]
+    seated = Counter(
+        "standby" if each["seat"] is None else "ready" if each["ready"] else "warming"
+        for each in fleet["members"]
+    )
+    states = {state: seated[state] for state in ("ready", "warming", "standby")}
+    yield _gauges_by("fleet_members", "Members of the fleet by state.", "state", states)
+    yield _gauge("fleet_epoch", "Changes of seats and mounts so far.", fleet["epoch"])
+    yield _gauge("fleet_vacant_seats", "Seats that nobody holds.", len(fleet["vacant"]))
+    renewed = float(fleet["renewed"])
+    yield _gauge("fleet_renewed", "1: membership renewed lately; 0: safe mode.", renewed)
+    is_up = float(fleet["trouble"] is None)
+    yield _gauge("fleet_state_up", "1: the state store was reached at the last attempt.", is_up)
+    text = "Records of tables fetched from other servers, by outcome."
+    yield _counters_by("fleet_records", text, "outcome", fleet["records"])
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"strandline_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"strandline_{name}", text, value=value)
+
+
+def _gauges_by(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"strandline_{name}", text, labels=(label,))
+    for key, value in sorted(values.items()):
+        family.add_metric((key,), value)
+    return family
+
+
+def _counters_by(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(f"strandline_{name}", text, labels=(label,))
+    for key, value in sorted(values.items()):
+        family.add_metric((key,), value)
+    return family

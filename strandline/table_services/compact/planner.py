@@ -1,0 +1,240 @@
+"""``CompactionPlanner``: puts plans of compactions on the timeline, and finds the files of a plan.
+
+A plan is made and requested under the table's lock: a delta commit that completed in between,
+before the compaction's time, would be in neither the plan nor the slice that the compaction begins.
+
+Source: Hudi 1.2.0 ``ScheduleCompactionActionExecutor``, ``CompactionUtils``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fsview.model.file_group import FileSlice
+from fsview.model.file_system_view import FileSystemView, LookupQuery, partition_names
+from strandline.commit.concurrent_operations import newest_time
+from strandline.commit.lock.base import TableLock
+from strandline.table_services.compact.plan import (
+    LOG_BYTES,
+    Group,
+    chosen_partitions,
+    plan_compaction,
+    planned_slice,
+)
+from strandline.table_services.compact.policy import CompactionSettings, is_due
+from timeline.clock import TimeGenerator
+from timeline.errors import ViewBehindError
+from timeline.instant import COMPACTION, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CompactionPlan
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+COMPACTABLE_SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("base_file", pa.string()),
+        ("logs", pa.int64()),
+        ("bytes", pa.int64()),
+        ("compaction", pa.string()),
+    ]
+)
+FILE_BYTES: Final = 120 << 20
+"""The default of ``hoodie.parquet.max.file.size``."""
+_AFTER_ALL: Final = "9" * 17
+_TOGETHER: Final = 1000
+"""Number of partitions that are looked up together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """Result of one compaction.
+
+    Attributes:
+        instant: Requested time of the compaction, which is a commit on the timeline.
+        file_groups: Number of file groups that got a new base file.
+        logs: Number of logs that were merged.
+        rows: Number of rows in the new base files.
+        bytes_written: Total size of these files.
+        seconds: Duration of its execution.
+        finished: Requested times of compactions that were planned before, and executed first.
+        storage_calls: Calls of tasks outside the driver's process, by (kind, cause).
+    """
+
+    instant: str
+    file_groups: int
+    logs: int
+    rows: int
+    bytes_written: int
+    seconds: float
+    finished: tuple[str, ...] = ()
+    storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+class CompactionPlanner:
+    """Plans compactions of one table from version 8 on; used by one thread.
+
+    Args:
+        meta: The table's meta client.
+        view: Returns the files of partitions; it is synced.
+        settings: When a compaction is due, and which file groups it takes.
+        file_bytes: The size of a new base file, for groups that have only logs.
+    """
+
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        view: FileSystemView,
+        settings: CompactionSettings,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._meta = meta
+        self._view = view
+        self._settings = settings
+        self._file_bytes = file_bytes
+
+    def request(self, times: TimeGenerator, lock: TableLock, *, if_due: bool) -> Instant | None:
+        """Request a compaction.
+
+        Args:
+            times: Generator of instants' times.
+            lock: The table's lock.
+            if_due: Whether only if the trigger says so.
+
+        Returns:
+            The instant, requested; ``None`` if none is due, or no file group has logs to compact.
+
+        Raises:
+            ConfigError: The strategy doesn't fit the table's partitions.
+            ConcurrentWriteError: Another writer took the same time.
+            LockError: The lock wasn't acquired, or was lost; nothing was requested.
+            ViewBehindError: The view lacks a completed write.
+
+        Cost: a list of the timeline, and if one is due, of all partitions that the view hasn't
+            loaded; a create.
+        """
+        with lock.held("planning a compaction"):
+            timeline = self._meta.active_timeline()
+            time = times.next(newest_time(self._meta, timeline))
+            zone = self._meta.config.timezone
+            if if_due and not is_due(timeline, self._settings, time, zone):
+                return None
+            plan = self._plan(timeline, time)
+            if not plan.operations:
+                return None
+            lock.check()
+            return self._meta.create_requested(COMPACTION, time, plan)
+
+    def preview(self) -> pa.Table:
+        """Return what a compaction would take now; nothing is changed.
+
+        Returns:
+            One row per file group with the columns of ``COMPACTABLE_SCHEMA``, those of planned
+            compactions first:
+
+            * ``partition``: string, under the base path; ``""`` for an unpartitioned table;
+            * ``file_id``: string; of the file group;
+            * ``base_file``: string; its name, null for a group of logs alone;
+            * ``logs``: int64; number of logs;
+            * ``bytes``: int64; their size, as the plan has it;
+            * ``compaction``: string; requested time of the planned compaction that takes it, null
+              if it would be planned.
+
+        Raises:
+            ConfigError: As ``request``.
+            ViewBehindError: As ``request``.
+        """
+        plan = self._plan(self._meta.active_timeline(), _AFTER_ALL)
+        rows = [
+            (op.partition, op.file_id, op.base_file, op.delta_files, op.metrics, time)
+            for op in self._view.pending_compaction_operations()
+            for time in [op.compaction_instant]
+        ]
+        rows.sort(key=lambda row: (row[-1], *row[:2]))
+        planned: list[Sequence[Any]] = [
+            (
+                op.partition_path,
+                op.file_id,
+                op.data_file_path,
+                op.delta_file_paths,
+                op.metrics,
+                None,
+            )
+            for op in plan.operations
+        ]
+        found = [
+            [partition, file_id, base, len(logs), int(metrics.get(LOG_BYTES, 0)), time]
+            for partition, file_id, base, logs, metrics, time in (*rows, *planned)
+        ]
+        columns = zip(*found, strict=True) if found else [[]] * len(COMPACTABLE_SCHEMA)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, COMPACTABLE_SCHEMA, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=COMPACTABLE_SCHEMA)
+
+    def _plan(self, timeline: Timeline, time: str) -> CompactionPlan:
+        self._view.sync()
+        known = self._view.timeline
+        for write in timeline.completed().write_timeline():
+            if not known.contains(write):
+                raise ViewBehindError(
+                    f"the view of {self._meta.storage.base_path} lacks {write}, so no compaction"
+                    " can be planned",
+                )
+        partitions = chosen_partitions(partition_names(self._view), self._settings)
+        slices = self._merged(partitions, time)
+        return plan_compaction(slices, self._taken(), self._settings, self._file_bytes)
+
+    def slices(self, instant: Instant, plan: CompactionPlan) -> tuple[FileSlice, ...]:
+        """Return the slices that a plan compacts, without file groups that were replaced since.
+
+        Args:
+            instant: The compaction, pending.
+            plan: Its plan, of whichever writer.
+
+        Raises:
+            CorruptMetadataError: A file group doesn't have the base file that the plan names.
+
+        Cost: the partitions of the plan that the view hasn't loaded.
+        """
+        self._view.sync()
+        partitions = sorted({each.partition_path for each in plan.operations})
+        known = {(s.partition, s.file_id): s for s in self._merged(partitions, _AFTER_ALL)}
+        source, found = self._meta.path_of(instant), []
+        for operation in plan.operations:
+            group = known.get((operation.partition_path, operation.file_id))
+            planned = None if group is None else planned_slice(operation, group, source)
+            if planned is not None:
+                found.append(planned)
+        if len(found) < len(plan.operations):
+            logger.info(
+                "%s: %d file groups were replaced since it was planned",
+                instant,
+                len(plan.operations) - len(found),
+            )
+        return tuple(found)
+
+    def _merged(self, partitions: Sequence[str], time: str) -> Iterator[FileSlice]:
+        """Yield the newest slices of partitions, merged over pending compactions."""
+        name = "latest_merged_file_slices_before_or_on"
+        for first in range(0, len(partitions), _TOGETHER):
+            some = tuple(partitions[first : first + _TOGETHER])
+            (answers,) = self._view.look_up([LookupQuery(name, some, max_instant=time)])
+            for slices in answers:
+                yield from slices
+
+    def _taken(self) -> frozenset[Group]:
+        """Return the file groups that pending plans read."""
+        view = self._view
+        compacted = (
+            *view.pending_compaction_operations(),
+            *view.pending_log_compaction_operations(),
+        )
+        taken = {(each.partition, each.file_id) for each in compacted}
+        clustered = view.file_groups_in_pending_clustering()
+        return frozenset(taken | {(each.partition, each.file_id) for each in clustered})

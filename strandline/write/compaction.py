@@ -1,0 +1,305 @@
+"""Compactions of merge-on-read tables: planned under the lock, executed in tasks, resumed.
+
+::
+
+    plan, under the lock: requested → execute: heartbeat, inflight → base files, each with a marker
+    → complete, under the lock → delete markers and heartbeat, sync
+
+A plan stays on the timeline until it is executed, by this client, another one or Hudi. An
+execution that died is undone by a rollback that leaves the plan, which is then executed again.
+Between request and completion others may write to the same file groups: their logs belong to the
+slice that the compaction begins.
+
+Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient``, ``RunCompactionActionExecutor``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fsview.model.file_group import FileSlice
+from strandline.commit.conflict import COMPACT
+from strandline.commit.markers import DirectMarkers, delete_unreported
+from strandline.commit.own_heartbeat import Heartbeat
+from strandline.commit.settings import conflict_strategy
+from strandline.commit.transaction import Transaction
+from strandline.read.scan_plan import bytes_of
+from strandline.table_services.compact.planner import CompactionPlanner, CompactionResult
+from strandline.table_services.compact.policy import is_due
+from strandline.write.context import WriteContext
+from strandline.write.engine.base import storage_calls
+from strandline.write.engine.driver import DriverEngine
+from strandline.write.engine.driver_limits import DriverLimits
+from strandline.write.operation import UPSERT
+from strandline.write.options.client_options import base_file_settings
+from strandline.write.options.settings import DRIVER_MAX_ROWS, MAX_FILE_SIZE
+from strandline.write.target import Target
+from strandline.write.tasks.compact_task import CompactTask, parts_of
+from strandline.write.tasks.write_task import STATUS_SCHEMA, BegunFiles, WriteReport
+from timeline.clock import format_instant_time
+from timeline.errors import (
+    CreateUnansweredError,
+    StorageUnavailableError,
+    StrandlineError,
+    UnsupportedTableError,
+)
+from timeline.instant import COMPACTION, Instant, State
+from timeline.metadata.instant_metadata import CompactionPlan
+from timeline.table.property_name import MERGE_ON_READ
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+_PARTS: Final = 4
+"""Parts of slices for each core, so that no core waits long for the last one."""
+
+
+def check_compactable(target: Target) -> None:
+    """Check that a table can be compacted.
+
+    Raises:
+        UnsupportedTableError: It is copy-on-write, or commits were archived beyond a savepoint.
+    """
+    if not target.merges_on_read:
+        raise UnsupportedTableError(
+            f"{target.meta.storage.base_path} is {target.config.table_type}; allowed:"
+            f" {MERGE_ON_READ}, whose logs a compaction merges"
+        )
+    target.check_archived(UPSERT)
+
+
+def plan(context: WriteContext, target: Target, *, if_due: bool) -> Instant | None:
+    """Plan a compaction; return its instant, requested, or ``None`` if there is nothing to do.
+
+    Args:
+        context: The client's context.
+        target: The table, checked; failed writes to it were rolled back.
+        if_due: Whether only if the trigger says so.
+
+    Raises:
+        ConcurrentWriteError: Another writer is alive and shares no lock with this one.
+
+    Other errors and cost: as ``CompactionPlanner.request``.
+    """
+    times = context.times(target.config.timezone)
+    instant = _planner(context, target).request(times, context.lock, if_due=if_due)
+    if instant is None:
+        return None
+    meta = target.meta
+    if not context.lock.is_shared:
+        try:
+            context.rollbacks(meta).check_alone(instant, meta.active_timeline())
+        except StrandlineError:
+            # Nothing refers to the plan yet: from version 8 on no log has its time.
+            meta.delete_instant_file(instant)
+            raise
+    context.last_timeline.forget()
+    _sync(context)
+    return instant
+
+
+def is_idle(context: WriteContext, target: Target, timeline: Timeline) -> bool:
+    """Return whether a compaction after a write would find nothing to do.
+
+    Args:
+        context: The client's context.
+        target: The table.
+        timeline: The active timeline.
+    """
+    settings, zone = context.compaction_settings, target.config.timezone
+    if not settings.is_inline or not target.merges_on_read:
+        return True
+    has_plans = any(i.action == COMPACTION for i in timeline.pending())
+    if has_plans and settings.inline:
+        return False
+    return not is_due(timeline, settings, format_instant_time(context.clock.now_ms(), zone), zone)
+
+
+def execute_all(
+    context: WriteContext, target: Target, *, if_due: bool = False
+) -> CompactionResult | None:
+    """Execute the planned compactions, oldest first; then plan and execute a new one.
+
+    Args:
+        context: The client's context.
+        target: As for ``plan``.
+        if_due: As for ``plan``.
+
+    Returns:
+        The result of the last one; ``None`` if nothing was compacted.
+
+    Raises:
+        ConcurrentWriteError: Another writer is alive and shares no lock with this one; or it has
+            taken the compaction over.
+        CorruptMetadataError: A plan can't be read, or names files that aren't there.
+        StorageError: A file can't be read or written; the next compaction goes on.
+        LockError: The lock can't be acquired, or was lost.
+        CommitOutcomeUnknownError: It is unknown whether a compaction has completed.
+    """
+    pending = target.meta.active_timeline().pending()
+    results = [
+        execute(context, target, instant) for instant in pending if instant.action == COMPACTION
+    ]
+    planned = plan(context, target, if_due=if_due)
+    if planned is not None:
+        results.append(execute(context, target, planned))
+    done = [result for result in results if result is not None]
+    if not done:
+        return None
+    return replace(done[-1], finished=tuple(each.instant for each in done[:-1]))
+
+
+def execute(context: WriteContext, target: Target, instant: Instant) -> CompactionResult | None:
+    """Execute a planned compaction; errors as ``execute_all``.
+
+    Args:
+        context: The client's context.
+        target: As for ``plan``.
+        instant: The compaction, pending.
+
+    Returns:
+        ``None`` if another writer works on it, or has completed it.
+    """
+    meta, started = target.meta, context.clock.monotonic()
+    if not context.rollbacks(meta).free_plan(instant):
+        logger.info("%s is left to another writer, which works on it", instant)
+        return None
+    context.last_timeline.forget()
+    planned = replace(instant, state=State.REQUESTED)
+    files = BegunFiles()
+    heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
+    try:
+        transaction = Transaction(
+            meta,
+            context.times(target.config.timezone),
+            context.lock,
+            heartbeat,
+            conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
+            planned=planned,
+        )
+        with _until_complete(transaction, files):
+            found = meta.read_plan(planned)
+            assert isinstance(found, CompactionPlan)
+            slices = _planner(context, target).slices(planned, found)
+            written = _written(context, target, transaction, slices, files)
+        storage = context.storage.for_cause("marker")
+        # The next write sweeps the leftovers of a failure.
+        try:
+            DirectMarkers(transaction.time).finish(storage, written.report.paths)
+            transaction.end()
+        except StrandlineError as error:
+            logger.warning("markers or heartbeat of %s stay: %s", transaction.instant, error)
+    finally:
+        files.is_left = True
+        heartbeat.give_up()
+    _sync(context)
+    stats = written.report.stats
+    return CompactionResult(
+        instant=transaction.time,
+        file_groups=len(stats),
+        logs=sum(stat.total_log_files for stat in stats),
+        rows=sum(stat.num_writes for stat in stats),
+        bytes_written=sum(stat.file_size_in_bytes for stat in stats),
+        seconds=context.clock.monotonic() - started,
+        storage_calls=written.calls,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The files of a compaction that has completed.
+
+    Attributes:
+        report: The files.
+        calls: Calls of tasks outside the driver's process.
+    """
+
+    report: WriteReport
+    calls: Mapping[tuple[str, str], int]
+
+
+def _written(
+    context: WriteContext,
+    target: Target,
+    transaction: Transaction,
+    slices: Sequence[FileSlice],
+    files: BegunFiles,
+) -> _Written:
+    """Write the base files, and complete the instant."""
+    timeline, history, meta = transaction.timeline, context.history, target.meta
+    target = replace(
+        target, timeline=timeline, avro_schema=history.avro_schema(meta, timeline) or ""
+    )
+    engine = _engine(context, sum(map(bytes_of, slices)))
+    tally = engine.tally()
+    transaction.start(COMPACT)
+    report = WriteReport()
+    if slices:
+        task = CompactTask(
+            storage=context.storage.keeping_tails(),
+            config=target.config,
+            timeline=timeline,
+            instant=transaction.time,
+            avro_schema=target.avro_schema or "",
+            schema=target.schema,
+            once_micros=target.once_in_micros(history),
+            settings=base_file_settings(context.settings),
+            markers=DirectMarkers(transaction.time),
+            tally=tally,
+            attempt=engine.attempt,
+            begun=files,
+        )
+        parts = engine.from_driver(parts_of(slices, _PARTS * engine.cores))
+        report = WriteReport.read(engine.collect(engine.transform(parts, task, STATUS_SCHEMA)))
+    files.created.update(report.paths)
+    if not (engine.in_process and files.marked <= set(report.paths)):
+        delete_unreported(context.storage.for_cause("marker"), transaction.time, report.paths)
+    metadata = transaction.complete(
+        COMPACT, report.stats, target.avro_schema or "", check_table=target.check_unchanged
+    )
+    history.remember(transaction.instant, metadata)
+    return _Written(report, storage_calls(tally.total))
+
+
+@contextmanager
+def _until_complete(transaction: Transaction, files: BegunFiles) -> Iterator[None]:
+    """End the heartbeat if the block fails: the next compaction undoes this one, and goes on."""
+    try:
+        yield
+    except BaseException as failure:
+        files.is_left = True
+        late = bool(files.unanswered) or isinstance(failure, CreateUnansweredError)
+        try:
+            if isinstance(failure, StorageUnavailableError):
+                transaction.make_room()
+        finally:
+            transaction.fail(sorted(files.created), late=late)
+        raise
+
+
+def _planner(context: WriteContext, target: Target) -> CompactionPlanner:
+    return CompactionPlanner(
+        target.meta,
+        context.embedded.synced_view(),
+        context.compaction_settings,
+        context.settings.get(MAX_FILE_SIZE),
+    )
+
+
+def _engine(context: WriteContext, size: int) -> DriverEngine:
+    """Return the engine that merges slices of this size: the driver itself, if they are small."""
+    engine = context.engine
+    limits = DriverLimits.of(context.settings, matches=True, result_bytes=engine.result_bytes)
+    found = DriverEngine(engine, limits, waits=context.storage.is_remote)
+    # Without limits of rows and bytes, which are those of a batch, only that of files counts.
+    found.limit_rewrite(size if context.settings.get(DRIVER_MAX_ROWS) else limits.rewrite_bytes + 1)
+    return found
+
+
+def _sync(context: WriteContext) -> None:
+    if context.embedded.is_ready:
+        context.embedded.synced_view()

@@ -1,0 +1,240 @@
+"""``/metrics``: each figure is there, follows Prometheus' conventions, and counts what happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from fsview.metrics import EXPORTED_TABLES
+from strandline.server.http.authorization import METRICS_PATH
+from strandline.server.http.listener import bind
+from strandline.server.http.server import ServiceServer
+from strandline.server.http.server_options import ServerOptions
+from strandline.server.process.composition_root import Parts
+from strandline.server.process.options import PartsOptions
+from tests.kit.servers.free_port import free_port
+from tests.kit.servers.live_service import (
+    TOKEN,
+    AppClient,
+    GoldenTables,
+    HttpClient,
+    known,
+    parts_of,
+    running,
+    serving,
+)
+from tests.kit.tables import golden
+from tests.kit.tables.small_table import SmallTable
+from timeline.errors import ConfigError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+
+TABLES = GoldenTables()
+LATEST = "/v1/hoodie/view/datafiles/latest/partition/"
+ASKED = TABLES.known("cow_basic_v9", 7, partition="2024-01-01")
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(text: bytes) -> tuple[dict[str, Metric], Samples]:
+    """Return the families by name, and the samples by name and labels."""
+    families = {each.name: each for each in text_string_to_metric_families(text.decode())}
+    samples = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    return families, samples
+
+
+def scrape(client: HttpClient | AppClient) -> Samples:
+    status, body = client.ask("GET", METRICS_PATH, {})
+    assert status == 200
+    return scraped(body)[1]
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"strandline_{name}", frozenset(labels.items())]
+
+
+@pytest.fixture
+def server() -> Iterator[ServiceServer]:
+    with serving(TABLES.root, opener=TABLES) as running:
+        yield running
+
+
+def test_it_counts_requests_with_their_durations_and_refusals(server: ServiceServer) -> None:
+    with HttpClient(server.port) as client:
+        for _ in range(4):
+            assert client.request("GET", LATEST, ASKED).status == 200
+        assert client.request("GET", LATEST, {"basepath": "/elsewhere"}).status == 403
+        assert client.request("GET", "/none").status == 404
+        found = scrape(client)
+    table = "file:///golden/cow_basic_v9/07"
+    assert value(found, "requests_total", table=table, way="ready") == 3
+    assert value(found, "requests_total", table=table, way="computed") == 1
+    took = "request_duration_seconds"
+    assert value(found, f"{took}_count", route="latest_base_files", way="ready") == 3
+    assert value(found, f"{took}_bucket", route="latest_base_files", way="ready", le="+Inf") == 3
+    assert value(found, f"{took}_sum", route="latest_base_files", way="ready") > 0
+    assert value(found, f"{took}_count", route="latest_base_files", way="built") == 2
+    assert value(found, f"{took}_count", route="other", way="built") == 1
+    refused = {"route": LATEST.rstrip("/"), "status": "403", "code": "root_not_allowed"}
+    assert value(found, "refusals_total", **refused) == 1
+    assert value(found, "refusals_total", route="other", status="404", code="not_found") == 1
+    assert value(found, "syncs_total", table=table) >= 1
+    assert value(found, "storage_calls_total", table=table, kind="list", cause="lookup") == 1
+    assert value(found, "partitions_loaded", table=table) == 1
+    assert value(found, "connections") == 1
+    assert value(found, "memory_bytes", account="answers") > 0
+    assert found["process_cpu_seconds_total", frozenset()] > 0
+
+
+def test_names_and_help_follow_the_conventions(server: ServiceServer) -> None:
+    with HttpClient(server.port) as client:
+        client.request("GET", LATEST, ASKED)
+        families, _ = scraped(client.request("GET", METRICS_PATH).body)
+    ours = {name: each for name, each in families.items() if not name.startswith("process_")}
+    assert len(ours) > 40
+    for name, family in ours.items():
+        assert re.fullmatch(r"strandline_[a-z_]+", name), name
+        assert family.documentation.endswith("."), name
+        assert not re.search(r"_(us|ms|mb|total)$", name), f"{name} has no base unit"
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
+
+
+def test_a_scraper_that_asks_for_openmetrics_gets_it(server: ServiceServer) -> None:
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with HttpClient(server.port) as client:
+        answer = client.request("GET", METRICS_PATH, headers=accept)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert {each.name for each in open_metrics(answer.body.decode())} >= {"strandline_syncs"}
+
+
+def test_it_needs_the_token_or_a_network_with_that_right(subtests: pytest.Subtests) -> None:
+    for networks, metrics, status in [
+        ("", 401, 401),
+        ("127.0.0.0/8=metrics", 200, 401),
+        ("127.0.0.0/8=reads", 200, 200),
+        ("127.0.0.0/8=markers", 401, 401),
+        ("127.0.0.0/8", 200, 200),
+    ]:
+        with subtests.test(networks=networks), admitting(networks) as server:
+            for path, expected in ((METRICS_PATH, metrics), ("/v1/strandline/status", status)):
+                with HttpClient(server.port, None) as client:
+                    assert client.request("GET", path).status == expected, path
+
+
+def admitting(networks: str) -> AbstractContextManager[ServiceServer]:
+    options = PartsOptions((TABLES.root,), "token", admit_networks=networks)
+    return running(ServiceServer(Parts(options, opener=TABLES), ServerOptions()))
+
+
+def test_a_port_of_its_own_has_metrics_and_probes_alone(tmp_path: Path) -> None:
+    table = SmallTable(LocalStorage(f"{tmp_path}/t"))
+    table.write(("p=1", "a-0"))
+    asked = known(table.storage, partition="p=1")
+    options = ServerOptions(metrics_port=0)
+    server = ServiceServer(Parts(PartsOptions((str(tmp_path),), TOKEN)), options)
+    with running(server):
+        assert server.metrics_port is not None
+        with HttpClient(server.metrics_port) as client, HttpClient(server.port) as main:
+            assert main.request("GET", LATEST, asked).status == 200
+            found = scrape(client)
+            assert value(found, "open_tables") == 1
+            assert client.request("GET", "/healthz").status == 200
+            for path in (LATEST, "/v1/strandline/status"):
+                assert client.request("GET", path, asked).status == 404
+            assert scrape(main)["strandline_open_tables", frozenset()] == 1
+        with HttpClient(server.metrics_port, None) as stranger:
+            assert stranger.request("GET", METRICS_PATH).status == 401
+            assert stranger.request("GET", "/healthz").status == 200
+
+
+def test_a_port_for_metrics_that_is_taken_is_named_and_the_other_one_is_free_again() -> None:
+    with closing(bind("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        port = free_port()
+        with pytest.raises(ConfigError, match=f"can't listen on 127.0.0.1 port {number}"):
+            ServiceServer(
+                Parts(PartsOptions((), None)), ServerOptions(port=port, metrics_port=number)
+            )
+        bind("127.0.0.1", port).close()
+
+
+def opened(base_path: str, _: Mapping[str, Any] | None) -> Storage:
+    return golden.GoldenStorage("cow_basic_v9", 7, base_path)
+
+
+def test_no_counter_gets_smaller_when_a_table_is_closed() -> None:
+    parts = parts_of("/lake", opener=opened)
+    client = AppClient(parts)
+    asked = {"basepath": "/lake/t", "partition": "2024-01-01"}
+    before: Samples = {}
+    for _ in range(3):
+        assert client.ask("GET", LATEST, asked)[0] == 200
+        assert client.ask("GET", LATEST, {**asked, "basepath": "/lake/u"})[0] == 200
+        found = scrape(client)
+        counters = {key: n for key, n in found.items() if key[0].endswith("_total")}
+        assert all(counters[key] >= n for key, n in before.items())
+        before = counters
+        parts.views.close_table(next(iter(parts.views.open_tables())), "excess")
+    parts.remove_root("/lake")
+    after = scrape(client)
+    assert all(after[key] >= n for key, n in before.items())
+    calls = {"table": "file:///lake/t", "kind": "list", "cause": "lookup"}
+    assert value(after, "storage_calls_total", **calls) == 3
+    assert value(after, "closed_tables_total", table="", cause="excess") == 3
+    parts.close()
+
+
+def test_many_tables_have_a_bounded_number_of_series() -> None:
+    parts = parts_of("/lake", opener=opened)
+    client = AppClient(parts)
+    for number in range(EXPORTED_TABLES):
+        parts.metrics.add("requests", table=f"file:///lake/before{number}", way="computed")
+    for number in range(3):
+        asked = {"basepath": f"/lake/t{number}", "partition": "2024-01-01"}
+        assert client.ask("GET", LATEST, asked)[0] == 200
+    found = scrape(client)
+    tables = {dict(labels).get("table", "") for _, labels in found} - {""}
+    assert len(tables) == EXPORTED_TABLES + 1
+    assert value(found, "partitions_loaded", table="other") == 3
+    assert value(found, "requests_total", table="other", way="computed") == 3
+    assert value(found, "open_tables") == 3
+    parts.close()
+
+
+def test_a_fleet_s_figures_are_there() -> None:
+    fleet = {
+        "members": [
+            {"seat": 0, "ready": True},
+            {"seat": 1, "ready": False},
+            {"seat": None, "ready": True},
+        ],
+        "epoch": 7,
+        "vacant": [2],
+        "renewed": False,
+        "trouble": "the state store is away",
+        "records": {"taken": 3},
+    }
+    parts = Parts(PartsOptions((), None), fleet=lambda: fleet)
+    found = scrape(AppClient(parts))
+    assert value(found, "fleet_members", state="ready") == 1
+    assert value(found, "fleet_members", state="warming") == 1
+    assert value(found, "fleet_members", state="standby") == 1
+    assert value(found, "fleet_epoch") == 7
+    assert value(found, "fleet_vacant_seats") == 1
+    assert value(found, "fleet_renewed") == 0
+    assert value(found, "fleet_state_up") == 0
+    assert value(found, "fleet_records_total", outcome="taken") == 3
+    parts.close()

@@ -1,0 +1,544 @@
+"""Compactions: rows stay, logs go; plans are executed, resumed, left to others, undone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline import Table
+from strandline.records.meta_fields import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED
+from tests.kit.concurrency.manual_clock import LaterClock
+from tests.kit.storage.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.storage.hooked_storage import HookedStorage
+from tests.kit.tables import reader
+from tests.strandline.records.file.bloom_reader import BloomReader
+from tests.strandline.write.faults.fault_scenarios import LOCK
+from tests.strandline.write.tables import SCHEMA, client, row, table
+from timeline.errors import ConcurrentWriteError, ConfigError, UnsupportedTableError
+from timeline.instant import COMMIT, COMPACTION, Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata, CompactionPlan, WriteStat
+from timeline.storage.local import LocalStorage
+
+LOGS = {"datasource__write__table__type": "MERGE_ON_READ"}
+BUCKETS = {**LOGS, "index__type": "BUCKET", "bucket__index__num__buckets": 1}
+
+
+@pytest.fixture
+def base(tmp_path) -> Path:
+    """A merge-on-read table with three rows in two groups, each with logs."""
+    with client(tmp_path / "t", **LOGS) as c:
+        c.upsert(table(row("a"), row("b"), row("c", "us")))
+        c.upsert(table(row("a", ts=2), row("c", "us", ts=3)))
+        c.delete(table(row("b")))
+    return tmp_path / "t"
+
+
+def rows(base) -> list[dict]:
+    """Return the rows as the naive reader and ours give them, which is the same."""
+    found = reader.rows(base)
+    ours = Table(base).to_arrow().drop_columns(list(reader.META)).to_pylist()
+    assert sorted(ours, key=lambda each: (each["id"], each["region"])) == found
+    return found
+
+
+def optimized(base) -> list[dict]:
+    """Return the rows of the newest base files alone."""
+    found = Table(base).scan(read_optimized=True).to_arrow()
+    return sorted(found.drop_columns(list(reader.META)).to_pylist(), key=lambda r: r["id"])
+
+
+def stats(base, instant: str) -> list[WriteStat]:
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    found = meta.active_timeline().find(instant)
+    assert found is not None
+    assert (found.action, found.state) == (COMMIT, State.COMPLETED)
+    metadata = meta.read(found)
+    assert isinstance(metadata, CommitMetadata)
+    assert (metadata.operation_type, metadata.compacted) == ("COMPACT", True)
+    assert '"t_record"' in metadata.extra_metadata["schema"]
+    return [stat for each in metadata.partition_to_write_stats.values() for stat in each]
+
+
+def compactions(base) -> list[State]:
+    """Return the states of compactions, oldest first."""
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    times = {i.requested_time for i in meta.instant_files() if i.action == COMPACTION}
+    return [i.state for i in meta.active_timeline() if i.requested_time in times]
+
+
+def plan_of(base, instant: str) -> CompactionPlan:
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    plan = meta.read_plan(Instant(instant, COMPACTION, State.REQUESTED))
+    assert isinstance(plan, CompactionPlan)
+    return plan
+
+
+def test_rows_and_their_meta_columns_stay_and_logs_are_merged(base):
+    before, meta_columns = rows(base), Table(base).to_arrow().select([COMMIT_TIME, COMMIT_SEQNO])
+    assert optimized(base) != before
+    with client(base, **LOGS) as c:
+        done = c.compact()
+    assert rows(base) == optimized(base) == before
+    assert Table(base).to_arrow().select([COMMIT_TIME, COMMIT_SEQNO]).equals(meta_columns)
+    assert (done.file_groups, done.logs, done.rows, done.finished) == (2, 3, 2, ())
+    assert reader.leftovers(base) == []
+    eu, us = stats(base, done.instant)
+    assert us == WriteStat(
+        file_id=us.file_id,
+        path=us.path,
+        prev_commit=us.prev_base_file[-25:-8],
+        prev_base_file=us.prev_base_file,
+        num_writes=1,
+        num_update_writes=1,
+        total_write_bytes=us.file_size_in_bytes,
+        partition_path="us",
+        file_size_in_bytes=(base / us.path).stat().st_size,
+        total_log_records=1,
+        total_updated_records_compacted=1,
+        total_log_files=1,
+        total_log_blocks=1,
+        total_upsert_time=us.total_upsert_time,
+    )
+    assert (eu.num_writes, eu.num_update_writes, eu.num_deletes) == (1, 1, 1)
+    assert (eu.total_log_files, eu.total_log_records, eu.total_log_blocks) == (2, 2, 2)
+
+
+def test_base_files_have_what_an_index_looks_for(base):
+    with client(base, **LOGS, index__type="BLOOM") as c:
+        c.upsert(table(row("z", ts=2), row("d", ts=2)))
+        c.upsert(table(row("z", ts=3)))
+        done = c.compact()
+        for stat in stats(base, done.instant):
+            footer = pq.read_metadata(base / stat.path).metadata
+            keys = pq.read_table(base / stat.path, partitioning=None)["_hoodie_record_key"]
+            keys = sorted(keys.to_pylist())
+            assert footer[b"hoodie_min_record_key"].decode() == keys[0]
+            assert footer[b"hoodie_max_record_key"].decode() == keys[-1]
+            text = footer[b"org.apache.hudi.bloomfilter"].decode()
+            bloom = BloomReader(text, footer[b"hoodie_bloom_filter_type_code"].decode())
+            assert all(key in bloom for key in keys)
+        assert c.upsert(table(row("z", ts=4), row("a", ts=4))).rows_updated == 2
+
+
+def test_without_logs_there_is_nothing_to_compact(base):
+    with client(base, **LOGS) as c:
+        assert c.compact() is not None
+        assert c.compact() is None
+        assert c.schedule_compaction() is None
+
+
+def test_a_group_whose_rows_are_all_deleted_gets_an_empty_file(base):
+    with client(base, **LOGS) as c:
+        c.delete(table(row("a"), row("c", "us")))
+        done = c.compact()
+    assert rows(base) == optimized(base) == []
+    assert [stat.num_writes for stat in stats(base, done.instant)] == [0, 0]
+    with client(base, **LOGS) as c:
+        c.upsert(table(row("a", ts=1), row("c", "us", ts=1)))
+    assert [each["ts"] for each in rows(base)] == [1, 1]
+
+
+def test_groups_that_have_only_logs_begin_with_their_file(tmp_path):
+    base = tmp_path / "t"
+    with client(base, **BUCKETS) as c:
+        c.upsert(table(row("a")))
+        c.upsert(table(row("a", ts=2), row("b")))
+    (file,) = (base / "eu").glob("*.parquet")
+    file.unlink()
+    for instant in (base / ".hoodie" / "timeline").glob(f"{file.stem[-17:]}*"):
+        instant.unlink()
+    found = Table(base).to_arrow().select(["id", "ts"])
+    with client(base, **BUCKETS) as c:
+        done = c.compact()
+        (stat,) = stats(base, done.instant)
+        assert (stat.prev_commit, stat.prev_base_file, stat.num_inserts) == ("null", None, 2)
+        assert Table(base).to_arrow().select(["id", "ts"]).equals(found)
+        c.upsert(table(row("b", ts=3)))
+    assert [each["ts"] for each in rows(base)] == [2, 3]
+
+
+def test_writes_go_on_top_of_a_planned_compaction(base):
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        assert c.schedule_compaction() is None
+        c.upsert(table(row("a", ts=7), row("d", ts=1)))
+        before = rows(base)
+        assert compactions(base) == [State.REQUESTED]
+        done = c.compact()
+        assert done.finished == (planned,)
+        assert rows(base) == optimized(base) == before
+        assert [each["ts"] for each in before] == [7, 3, 1]
+    assert compactions(base) == [State.COMPLETED] * 2
+
+
+def test_a_delta_commit_in_flight_is_left_to_the_next_compaction(base):
+    """Its log completes after the compaction was requested, so readers put it on top."""
+    planned = []
+
+    def plan_between(kind, path):
+        if kind == "create" and path.endswith(".deltacommit.inflight") and not planned:
+            planned.append("")
+            with client(base, **LOGS, **LOCK) as other:
+                planned.append(other.schedule_compaction())
+
+    hooked = HookedStorage(base, plan_between)
+    with client(base, hooked, **LOGS, **LOCK) as c:
+        in_flight = c.upsert(table(row("a", ts=9))).instant
+    plan = plan_of(base, planned[1])
+    assert in_flight < planned[1]
+    assert not any(in_flight in n for op in plan.operations for n in op.delta_file_paths)
+    before = rows(base)
+    with client(base, **LOGS, **LOCK) as c:
+        done = c.compact()
+        assert done.finished == (planned[1],)
+    assert rows(base) == optimized(base) == before
+    assert [each["ts"] for each in before] == [9, 3]
+
+
+def test_a_delta_commit_may_complete_while_a_compaction_runs(base):
+    done = []
+
+    def compact_between(kind, path):
+        if kind == "create" and path.endswith(".deltacommit.inflight") and not done:
+            done.append("")
+            with client(base, **LOGS, **LOCK) as other:
+                done.append(other.compact())
+
+    hooked = HookedStorage(base, compact_between)
+    with client(base, hooked, **LOGS, **LOCK) as c:
+        result = c.upsert(table(row("a", ts=9)).append_column("new", pa.array([5])))
+    assert result.concurrent == (done[1].instant,)
+    # The naive reader places logs by their requested times.
+    found = Table(base).to_arrow().select(["id", "ts", "new"]).to_pylist()
+    assert found == [{"id": "a", "ts": 9, "new": 5}, {"id": "c", "ts": 3, "new": None}]
+    with client(base, **LOGS, **LOCK) as c:
+        c.compact()
+    assert [each["ts"] for each in optimized(base)] == [9, 3]
+
+
+def test_columns_that_were_added_since_the_base_file(base):
+    with client(base, **LOGS) as c:
+        c.upsert(table(row("a", ts=4)).append_column("new", pa.array([1.5])))
+        c.compact()
+    assert [(each["id"], each["new"]) for each in optimized(base)] == [("a", 1.5), ("c", None)]
+
+
+@contextmanager
+def dying(base, ending: str) -> Iterator[FaultyStorage]:
+    """Yield a storage on which a compaction dies before it creates a file of a name."""
+    trial = base.with_name("trial")
+    shutil.copytree(base, trial)
+    learned = FaultyStorage(LocalStorage(str(trial)))
+    with client(trial, learned, **LOGS) as c:
+        c.compact()
+    shutil.rmtree(trial)
+    log = enumerate(learned.log, 1)
+    at = next(n for n, (kind, path) in log if kind == "create" and path.endswith(ending))
+    yield FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
+
+
+@pytest.mark.parametrize("ending", [".compaction.inflight", ".MERGE", ".commit"])
+def test_writes_go_on_beside_a_dead_compaction_and_the_next_one_resumes_it(base, ending):
+    before = rows(base)
+    with dying(base, ending) as storage, pytest.raises(Crash), client(base, storage, **LOGS) as c:
+        c.compact()
+    assert rows(base) == before
+    clock = LaterClock()
+    with client(base, clock=clock, **LOGS) as c:
+        assert c.upsert(table(row("d", ts=1), row("a", ts=5))).rolled_back == ()
+        before = rows(base)
+        done = c.compact()
+    assert len(done.finished) == 1
+    assert rows(base) == optimized(base) == before
+    assert reader.leftovers(base) == []
+    names = [name for name in reader.timeline_names(base) if name.endswith(".rollback")]
+    assert len(names) == (ending != ".compaction.inflight")
+
+
+def test_a_live_compaction_is_left_to_its_writer(base):
+    """With a lock; the second one plans nothing either, as all groups with logs are taken."""
+    seen = []
+
+    def compact_between(kind, path):
+        if kind == "create" and path.endswith(".MERGE") and not seen:
+            seen.append(compactions(base))
+            with client(base, **LOGS, **LOCK) as other:
+                seen.append(other.compact())
+
+    hooked = HookedStorage(base, compact_between)
+    with client(base, hooked, **LOGS, **LOCK) as c:
+        done = c.compact()
+    assert done.file_groups == 2
+    assert seen == [[State.INFLIGHT], None]
+    assert optimized(base) == rows(base)
+    assert reader.leftovers(base) == []
+
+
+def test_of_two_writers_that_begin_one_plan_one_executes_it(base):
+    with client(base, **LOGS, **LOCK) as c:
+        c.schedule_compaction()
+    seen = []
+
+    def compact_between(kind, path):
+        # The first one has the lock only later.
+        if kind == "list" and path.endswith("timeline") and len(seen) == 0:
+            seen.append("")
+            with client(base, **LOGS, **LOCK) as other:
+                seen.append(other.compact())
+
+    hooked = HookedStorage(base, compact_between)
+    with client(base, hooked, **LOGS, **LOCK) as c:
+        assert c.compact() is None
+    assert seen[1].file_groups == 2
+    assert compactions(base) == [State.COMPLETED]
+    assert optimized(base) == rows(base)
+
+
+def test_an_inflight_compaction_of_hudi_may_be_alive(base):
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        (base / ".hoodie" / "timeline" / f"{planned}.compaction.inflight").touch()
+        with pytest.raises(ConcurrentWriteError, match=planned):
+            c.compact()
+    with client(base, **LOGS, **{"strandline.write.rollback.foreign": "true"}) as c:
+        assert c.compact().instant == planned
+    assert optimized(base) == rows(base)
+
+
+def test_groups_that_were_replaced_since_are_left_out(base):
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        c.insert_overwrite(table(row("z", "us", ts=1)))
+        done = c.compact()
+    assert (done.instant, done.file_groups) == (planned, 1)
+    assert [stat.partition_path for stat in stats(base, planned)] == ["eu"]
+    assert [each["id"] for each in rows(base)] == ["a", "z"]
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        assert planned is None
+
+
+def test_a_plan_whose_groups_are_all_replaced_ends_empty(base):
+    with client(base, **LOGS) as c:
+        planned = c.schedule_compaction()
+        c.insert_overwrite_table(table(row("z", "us", ts=1)))
+        done = c.compact()
+    assert (done.instant, done.file_groups) == (planned, 0)
+    assert compactions(base) == [State.COMPLETED]
+    assert [each["id"] for each in rows(base)] == ["z"]
+
+
+def test_a_completed_compaction_is_rolled_back_with_its_plan(base):
+    with client(base, **LOGS) as c:
+        before, optimized_before = rows(base), optimized(base)
+        c.rollback(c.compact().instant)
+        assert (rows(base), optimized(base)) == (before, optimized_before)
+        assert reader.leftovers(base) == []
+        assert compactions(base) == []
+        assert c.compact() is not None
+    assert optimized(base) == rows(base)
+
+
+def test_a_clean_keeps_what_a_planned_compaction_reads(base):
+    options = {"clean__commits__retained": 1}
+    with client(base, **LOGS, **options) as c:
+        c.compact()
+        c.upsert(table(row("a", ts=11)))
+        c.schedule_compaction()
+        for ts in range(12, 16):
+            c.upsert(table(row("a", ts=ts)))
+        c.clean()
+        before = rows(base)
+        c.compact()
+        assert rows(base) == optimized(base) == before
+        for ts in range(16, 20):
+            c.upsert(table(row("a", ts=ts)))
+        c.compact()
+        assert c.clean() is not None
+    assert [each["ts"] for each in rows(base)] == [19, 3]
+
+
+def test_tables_without_logs_are_refused(tmp_path):
+    with client(tmp_path / "t") as c:
+        c.upsert(table(row("a")))
+        for call in (c.compact, c.schedule_compaction):
+            with pytest.raises(UnsupportedTableError, match="is COPY_ON_WRITE; allowed: MERGE_ON"):
+                call()
+
+
+def test_a_strategy_that_does_not_fit_the_partitions(base):
+    name = "org.apache.hudi.table.action.compact.strategy.DayBasedCompactionStrategy"
+    with (
+        client(base, **LOGS, compaction__strategy=name) as c,
+        pytest.raises(ConfigError, match="partition 'eu' isn't a day"),
+    ):
+        c.compact()
+    assert compactions(base) == []
+
+
+@pytest.mark.property
+@pytest.mark.parametrize(
+    ("version", "mode"), [(8, "EVENT_TIME_ORDERING"), (9, "COMMIT_TIME_ORDERING")]
+)
+@pytest.mark.parametrize("more", [{}, BUCKETS], ids=["", "buckets"])
+def test_a_walk_with_compactions_gives_the_rows_of_one_without(tmp_path, version, mode, more):
+    """Ordering values grow after deletes, which a compaction forgets."""
+    rng = random.Random(f"{version} {mode} {sorted(more)}")
+    options = {**LOGS, **more, "record__merge__mode": mode, "write__table__version": version}
+    with client(tmp_path / "one", **options) as one, client(tmp_path / "two", **options) as two:
+        least = 0
+        for step in range(20):
+            keys = rng.sample("abcdefghijkl", rng.randint(1, 6))
+            found = [
+                row(key, "eu" if key < "g" else "us", least + rng.randint(1, 5), f"{step}")
+                for key in keys
+            ]
+            batch, operation = table(*found), "upsert"
+            if step % 5 == 4:
+                operation = "delete"
+            elif step % 3 == 2:
+                flags = [rng.random() < 0.5 for _ in keys]
+                batch = batch.append_column(IS_DELETED, pa.array(flags))
+            for each in (one, two):
+                getattr(each, operation)(batch)
+            if operation == "delete" or IS_DELETED in batch.schema.names:
+                least += 5
+            action = rng.choice(["compact", "schedule_compaction", "", ""])
+            if action:
+                getattr(two, action)()
+            assert read(tmp_path / "one") == read(tmp_path / "two"), (step, action)
+        two.compact()
+        assert optimized(tmp_path / "two") == rows(tmp_path / "two")
+    assert len(compactions(tmp_path / "two")) > 3
+
+
+def read(base) -> list[dict]:
+    found = Table(base).to_arrow().select(SCHEMA.names).to_pylist()
+    return sorted(found, key=lambda each: each["id"])
+
+
+INLINE = {"compact__inline": "true", "compact__inline__max__delta__commits": 2}
+
+
+def test_inline_compactions_follow_the_trigger(tmp_path):
+    base = tmp_path / "t"
+    with client(base, **LOGS, **INLINE) as c:
+        results = [c.upsert(table(row("a", ts=ts))) for ts in range(1, 7)]
+    assert [each.compaction is not None for each in results] == [False, True] * 3
+    assert all(each.warnings == () for each in results[1:])
+    assert results[1].seconds["compact"] > 0
+    assert optimized(base) == rows(base)
+    with client(base, **LOGS, **{**INLINE, "compact__inline": "false"}) as c:
+        assert [c.upsert(table(row("a", ts=ts))).compaction for ts in range(7, 10)] == [None] * 3
+
+
+def test_unset_it_is_on_if_compactions_are_not_left_to_others(base):
+    more = {"compact__inline__max__delta__commits": 1}
+    with client(base, **LOGS, datasource__compaction__async__enable="false", **more) as c:
+        assert c.upsert(table(row("a", ts=5))).compaction is not None
+    with client(base, **LOGS, **more) as c:
+        assert c.upsert(table(row("a", ts=6))).compaction is None
+
+
+def test_inline_plans_are_left_to_another_job(base):
+    options = {**INLINE, "compact__inline": "false", "compact__schedule__inline": "true"}
+    with client(base, **LOGS, **options) as c:
+        first, second = c.upsert(table(row("a", ts=5))), c.upsert(table(row("a", ts=6)))
+    assert first.planned_compaction is not None
+    # All groups with logs are taken by the plan.
+    assert (second.planned_compaction, first.compaction, second.compaction) == (None, None, None)
+    with client(base, **LOGS, **INLINE) as c:
+        done = c.upsert(table(row("a", ts=7))).compaction
+    assert done.finished == (first.planned_compaction,)
+    assert optimized(base) == rows(base)
+
+
+def test_a_compaction_that_fails_fails_no_write(base):
+    failing = []
+
+    def fail(kind, path):
+        if kind == "create" and path.endswith(".MERGE") and not failing:
+            failing.append(path)
+            raise OSError("no space left")
+
+    options = {**LOGS, **INLINE}
+    with client(base, HookedStorage(base, fail), **options) as c:
+        result = c.upsert(table(row("a", ts=5)))
+        assert any("compacting failed" in each for each in result.warnings)
+        assert compactions(base) == [State.INFLIGHT]
+        again = c.upsert(table(row("a", ts=6)))
+    assert again.compaction is not None
+    assert ([each["ts"] for each in optimized(base)], rows(base)[0]["ts"]) == ([5, 3], 6)
+    assert reader.leftovers(base) == []
+
+
+def test_inline_compactions_are_followed_by_clean_and_archive(tmp_path):
+    options = {
+        **LOGS,
+        **INLINE,
+        "clean__automatic": "true",
+        "clean__commits__retained": 2,
+        "keep__min__commits": 4,
+        "keep__max__commits": 5,
+    }
+    base = tmp_path / "t"
+    with client(base, **options) as c:
+        results = [c.upsert(table(row("a", ts=ts), row("b", "us", ts=ts))) for ts in range(20)]
+    assert any(each.clean for each in results)
+    assert any(each.archive for each in results)
+    assert all(each.warnings == () for each in results[1:])
+    assert [each["ts"] for each in rows(base)] == [19, 19]
+    assert len(reader.timeline_names(base)) < 60
+
+
+def test_copy_on_write_tables_are_not_compacted_inline(tmp_path):
+    with client(tmp_path / "t", **INLINE) as c:
+        for ts in range(4):
+            result = c.upsert(table(row("a", ts=ts)))
+            assert (result.compaction, result.planned_compaction) == (None, None)
+            assert not any("compact" in each for each in result.warnings)
+
+
+def test_the_service_knows_plans_and_new_base_files(base):
+    with client(base, **LOGS, embed__timeline__server="true", **INLINE) as c:
+        assert c.service
+        planned = c.schedule_compaction()
+        result = c.upsert(table(row("a", ts=7)))
+        assert (result.compaction.instant, result.compaction.file_groups) == (planned, 2)
+        results = [c.upsert(table(row("a", ts=ts), row("d", ts=1))) for ts in (8, 9)]
+        assert results[0].compaction.logs == 2
+        assert (results[1].fallbacks, results[1].warnings) == ((), ())
+        assert c.compact() is not None
+    assert optimized(base) == rows(base)
+    assert [each["ts"] for each in rows(base)] == [9, 3, 1]
+
+
+def test_markers_of_a_compaction_are_no_early_conflict(base):
+    options = {
+        **LOGS,
+        **LOCK,
+        "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "write__concurrency__early__conflict__detection__enable": "true",
+        "clean__failed__writes__policy": "LAZY",
+    }
+    markers, written = [], []
+
+    def write_between(kind, path):
+        if kind == "create" and path.endswith(".MERGE"):
+            markers.append(path)
+            if len(markers) == 2:
+                with client(base, **options) as other:
+                    written.append(other.upsert(table(row("a", ts=9), row("c", "us", ts=9))))
+
+    with client(base, HookedStorage(base, write_between), **options) as c:
+        c.compact()
+    assert written[0].rows_updated == 2
+    assert Table(base).to_arrow()["ts"].to_pylist() == [9, 9]
