@@ -246,19 +246,21 @@ class Server:
         self._create(table, marker, epoch)
 
     def _create(self, table: str, marker: str, epoch: int | None) -> None:
-        if self.current.known.unaware(table, self.url, self.group, epoch):
+        before = self.current.known
+        if before.unaware(table, self.url, self.group, epoch):
             return  # held, then refused
         process = self.roster
         # Another thread may replace what is known before the creation begins.
-        self.lake.decided.append(lambda: self._begin(process, table, marker))
+        self.lake.decided.append(lambda: self._begin(process, table, marker, before))
 
-    def _begin(self, process: Roster, table: str, marker: str) -> None:
+    def _begin(self, process: Roster, table: str, marker: str, before: KnownFleet) -> None:
         if self.roster is not process or not self.is_up:
             return  # it has died
         known: KnownFleet = self.current.known
         block = ExitStack()
         block.enter_context(self.current.creations.of(table))
-        if known.former(table, self.group):
+        has_left = before.group(table) == self.group != known.group(table)
+        if has_left or known.former(table, self.group):
             block.close()
             owner = self._owner(table)
             if owner is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.param import WAIT_HEADER
 from fsview.wire.routes import BY_NAME
 from strandline.fleet.forward import EPOCH, FORWARDED
+from strandline.fleet.mounts import Mount, MountTable
 from strandline.fleet.safe_mode import RENEWED, UNSURE
+from strandline.fleet.seats import HeldSeat, Member
 from tests.kit.concurrency.patience import PATIENCE_S, pause
 from tests.kit.formats.marker_name import marker_name
 from tests.kit.servers.live_service import Answered, known
@@ -184,6 +187,27 @@ def test_a_creation_that_a_late_server_forwards_goes_on_to_the_new_owner(servers
     copy.current.tell(fleet_of(owner, copy), 3)
     assert create(copy, table, "b").body == b"true"
     assert kept(servers[:2]) == [1, 0]
+
+
+def test_a_creation_that_has_outlasted_a_whole_move_goes_to_the_new_owner(servers, table):
+    owner, other, _ = servers
+    other.current.group = "hot"
+    base = fleet_of(owner)
+    members = (*base.members, Member(other.url, other.url, False, 2, group="hot"))
+    seats = (*base.seats, HeldSeat(1, (other.url,), other.url, "hot"))
+    before = replace(base, members=members, seats=seats)
+    mounts = MountTable((Mount.of(table.storage.base_path, "hot"),))
+    owner.current.tell(before, 1)
+    other.current.tell(replace(before, mounts=mounts), 4)
+
+    def is_sure() -> bool:
+        # Once the owner has found that no other server has to answer.
+        owner.current.tell(replace(before, mounts=mounts), 4)
+        return True
+
+    owner.current.is_sure = is_sure
+    assert create(owner, table, "a").body == b"true"
+    assert kept(servers) == [0, 1, 0]
 
 
 def test_a_newer_epoch_in_a_request_or_an_answer_has_the_fleet_read_once(servers, table):
