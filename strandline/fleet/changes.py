@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from strandline.fleet.joining import check_know_groups
 from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
-from strandline.fleet.moves import OVER, UNDOABLE, mounts_after, step_ops, undone
+from strandline.fleet.moves import MOST_MOVES, OVER, UNDOABLE, step_ops, undone
 from strandline.fleet.records import (
     MOVES,
     FleetRead,
@@ -152,13 +152,14 @@ def plan_move(
         state: The fleet's state store.
         path: A table's base path, or a directory above some, in any spelling.
         group: The group.
-        copies: Servers that have each of them; ``None``: as where they are mounted now.
+        copies: Servers that have each of them; ``None``: as the nearest mount says now.
         depth: How they are placed; ``None``: likewise.
         now_ms: Now, epoch milliseconds.
 
     Raises:
-        ConfigError: Tables there are moving already, they are the group's, it has no server, or the
-            path is outside its roots; or a member is of a release without groups.
+        ConfigError: Tables there are moving already, they are the group's, it has no server, the
+            path is outside its roots, or too many moves are under way; or a member is of a release
+            without groups.
         FleetError: As in ``drain``.
     """
     asked = Mount.of(path, group, copies, depth)
@@ -172,13 +173,20 @@ def plan_move(
             raise ConfigError(
                 f"the path {asked.path} belongs to the group {group}; allowed: another group"
             )
-        holders = {seat.holder: seat.group for seat in fleet.seats}
+        if len(fleet.moves) >= MOST_MOVES:
+            raise ConfigError(
+                f"{len(fleet.moves)} moves are under way; allowed: {MOST_MOVES}",
+                hint="order it once some of them have ended",
+            )
+        holders = {
+            seat.holder: seat.group for seat in fleet.seats if seat.holder not in fleet.drained
+        }
         seated = {holders[each.name] for each in fleet.members if each.name in holders}
         if group not in seated:
             allowed = ", ".join(sorted(seated - {source})) or "none, as no other group has any"
             raise ConfigError(f"the group {group} has no server; allowed: {allowed}")
         mount = asked
-        if there is not None and there.prefix == asked.prefix:
+        if there is not None:
             mount = Mount(
                 asked.prefix,
                 group,
@@ -186,7 +194,10 @@ def plan_move(
                 there.depth if depth is None else depth,
             )
         _check_room(found, mount)
-        mounting(found, mounts_after(fleet).moving(mount))  # refuses too many
+        mounts = fleet.mounts
+        for each in (*(move.mount for move in fleet.moves), mount):
+            mounts = mounts.moving(each)
+        mounting(found, mounts)  # refuses too many
         # The epoch that it begins: no other move has it.
         move = Move(found.epoch + 1, mount, source, began=((MoveState.PLANNED.name, now_ms),))
         entry = Put(move_key(move.number), move_bytes(move))

@@ -28,7 +28,7 @@ class KnownFleet:
 
     Attributes:
         fleet: Members, seats and mounts; empty before the server has joined.
-        epoch: Number of changes of seats and mounts so far. Becoming vacant is no change.
+        epoch: Number of changes of seats, mounts and moves so far. Becoming vacant is no change.
         layout: How tables are placed if their mounts don't say.
         seats: The seats of all groups, by number; the vacant ones have no address.
         after: The fleet once the moves have flipped whose tables their destination takes now;

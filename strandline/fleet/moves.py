@@ -29,6 +29,7 @@ Source: Misra et al., *Scaling Distributed File Systems in Resource-Harvesting D
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -45,12 +46,15 @@ from strandline.fleet.records import (
 )
 from strandline.fleet.seats import Fleet, Member
 from strandline.fleet.state.base import Check, Delete, Op, Put
+from timeline.errors import ConfigError
 
 WARM_LASTS_S: Final = 3600.0
 """How long the destination may take records, before a move is undone."""
 FAILED: Final = "FAILED"
 """Begins what a server of the destination says that can't open a table; the reason follows."""
 MOST_WHY: Final = 500
+MOST_MOVES: Final = 32
+"""Most moves under way: all servers read each of them, and name it in their own record."""
 
 _NEXT: Final = {
     MoveState.PLANNED: MoveState.WARMING,
@@ -108,13 +112,14 @@ def awaited(fleet: Fleet, move: Move) -> tuple[Member, ...]:
 def mounts_after(fleet: Fleet) -> MountTable:
     """Return the mounts once the moves have flipped whose tables the destination takes now.
 
-    Raises:
-        ConfigError: There are too many.
+    A move whose mount finds no room is left out: the leader undoes it when it is to flip.
     """
     mounts = fleet.mounts
     for move in fleet.moves:
         if move.state is MoveState.WARMING:
-            mounts = mounts.moving(move.mount)
+            # All servers call this with each fleet that they read, and must go on.
+            with suppress(ConfigError):
+                mounts = mounts.moving(move.mount)
     return mounts
 
 

@@ -2,7 +2,8 @@
 
 | key | value |
 | --- | --- |
-| ``epoch`` | ``schema`` of all records; ``epoch``, which grows with changes of seats and mounts |
+| ``epoch`` | ``schema`` of all records; ``epoch``, by 1 more with each change of seats, mounts or |
+| | moves, or of who is drained |
 | ``members/NAME`` | a lease: ``url``, ``standby``, ``ready``, ``joined``, ``group``, a ``Load`` |
 | | the shared fields, ``acks`` (number of a move → what it has done for it) |
 | ``seats/NUMBER`` | ``holders``, ``url``, ``group`` |
@@ -100,7 +101,7 @@ class FleetRead:
 
     Attributes:
         fleet: The fleet; its seats and mounts are those of one epoch.
-        epoch: Number of changes of seats and mounts.
+        epoch: Number of changes of seats, mounts and moves.
         versions: Key → version of each record but those of members, absent ones left out.
         joining: Members that don't count yet.
         loads: Name of a member → what it holds.
@@ -219,11 +220,11 @@ def mounting(found: FleetRead, mounts: MountTable) -> tuple[Op, ...]:
     """Return the operations that write the mounts, and begin an epoch.
 
     Raises:
-        ConfigError: They are more than before, and too long.
+        ConfigError: They take more than before, and too much.
     """
     value = mounts_bytes(mounts)
-    is_more = len(mounts.mounts) > len(found.fleet.mounts.mounts)
-    if is_more and len(value) > MAX_VALUE_BYTES // 2:
+    most = MAX_VALUE_BYTES // 2
+    if len(value) > most and len(value) > len(mounts_bytes(found.fleet.mounts)):
         raise ConfigError(
             f"the {len(mounts.mounts)} mounts take {len(value)} bytes; allowed:"
             f" {MAX_VALUE_BYTES // 2}"

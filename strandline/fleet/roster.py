@@ -46,6 +46,8 @@ _RENEWALS: Final = 4
 """Least number of renewals of a lease in ``dead_s``."""
 _ATTEMPTS: Final = 20
 """Most attempts to write what a membership changes, against others that write."""
+_MOST_CARRIED: Final = 8
+"""Most moves, or states of one, that a step of the leader goes through."""
 REREAD_S: Final = 120.0
 """After this time the fleet is read again although no watch has reported a change."""
 LOAD_S: Final = 30.0
@@ -322,8 +324,11 @@ class Roster:
             key: self._moves_since.get(key, now_s)
             for key in ((move.number, move.state.name) for move in found.fleet.moves)
         }
-        # Each round brings a move a state further.
-        while leads and self._carry(found, now_s):
+        # Each round brings a move a state further. Their number is bounded, as seats wait for them,
+        # and others can't read the fleet while its epoch changes. The last write triggers a step.
+        for _ in range(_MOST_CARRIED):
+            if not (leads and self._carry(found, now_s)):
+                break
             found = self._read()
         self.fleet, self.epoch = found.fleet, found.epoch
         return self.fleet

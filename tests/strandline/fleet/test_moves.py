@@ -10,17 +10,22 @@ import pytest
 from strandline.fleet.changes import (
     add_mount,
     await_move,
+    drain,
     plan_move,
     remove_mount,
     undo_move,
 )
 from strandline.fleet.current import Creations
-from strandline.fleet.mounts import Mount, MountTable, Move, MoveState
-from strandline.fleet.moves import FAILED, WARM_LASTS_S, awaited
+from strandline.fleet.mounts import MAX_MOUNTS, Mount, MountTable, Move, MoveState
+from strandline.fleet.moves import FAILED, MOST_MOVES, WARM_LASTS_S, awaited, mounts_after
 from strandline.fleet.records import (
     MOST_MOVED,
+    MOUNTS,
     MOVED,
+    FleetRead,
     member_key,
+    mounting,
+    mounts_bytes,
     move_bytes,
     move_key,
     moved_bytes,
@@ -150,6 +155,65 @@ def test_a_mount_s_copies_move_with_it(servers: Servers) -> None:
     assert servers.order().mount == Mount.of("/lake/hot", "hot", copies=2)
     undo_move(servers.state, read_fleet(servers.state).fleet.moves[0].number, now_ms=0)
     assert servers.order(copies=1, depth=2).mount == Mount.of("/lake/hot", "hot", 1, 2)
+
+
+def test_a_table_keeps_how_a_mount_above_it_places_it(servers: Servers) -> None:
+    add_mount(servers.state, Mount.of("/lake/hot", "default", copies=1, depth=2))
+    assert servers.order("/lake/hot/t").mount == Mount.of("/lake/hot/t", "hot", 1, 2)
+    servers.run(ROUNDS)
+    servers.order("/lake/hot/t", "default")
+    servers.run(ROUNDS)
+    (mount,) = read_fleet(servers.state).fleet.mounts.mounts
+    assert mount.path == "/lake/hot", "the other says no more"
+
+
+def test_a_mount_without_room_has_no_server_stop(servers: Servers) -> None:
+    full = MountTable(tuple(Mount(f"file:///lake/{n}", "default") for n in range(MAX_MOUNTS)))
+    move = Move(1, Mount.of("/lake/hot/t", "hot"), "default", MoveState.WARMING)
+    assert mounts_after(Fleet(mounts=full, moves=(move,))) == full
+
+
+def test_moves_that_are_ordered_together_have_room_for_all_of_their_mounts(
+    servers: Servers,
+) -> None:
+    table = MountTable(tuple(Mount.of(f"/lake/{n:04000}", "default") for n in range(63)))
+    servers.state.write(Put(MOUNTS, mounts_bytes(table)))
+    servers.order(f"/lake/hot/{1:04000}")
+    with pytest.raises(ConfigError, match=r"the 65 mounts take 26\d+ bytes; allowed: 262144"):
+        servers.order(f"/lake/hot/{2:04000}")
+    servers.order("/lake/hot/t")
+    servers.run(ROUNDS)
+    assert servers.ended() == [("DONE", "")] * 2
+
+
+def test_a_mount_that_is_replaced_takes_no_more_than_there_is_room_for() -> None:
+    mounts = tuple(Mount.of(f"/lake/{n:04000}", "a") for n in range(65))
+    found = FleetRead(Fleet(mounts=MountTable(mounts)), 1, {})
+    longer = found.fleet.mounts.moving(replace(mounts[0], group="abc"))
+    with pytest.raises(ConfigError, match=r"the 65 mounts take 26\d+ bytes; allowed: 262144"):
+        mounting(found, longer)
+    assert mounting(found, found.fleet.mounts.removing(mounts[0].path))
+
+
+@pytest.mark.property
+def test_so_many_moves_are_under_way_that_each_server_can_name_them(servers: Servers) -> None:
+    for number in range(MOST_MOVES):
+        servers.order(f"/lake/hot/{number}")
+    with pytest.raises(ConfigError, match="32 moves are under way; allowed: 32"):
+        servers.order("/lake/hot/t")
+    servers.a.step()
+    assert servers.moves() == ["WARMING"] * 8 + ["PLANNED"] * 24, "seats are decided in between"
+    servers.run(3 * ROUNDS)
+    assert [state for state, _ in servers.ended()] == ["DONE"] * MOST_MOVES
+    servers.order("/lake/hot/t")
+
+
+def test_a_group_whose_servers_are_drained_gets_no_tables(servers: Servers) -> None:
+    Server(servers.lake, "d", "other")
+    servers.run(3)
+    drain(servers.state, "http://d:1")
+    with pytest.raises(ConfigError, match="the group other has no server; allowed: hot"):
+        servers.order("/lake/hot/t", "other")
 
 
 def test_a_table_below_a_deeper_mount_does_not_move(servers: Servers) -> None:
