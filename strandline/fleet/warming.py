@@ -196,6 +196,9 @@ class Warming:
             if self._is_stopped:
                 break
             move = fleet.move(table.base_path)
+            under_way = {each.number for each in self._current.known.fleet.moves}
+            if move is not None and move.number not in under_way:
+                continue  # undone meanwhile: its tables stay where they are
             why = self._open(table, is_followed=move is not None)
             if why is not None and move is not None:
                 failed.setdefault(move.number, f"{FAILED} {table.base_path}: {why}"[:MOST_WHY])

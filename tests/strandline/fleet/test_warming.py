@@ -19,6 +19,8 @@ from fsview.store.stores import Stores
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from strandline.fleet.current import CurrentFleet, KnownFleet
+from strandline.fleet.mounts import Mount, Move, MoveState
+from strandline.fleet.moves import FAILED
 from strandline.fleet.neighbours import RECORD, TABLES, Neighbours
 from strandline.fleet.seats import Fleet, HeldSeat, Member
 from strandline.fleet.warming import Wanted, Warming, wanted
@@ -132,6 +134,46 @@ def test_servers_that_trickle_leave_time_for_the_next(tmp_path: Path) -> None:
     assert slow.asked == urls
     assert warming.status() == {"root_not_allowed": 1, "service_timeout": 2}
     assert clock.monotonic() < 30.0
+
+
+class Undoing(Neighbours):
+    """A server with a table, whose move is undone as soon as it has listed it."""
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        super().__init__(None)
+        self.undo = undo
+
+    def tables(self, url: str, within_s: float) -> tuple[str, ...]:
+        self.undo()
+        return ("file:///lake/t",)
+
+
+@pytest.mark.parametrize(("undone", "opened"), [(True, {}), (False, {"root_not_allowed": 1})])
+def test_tables_of_a_move_that_was_undone_meanwhile_are_not_opened(tmp_path, undone, opened):
+    members = (
+        Member(ME, ME, is_standby=False, joined=1, group="hot"),
+        Member("a", "http://a:1", is_standby=False, joined=2),
+    )
+    seats = (HeldSeat(0, (ME,), ME, "hot"), HeldSeat(1, ("a",), "http://a:1"))
+    move = Move(7, Mount.of("/lake", "hot"), "default", MoveState.WARMING)
+    current, told, acks = CurrentFleet(ME), threading.Event(), []
+
+    def undo() -> None:
+        if undone:
+            current.tell(Fleet(members, seats), 2)
+
+    def acknowledge(number: int, what: str) -> None:
+        acks.append((number, what.split()[0]))
+        told.set()
+
+    current.tell(Fleet(members, seats, moves=(move,)), 1)
+    warming = Warming(current, ME, Undoing(undo), lambda: None, acknowledge)
+    with closing(ViewManager([str(tmp_path)])) as views:
+        warming.start(views)
+        assert told.wait(PATIENCE_S)
+        warming.stop()
+    assert acks == [(7, "WARMING" if undone else FAILED)]
+    assert warming.status() == opened
 
 
 def test_a_standby_without_a_seat_fetches_nothing_until_it_has_one(fleet, table):
