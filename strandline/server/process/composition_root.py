@@ -27,6 +27,7 @@ from strandline.fleet.forward import Forwarder
 from strandline.server.api.dispatcher import Dispatcher, greeting
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
+from strandline.server.api.late_answers import LateAnswers
 from strandline.server.api.marker_creation import MarkerCreation
 from strandline.server.api.metrics import Scrape, metrics_handler
 from strandline.server.api.pages import create_pages, page_routes, reply_of
@@ -40,7 +41,6 @@ from strandline.server.api.routes import (
     view_rows,
     writer_rows,
 )
-from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.http.authorization import (
     GREETING,
     HEALTH,
@@ -160,7 +160,7 @@ class Parts:
         self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status_of)
         creation = MarkerCreation(self.markers)
-        self.unfinished = UnfinishedWork()
+        self.late_answers = LateAnswers()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
         self._current = current
@@ -185,7 +185,7 @@ class Parts:
                 ("GET", METRICS_PATH, metrics_handler(self.scrape)),
             ),
             partial(reply_of, pages),
-            self.unfinished,
+            self.late_answers,
             gzip=options.gzip,
         )
         self.routes = self.dispatcher.routes | page_routes(pages)
@@ -255,7 +255,7 @@ class Parts:
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "log": dict(self.log()),
-            "busy": self.unfinished.status(),
+            "busy": self.late_answers.status(),
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),
@@ -360,9 +360,26 @@ class Parts:
         while not self._ending.wait(GIVEN_AWAY_S / _LOOKS):
             self.note_loads()
             try:
-                self.views.close_foreign(self._forwarder.has, GIVEN_AWAY_S)
+                self.views.close_foreign(self._has, GIVEN_AWAY_S)
             except StrandlineError as error:
                 logger.warning("tables of other servers can't be closed: %s", error)
+
+    def _has(self, table: str) -> bool:
+        """Whether this server has a table, by the text of its ``TableId``, or gets it soon."""
+        assert self._forwarder is not None
+        current = self._current
+        moves_here = current is not None and current.known.takes(table, current.url)
+        return moves_here or self._forwarder.has(table)
+
+    def forget_markers(self, is_foreign: Callable[[str], bool]) -> None:
+        """Drop the markers kept in memory of tables that other servers own.
+
+        Args:
+            is_foreign: Whether a table is one, by the text of its ``TableId``.
+        """
+        # Only then, as all paths are looked up again.
+        if any(is_foreign(str(table_id)) for table_id in self.markers.tables()):
+            self.markers.forget(lambda table_id: not is_foreign(str(table_id)))
 
     def note_loads(self) -> None:
         """Take a sample of the CPU time that requests for each open table took."""

@@ -201,7 +201,8 @@ def test_many_tables_have_a_bounded_number_of_series() -> None:
     parts = parts_of("/lake", opener=opened)
     client = AppClient(parts)
     for number in range(EXPORTED_TABLES):
-        parts.metrics.add("requests", table=f"file:///lake/before{number}", way="computed")
+        labels = {"table": f"file:///lake/before{number}", "route": "r", "way": "computed"}
+        parts.metrics.add("requests", **labels)
     for number in range(3):
         asked = {"basepath": f"/lake/t{number}", "partition": "2024-01-01"}
         assert client.ask("GET", LATEST, asked)[0] == 200
