@@ -6,13 +6,13 @@ search the keys in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from executor_proxy.report import LookupReport
-from fsview.model.file_group import BaseFile
+from fsview.model.file_group import BaseFile, FileSlice
 from fsview.model.file_system_view import FileSystemView, LookupQuery
 from strandline.records.merge_rule import MergeProperties
 from strandline.write.context import WriteRequest
@@ -115,7 +115,9 @@ def _stored_files(
                 view.load_all_partitions()
                 found = sorted(view.all_latest_base_files(), key=lambda file: file.path)
             elif begun.target.merges_on_read:
-                return _merged(view, partitions, begun.transaction.time)
+                found_slices = _merged(view, partitions, begun.transaction.time)
+                looks = request.operation.needs_match and not begun.target.index.is_bucket
+                return _as_stored(found_slices, request, begun, looks=looks)
             else:
                 found = _newest(view, partitions)
     finally:
@@ -123,13 +125,35 @@ def _stored_files(
     return tuple(StoredFile(file.partition, file.file_id, file.name, file.size) for file in found)
 
 
-def _merged(view: FileSystemView, partitions: tuple[str, ...], time: str) -> tuple[StoredFile, ...]:
-    """Return the base files of partitions, in their order, with whether they have logs."""
+def _merged(view: FileSystemView, partitions: tuple[str, ...], time: str) -> list[FileSlice]:
+    """Return the slices of partitions, in their order, merged over pending compactions."""
     if not partitions:
-        return ()
+        return []
     name = "latest_merged_file_slices_before_or_on"
     (answers,) = view.look_up([LookupQuery(name, partitions, max_instant=time)])
-    slices = [each for found in answers for each in found]
+    return [each for found in answers for each in found]
+
+
+def _as_stored(
+    slices: Sequence[FileSlice], request: WriteRequest, begun: Begun, *, looks: bool
+) -> tuple[StoredFile, ...]:
+    """Return the base files of slices, with whether they have logs.
+
+    Keys are looked up in base files: an insert is never in a log alone. There is one exception: a
+    writer that found a key in the base file before a compaction, which logs had deleted, has
+    written it to a log that lies on top of the compaction's base file, which lacks it. So the logs
+    are searched, too, that were requested before the base file was visible. (Hudi doesn't, and
+    inserts such a key a second time.)
+
+    Args:
+        slices: The slices.
+        request: The write.
+        begun: The write.
+        looks: Whether keys are looked up.
+    """
+    bases = {s.base_file.instant for s in slices if s.base_file and s.log_files and looks}
+    history, timeline = request.context.history, begun.transaction.timeline
+    ends = history.completion_times(begun.target.meta, timeline, bases) if bases else {}
     return tuple(
         StoredFile(
             each.partition,
@@ -137,6 +161,11 @@ def _merged(view: FileSystemView, partitions: tuple[str, ...], time: str) -> tup
             each.base_file.name if each.base_file else "",
             each.base_file.size if each.base_file else 0,
             bool(each.log_files),
+            tuple(
+                log.name
+                for log in each.log_files
+                if each.base_file and log.instant < ends.get(each.base_file.instant, "")
+            ),
         )
         for each in slices
     )
