@@ -13,6 +13,9 @@ Index type       Files                       A file's keys are read unless
 `GLOBAL_BLOOM`   of all partitions           its range or Bloom filter does
 ===============  ==========================  =====================================
 
+With a global index of a merge-on-read table, a key that is found counts only if its slice holds it
+with its logs merged (``merged_slices``): it may have been deleted, or moved to another partition.
+
 Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex`` and their global subclasses.
 """
 
@@ -38,6 +41,7 @@ from strandline.records.row_selection import one_chunk
 from strandline.records.schema.columns import column_of
 from strandline.write.engine.base import D, Tally, TaskAttempt, tallied
 from strandline.write.index.base import Index, LocationRequest, location_schema, stored_value
+from strandline.write.index.merged_slices import MergedSlices
 from strandline.write.tasks.columns import (
     FILE,
     KEY_HASH,
@@ -103,7 +107,13 @@ def search_files(
         tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
         request.storage,
         request.tally,
-        FileSearch(by_range=by_range, by_filter=by_filter, ordering=request.ordering, form=form),
+        FileSearch(
+            by_range=by_range,
+            by_filter=by_filter,
+            ordering=request.ordering,
+            form=form,
+            merged=request.merged,
+        ),
     )
     return engine.transform(placed, search, form)
 
@@ -167,12 +177,14 @@ class FileSearch:
         by_filter: Whether Bloom filters do.
         ordering: Ordering columns whose stored values are returned, and their types.
         form: Schema of the locations.
+        merged: As in ``LocationRequest``.
     """
 
     by_range: bool
     by_filter: bool
     ordering: Mapping[str, pa.DataType]
     form: pa.Schema
+    merged: MergedSlices | None = None
 
     def locations(
         self, storage: Storage, path: str, keys: pa.Array, files: NumberedFiles
@@ -186,16 +198,35 @@ class FileSearch:
             files: The files to search.
         """
         search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
-        columns = tuple(map(_head, self.ordering))
+        heads = tuple(map(_head, self.ordering))
         for number, of_group in groupby(files, key=itemgetter(0)):
+            is_merged = self.merged is not None and number in self.merged.slices
+            columns = () if is_merged else heads
             parts: list[KeysFound] = []
             for _, name in of_group:
                 if is_log_name(name.rpartition("/")[2]):
                     parts += _found_in_log(search, storage, name, columns)
                 else:
                     parts += filter(None, [search.found(storage, name, columns)])
-            if parts:
-                yield self._located(KeysFound.joined(parts), path, number)
+            found = KeysFound.joined(parts) if parts else None
+            if found is not None and is_merged:
+                found = self._still_held(found, storage, number, heads)
+            if found is not None:
+                yield self._located(found, path, number)
+
+    def _still_held(
+        self, found: KeysFound, storage: Storage, number: int, columns: tuple[str, ...]
+    ) -> KeysFound | None:
+        """Return the keys of a base file that its slice still holds, logs merged."""
+        assert self.merged is not None
+        held = one_chunk(found.stored.column(RECORD_KEY)).cast(pa.string())
+        keys, first = np.unique(held.to_numpy(zero_copy_only=False), return_index=True)
+        searched = pa.array(keys, pa.string())
+        rows = self.merged.holding(storage, number, searched, columns)
+        if not rows.num_rows:
+            return None
+        match = pc.index_in(one_chunk(rows.column(RECORD_KEY)), value_set=searched)
+        return KeysFound(found.at[first[match.to_numpy()]], rows)
 
     def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
         """Return the locations of the keys that a file holds."""
