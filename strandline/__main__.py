@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve the tables below the given roots until SIGTERM or SIGINT.",
     ),
     "why": (
-        "strandline.cli.clean",
+        "strandline.cli.why",
         "Show why a file of a table is still there, or gone.",
     ),
 }

@@ -134,7 +134,8 @@ def remove_mount(state: StateStore, path: str) -> MountTable:
 
 def _mounting(found: FleetRead, mounts: MountTable) -> tuple[Op, ...]:
     value = mounts_bytes(mounts)
-    if len(value) > MAX_VALUE_BYTES // 2:
+    is_more = len(mounts.mounts) > len(found.fleet.mounts.mounts)
+    if is_more and len(value) > MAX_VALUE_BYTES // 2:
         raise ConfigError(
             f"the {len(mounts.mounts)} mounts take {len(value)} bytes; allowed:"
             f" {MAX_VALUE_BYTES // 2}"

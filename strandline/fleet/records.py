@@ -394,7 +394,9 @@ def _group_of(key: str, name: str, value: bytes) -> Group:
     return group
 
 
+@lru_cache(maxsize=2)
 def _mounts_of(value: bytes) -> MountTable:
+    """Return the mounts; the same object for the same record, as each step of a member reads it."""
     rows = _field(MOUNTS, _object(MOUNTS, value), "mounts", list)
     try:
         return MountTable(tuple(map(_mount_of, rows)))

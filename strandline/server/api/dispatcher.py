@@ -7,7 +7,7 @@ A row of the table is a method, a path and a handler. There are three ways to ru
 * on a thread, shared fairly among tables: the other routes of views, markers and writers;
 * on a thread, for paths below ``PAGES``: a Flask app behind a WSGI bridge, for people.
 
-A client may bound its wait for a view route (``strandline.server.api.unfinished_work``).
+A client may bound its wait for a view route (``strandline.server.api.late_answers``).
 
 A route that exists only for another method gets 404, as from Hudi's server.
 
@@ -28,7 +28,7 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 
 from fsview.wire.param import PRETTY
-from strandline.server.api.unfinished_work import UnfinishedWork, wait_of
+from strandline.server.api.late_answers import LateAnswers, wait_of
 from strandline.server.http.reply import (
     INTERNAL,
     NOT_FOUND,
@@ -97,7 +97,7 @@ class Dispatcher:
         on_loop: Iterable[LoopRow],
         on_threads: Iterable[RouteRow],
         pages: Handler,
-        unfinished: UnfinishedWork,
+        late_answers: LateAnswers,
         *,
         gzip: bool = True,
     ) -> None:
@@ -107,13 +107,13 @@ class Dispatcher:
             on_loop: Routes whose handlers never block.
             on_threads: Routes whose handlers may block.
             pages: Handler of all paths below ``PAGES``, on a thread.
-            unfinished: Answers clients that bound their wait.
+            late_answers: Answers clients that bound their wait.
             gzip: Whether long bodies are compressed for clients that accept it.
         """
         self._on_loop = _table(on_loop)
         self._on_threads = _table(on_threads)
         self._pages = pages
-        self._unfinished = unfinished
+        self._late_answers = late_answers
         self._gzip = gzip
 
     @property
@@ -144,7 +144,7 @@ class Dispatcher:
         wait_s = wait_of(request)
         if wait_s is None:
             return await work(request)
-        return await self._unfinished.answer(request, wait_s, work)
+        return await self._late_answers.answer(request, wait_s, work)
 
     def _handled(self, handler: Handler, request: Request) -> Reply:
         try:

@@ -51,7 +51,7 @@ from strandline.fleet.forward import EPOCH, SHORTEST_S, Forwarded, Forwarder
 from strandline.fleet.groups import Group
 from strandline.fleet.peer_connection import PeerAnswer
 from strandline.fleet.safe_mode import SETTLED, UNSURE, SafeMode
-from strandline.server.api.unfinished_work import (
+from strandline.server.api.late_answers import (
     JOINED_PATHS,
     LONGEST_WAIT_S,
     RETRY_AFTER_S,

@@ -27,6 +27,7 @@ from strandline.fleet.forward import Forwarder
 from strandline.server.api.dispatcher import Dispatcher, greeting
 from strandline.server.api.forwarding import Forwarding
 from strandline.server.api.instant_states import InstantStates
+from strandline.server.api.late_answers import LateAnswers
 from strandline.server.api.marker_creation import MarkerCreation
 from strandline.server.api.metrics import Scrape, metrics_handler
 from strandline.server.api.pages import create_pages, page_routes, reply_of
@@ -40,7 +41,6 @@ from strandline.server.api.routes import (
     view_rows,
     writer_rows,
 )
-from strandline.server.api.unfinished_work import UnfinishedWork
 from strandline.server.http.authorization import (
     GREETING,
     HEALTH,
@@ -160,7 +160,7 @@ class Parts:
         self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status_of)
         creation = MarkerCreation(self.markers)
-        self.unfinished = UnfinishedWork()
+        self.late_answers = LateAnswers()
         self._forwarder = forwarder
         self._copies = None if forwarder is None else copies or Copies(forwarder)
         self._current = current
@@ -185,7 +185,7 @@ class Parts:
                 ("GET", METRICS_PATH, metrics_handler(self.scrape)),
             ),
             partial(reply_of, pages),
-            self.unfinished,
+            self.late_answers,
             gzip=options.gzip,
         )
         self.routes = self.dispatcher.routes | page_routes(pages)
@@ -255,7 +255,7 @@ class Parts:
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "log": dict(self.log()),
-            "busy": self.unfinished.status(),
+            "busy": self.late_answers.status(),
             **({} if self._forwarder is None else {"forwarded": self._forwarder.status()}),
             **({} if self._copies is None else {"copies": self._copies.status()}),
             **({} if self._fleet is None else {"fleet": dict(self._fleet())}),

@@ -253,7 +253,7 @@ def status_of(answer: Answer | None) -> int:
     return answer.status
 
 
-def test_unfinished_work_ends_with_the_service(
+def test_late_answers_ends_with_the_service(
     tmp_path: Path, table: SmallTable, control: Control
 ) -> None:
     before = set(threading.enumerate())

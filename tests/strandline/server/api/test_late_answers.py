@@ -1,4 +1,4 @@
-"""``UnfinishedWork``: whose work an answer joins, and what is kept of it."""
+"""``LateAnswers``: whose work an answer joins, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fsview.wire.lookup_form import LOOKUP_PATH
-from strandline.server.api.unfinished_work import (
+from strandline.server.api.late_answers import (
     AT_MOST,
     AT_MOST_BYTES,
     KEPT_BYTES,
-    UnfinishedWork,
+    LateAnswers,
     wait_of,
 )
 from strandline.server.http.reply import Reply
@@ -61,7 +61,7 @@ class Scene:
     """Unfinished work whose answers the test gives."""
 
     def __init__(self) -> None:
-        self.unfinished = UnfinishedWork()
+        self.unfinished = LateAnswers()
         self.begun: list[asyncio.Future[Reply]] = []
 
     async def _work(self, _: Request) -> Reply:
@@ -152,7 +152,7 @@ def test_batched_look_ups_are_joined_by_their_body() -> None:
     asyncio.run(play())
 
 
-def test_bodies_of_unfinished_work_are_bounded() -> None:
+def test_bodies_of_late_answers_are_bounded() -> None:
     async def play() -> None:
         scene = Scene()
         asked = replace(asks(path=LOOKUP_PATH), method="POST", body=b"x" * AT_MOST_BYTES)

@@ -1,4 +1,4 @@
-"""``UnfinishedWork``: bounds the wait of clients that ask for it, and continues their requests.
+"""``LateAnswers``: bounds the wait of clients that ask for it, and continues their requests.
 
 Loading a cold partition may take minutes. A client with the header ``Strandline-Wait: SECONDS``
 gets 503 with ``Retry-After`` when its answer takes longer: so it knows that the service is alive,
@@ -76,7 +76,7 @@ class _Piece:
     has_left: bool = field(default=False)
 
 
-class UnfinishedWork:
+class LateAnswers:
     """Work whose clients got 503; used on the server's loop only, except ``status``.
 
     ``_left`` has the pieces without a client, by question: ``_count`` of them, with
